@@ -1,0 +1,292 @@
+//! What a simulation says: the shapes of the JSON documents, version 1.
+//!
+//! Times are in seconds, bytes in bytes, rates in GB/s (10^9 bytes a second), unless a field's
+//! name says otherwise. Fields are added, never renamed, within one `schema` version.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the documents below; raised when a field changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// How heavily one kind of resource was used in a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResourceUse {
+    /// `client`, `node-link`, `local-link`, `global-link`, `server` or `ssd`.
+    pub resource: String,
+    /// Which one is the busiest: `rank-2 link, group 3: c1s4 -> c0s4`.
+    pub busiest: String,
+    /// Busy share of the busiest single one, 0 to 1, over the phase's steady part.
+    pub peak_utilisation: f64,
+    /// Mean busy share of all those of this kind that did any work, 0 to 1.
+    pub mean_utilisation: f64,
+    /// Share of an operation's mean time spent in or waiting for this resource, 0 to 1.
+    pub time_share: f64,
+}
+
+/// The resource that was the limit, with the evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// One of the names of [`ResourceUse::resource`].
+    pub resource: String,
+    /// One sentence: why this one.
+    pub because: String,
+    /// All kinds of resources, most used first.
+    pub evidence: Vec<ResourceUse>,
+}
+
+/// Use of one class of links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassUse {
+    /// `node`, `rank-1`, `rank-2` or `global`.
+    pub class: String,
+    /// Links of this class (each direction counts as one).
+    pub links: u64,
+    /// Bytes carried by all of them.
+    pub bytes: u64,
+    /// Mean busy share over all links and the phase.
+    pub mean_utilisation: f64,
+    /// Busy share of the busiest link.
+    pub max_utilisation: f64,
+    /// Time in which the head of a queue waited for credits, summed over the links.
+    pub stall_seconds: f64,
+    /// Deepest queue seen at any link, in bytes.
+    pub max_queue_bytes: u64,
+}
+
+/// Values over simulated time: one row a sample.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// End of each interval, in seconds from the start of the phase.
+    pub seconds: Vec<f64>,
+    /// Column name (`write_GBps`, `rank-1`, `global` …) and one value an interval; link classes
+    /// as mean utilisation, 0 to 1.
+    pub columns: Vec<(String, Vec<f64>)>,
+}
+
+/// Spread of a time, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// One write or read phase of one repetition of IOR.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `write` or `read`.
+    pub access: String,
+    /// Repetition, from 0.
+    pub iteration: u32,
+    /// Bytes moved by all processes.
+    pub bytes: u64,
+    /// Transfers done by all processes.
+    pub operations: u64,
+    /// Last close minus first open.
+    pub seconds: f64,
+    /// Last open's end minus first open's start.
+    pub open_seconds: f64,
+    /// Last transfer's end minus first transfer's start.
+    pub transfer_seconds: f64,
+    /// Last close's end minus first close's start.
+    pub close_seconds: f64,
+    /// bytes / seconds / 1e9.
+    #[serde(rename = "GBps")]
+    pub gbps: f64,
+    /// operations / transfer_seconds.
+    pub iops: f64,
+    /// Time of one transfer as its process sees it.
+    pub operation_seconds: Spread,
+    /// What held it back.
+    pub limit: Limit,
+    /// Links by class.
+    pub links: Vec<ClassUse>,
+    /// Bytes from group to group: `heat[from][to]`, each a sum over the global links between
+    /// the two (the diagonal: bytes on the local links of the group).
+    pub heat: Vec<Vec<u64>>,
+    /// Rates and utilisations over time.
+    pub series: Series,
+}
+
+/// One node count of an IOR study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IorPoint {
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Processes.
+    pub processes: u32,
+    /// Best write rate of the repetitions, if there was a write phase.
+    #[serde(rename = "write_GBps")]
+    pub write_gbps: Option<f64>,
+    /// Best read rate of the repetitions, if there was a read phase.
+    #[serde(rename = "read_GBps")]
+    pub read_gbps: Option<f64>,
+    /// Limiting resource of the best write (else read) phase.
+    pub limit: String,
+    /// All phases in the order in which they ran.
+    pub phases: Vec<Phase>,
+    /// How the simulator did.
+    pub run: RunCost,
+}
+
+/// What a simulation cost on the machine that ran it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunCost {
+    /// Wall-clock seconds of the simulation itself.
+    pub wall_seconds: f64,
+    /// Simulated seconds.
+    pub simulated_seconds: f64,
+    /// Events executed.
+    pub events: u64,
+    /// Packets delivered to their destination node.
+    pub packets_delivered: u64,
+    /// Threads used.
+    pub threads: u32,
+    /// Largest resident set of the process so far.
+    pub peak_rss_bytes: u64,
+}
+
+/// `forebay sim ior`: one machine, one IOR command line, growing node counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IorStudy {
+    /// Version of this document.
+    pub schema: u32,
+    /// `sim ior`.
+    pub kind: String,
+    /// Version of forebay.
+    pub version: String,
+    /// Machine name.
+    pub machine: String,
+    /// IOR's options as given.
+    pub ior: Vec<String>,
+    /// Processes a node.
+    pub ppn: u32,
+    /// Burst-buffer nodes of the instance.
+    pub burst_buffers: u32,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Routing algorithm.
+    pub routing: String,
+    /// Job placement.
+    pub placement: String,
+    /// One entry a node count.
+    pub points: Vec<IorPoint>,
+}
+
+/// Spread of packet latencies, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyNs {
+    /// Mean.
+    pub mean: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// `forebay sim traffic`: synthetic traffic on the network alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrafficRun {
+    /// Version of this document.
+    pub schema: u32,
+    /// `sim traffic`.
+    pub kind: String,
+    /// Version of forebay.
+    pub version: String,
+    /// Machine name.
+    pub machine: String,
+    /// Traffic pattern.
+    pub pattern: String,
+    /// Routing algorithm.
+    pub routing: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Nodes that send.
+    pub nodes: u32,
+    /// Bytes a message.
+    pub message_bytes: u64,
+    /// Messages each node sends.
+    pub messages: u64,
+    /// Messages delivered whole.
+    pub messages_delivered: u64,
+    /// Packets delivered.
+    pub packets_delivered: u64,
+    /// Bytes delivered; equal to the bytes sent.
+    pub bytes_delivered: u64,
+    /// Packets delivered per second of wall time.
+    pub packets_per_second: f64,
+    /// Wall-clock seconds of the simulation itself.
+    pub wall_seconds: f64,
+    /// Wall-clock seconds from reading the machine to the first event.
+    pub startup_seconds: f64,
+    /// Simulated seconds from the first message to the last delivery.
+    pub simulated_seconds: f64,
+    /// Events executed.
+    pub events: u64,
+    /// Threads used.
+    pub threads: u32,
+    /// Largest resident set of the process.
+    pub peak_rss_bytes: u64,
+    /// Load asked for, as a share of the node link's rate.
+    pub offered_load: f64,
+    /// Load carried while all nodes were sending, as a share of the node link's rate.
+    pub accepted_load: f64,
+    /// Mean number of router-to-router links a packet crossed.
+    pub hops_mean: f64,
+    /// Packets by number of router-to-router links crossed, from 0.
+    pub hops_histogram: Vec<u64>,
+    /// Share of packets that took a detour.
+    pub nonminimal_share: f64,
+    /// From the message being ready at the sender to the packet's last bit at the receiver.
+    pub latency_ns: LatencyNs,
+    /// Links by class.
+    pub links: Vec<ClassUse>,
+    /// As in [`Phase::heat`].
+    pub heat: Vec<Vec<u64>>,
+    /// Accepted load and link utilisation over time.
+    pub series: Series,
+}
+
+/// `forebay sim interference`: IOR and traffic on one machine, each also alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InterferenceRun {
+    /// Version of this document.
+    pub schema: u32,
+    /// `sim interference`.
+    pub kind: String,
+    /// Version of forebay.
+    pub version: String,
+    /// Machine name.
+    pub machine: String,
+    /// How the IOR job is placed.
+    pub ior_placement: String,
+    /// How the traffic job is placed.
+    pub traffic_placement: String,
+    /// IOR by itself.
+    pub ior_alone: IorPoint,
+    /// IOR beside the traffic.
+    pub ior_together: IorPoint,
+    /// Traffic by itself.
+    pub traffic_alone: TrafficRun,
+    /// Traffic beside IOR.
+    pub traffic_together: TrafficRun,
+    /// Rate together / rate alone, of IOR.
+    pub ior_rate_ratio: f64,
+    /// Mean latency together / alone, of the traffic.
+    pub traffic_latency_ratio: f64,
+}
