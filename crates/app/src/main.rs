@@ -1,1 +1,2 @@
+//! The `forebay` command.
 fn main() {}

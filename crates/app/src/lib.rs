@@ -1,0 +1,13 @@
+//! The `forebay` command: reads what was typed, calls the simulator, shows what it said.
+//!
+//! Tables go to standard output, progress to standard error, everything else into a run
+//! directory. Nothing about the simulated machine is decided here.
+#![warn(missing_docs)]
+
+pub mod failure;
+pub mod interrupt;
+pub mod plot;
+pub mod progress;
+pub mod quantity;
+pub mod rundir;
+pub mod table;
