@@ -4,5 +4,16 @@
 //! nodes and their storage, every number typed and carrying its source.
 #![warn(missing_docs)]
 
+mod builtin;
+mod document;
 pub mod machine;
+mod machine_file;
+mod node_map;
+mod placement;
+mod problem;
+pub mod show;
 pub mod units;
+
+pub use builtin::builtin;
+pub use machine_file::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+pub use problem::{MachineError, Problem};

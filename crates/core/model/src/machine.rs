@@ -253,6 +253,10 @@ impl Machine {
 
     /// The numbers of all nodes of one kind, ascending.
     pub fn nodes_of(&self, kind: NodeKind) -> Vec<u32> {
-        (0..).zip(&self.nodes).filter(|(_, n)| n.kind == kind).map(|(i, _)| i).collect()
+        (0..)
+            .zip(&self.nodes)
+            .filter(|(_, n)| n.kind == kind)
+            .map(|(i, _)| i)
+            .collect()
     }
 }

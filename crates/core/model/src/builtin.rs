@@ -1,0 +1,80 @@
+//! The machines that come with Forebay, embedded in the binary.
+
+use crate::machine::Machine;
+use crate::problem::{MachineError, Problem, suggestion};
+use std::path::Path;
+
+/// One embedded machine file.
+struct Builtin {
+    name: &'static str,
+    text: &'static str,
+}
+
+macro_rules! embed {
+    ($($name:literal),* $(,)?) => {
+        &[$(Builtin {
+            name: $name,
+            text: include_str!(concat!("../../../../machines/", $name, ".toml")),
+        }),*]
+    };
+}
+
+const MACHINES: &[Builtin] = embed!["toy", "trinity", "trinity-phase2", "theta"];
+
+/// Node maps that embedded machine files name.
+const MAPS: &[(&str, &str)] = &[];
+
+/// Further names of embedded machines.
+const ALIASES: &[(&str, &str)] = &[("cori-phase2", "cori")];
+
+/// The embedded machines: name and title, smallest first.
+pub fn builtin() -> Vec<(&'static str, &'static str)> {
+    MACHINES.iter().map(|m| (m.name, title(m.text))).collect()
+}
+
+/// The title in the text of an embedded file, found without reading the rest.
+fn title(text: &'static str) -> &'static str {
+    text.lines()
+        .find_map(|line| line.strip_prefix("title = \"")?.strip_suffix('"'))
+        .unwrap_or_default()
+}
+
+impl Machine {
+    /// Reads an embedded machine by its name, or a file by its path (which ends in `.toml`).
+    ///
+    /// # Errors
+    /// An unknown name, an unreadable file, or everything that is wrong with the file.
+    pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
+        if name_or_path.ends_with(".toml") {
+            return Machine::read(name_or_path);
+        }
+        let name = ALIASES
+            .iter()
+            .find(|(alias, _)| *alias == name_or_path)
+            .map_or(name_or_path, |(_, name)| name);
+        let Some(found) = MACHINES.iter().find(|m| m.name == name) else {
+            let known = suggestion(name, MACHINES.iter().map(|m| m.name));
+            let expected = format!("{known}, or the path of a file that ends in .toml");
+            return Err(Problem::whole(name_or_path, "unknown machine", expected).into());
+        };
+        let file = format!("machines/{name}.toml");
+        Machine::parse(&file, found.text, &|map| {
+            let known = MAPS.iter().find(|(name, _)| *name == map);
+            known
+                .map(|(_, text)| (*text).to_owned())
+                .ok_or_else(|| "not embedded".to_owned())
+        })
+    }
+
+    /// Reads a machine file from disk; the node map it may name lies beside it.
+    fn read(path: &str) -> Result<Machine, MachineError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let expected = "a readable machine file, or one of the built-in names";
+            Problem::whole(path, format!("cannot be read: {error}"), expected)
+        })?;
+        let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+        Machine::parse(path, &text, &|map| {
+            std::fs::read_to_string(folder.join(map)).map_err(|error| error.to_string())
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! Node maps: which nodes hang on each router, one router a line.
+//!
+//! ```csv
+//! # comment
+//! group,chassis,slot,nodes
+//! 0,0,0,SS
+//! 0,0,1,CCCC
+//! ```
+//!
+//! Groups, chassis and slots count from 0. `nodes` has one letter for each node of the router:
+//! C compute, B burst buffer, L LNET, S service. Routers that are not listed are empty. The
+//! lines may stand in any order; node numbers go router by router all the same.
+
+use crate::machine::{Network, Node, NodeKind};
+use crate::problem::Problem;
+
+/// First line of a map that is not a comment.
+const HEADER: &str = "group,chassis,slot,nodes";
+/// Reading stops after so many problems: a wrong file should not fill the screen.
+const MAX_PROBLEMS: usize = 20;
+
+/// The letter of a kind in maps and drawings.
+pub(crate) fn letter(kind: NodeKind) -> char {
+    match kind {
+        NodeKind::Compute => 'C',
+        NodeKind::BurstBuffer => 'B',
+        NodeKind::Lnet => 'L',
+        NodeKind::Service => 'S',
+    }
+}
+
+fn kind(letter: char) -> Option<NodeKind> {
+    [
+        NodeKind::Compute,
+        NodeKind::BurstBuffer,
+        NodeKind::Lnet,
+        NodeKind::Service,
+    ]
+    .into_iter()
+    .find(|k| self::letter(*k) == letter)
+}
+
+/// Reads a map; `file` is named in problems.
+pub(crate) fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut header_seen = false;
+    let routers = network.groups as usize
+        * network.chassis_per_group as usize
+        * network.routers_per_chassis as usize;
+    let mut listed: Vec<Option<(usize, &str)>> = vec![None; routers];
+    let mut offset = 0;
+    for (number, raw) in (1..).zip(text.split('\n')) {
+        let line_start = offset;
+        offset += raw.len() + 1;
+        let line = raw.trim_end();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if problems.len() >= MAX_PROBLEMS {
+            break;
+        }
+        let mut wrong = |at: usize, message: String, expected: String| {
+            problems.push(Problem::at(file, text, line_start + at, message, expected));
+        };
+        if !header_seen {
+            header_seen = true;
+            if line != HEADER {
+                let start: String = line.chars().take(40).collect();
+                wrong(
+                    0,
+                    format!("the first line is `{start}`"),
+                    format!("`{HEADER}`"),
+                );
+                break;
+            }
+            continue;
+        }
+        match router_line(line, network) {
+            Err((at, message, expected)) => wrong(at, message, expected),
+            Ok((router, nodes)) => match listed.get_mut(router) {
+                Some(Some((first, _))) => wrong(
+                    0,
+                    format!("`{line}`: this router was on line {first} already"),
+                    "one line a router".to_owned(),
+                ),
+                Some(entry) => *entry = Some((number, nodes)),
+                None => {}
+            },
+        }
+    }
+    if !header_seen && problems.is_empty() {
+        problems.push(Problem::at(
+            file,
+            text,
+            0,
+            "the node map is empty",
+            format!("`{HEADER}` and one line a router"),
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut nodes = Vec::new();
+    for (router, entry) in (0..).zip(listed) {
+        if let Some((_, letters)) = entry {
+            nodes.extend(
+                letters
+                    .chars()
+                    .filter_map(kind)
+                    .map(|kind| Node { kind, router }),
+            );
+        }
+    }
+    Ok(nodes)
+}
+
+/// Where in the line, what is wrong, what would be right.
+type Wrong = (usize, String, String);
+
+/// One line to the index of its router and the letters of its nodes.
+fn router_line<'t>(line: &'t str, network: &Network) -> Result<(usize, &'t str), Wrong> {
+    let fields: Vec<&str> = line.split(',').collect();
+    let [group, chassis, slot, nodes] = fields[..] else {
+        let message = format!("`{}` has {} fields", shorten(line), fields.len());
+        return Err((0, message, HEADER.to_owned()));
+    };
+    let mut at = 0;
+    let mut index = 0;
+    for (text, what, limit) in [
+        (group, "group", network.groups),
+        (chassis, "chassis", network.chassis_per_group),
+        (slot, "slot", network.routers_per_chassis),
+    ] {
+        let number = text.parse::<u32>().ok().filter(|n| *n < limit);
+        let Some(number) = number else {
+            let message = format!("{what} `{}` is not in the machine", shorten(text));
+            return Err((at, message, format!("0 to {}", limit.saturating_sub(1))));
+        };
+        index = index * limit as usize + number as usize;
+        at += text.len() + 1;
+    }
+    if let Some((i, letter)) = nodes.char_indices().find(|(_, c)| kind(*c).is_none()) {
+        return Err((
+            at + i,
+            format!("unknown kind of node `{letter}`"),
+            "C (compute), B (burst buffer), L (LNET) or S (service)".to_owned(),
+        ));
+    }
+    if nodes.len() > network.node_ports_per_router as usize {
+        return Err((
+            at,
+            format!("{} nodes on one router", nodes.len()),
+            format!("at most {}, its node ports", network.node_ports_per_router),
+        ));
+    }
+    Ok((index, nodes))
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(40).collect()
+}

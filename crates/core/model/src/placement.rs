@@ -1,0 +1,391 @@
+//! Which nodes hang on which routers.
+//!
+//! Either blade ratios, kind by kind:
+//!
+//! ```toml
+//! [[placement.blade]]
+//! kind = "burst-buffer"
+//! nodes_per_router = { value = 2, from = "xc" }
+//! per_group = { value = 10, from = "paper" }   # or: total = …, spread evenly over the groups
+//! ```
+//!
+//! or a map of all routers beside the machine file (see [`crate::node_map`]):
+//!
+//! ```toml
+//! [placement]
+//! map = { value = "cori.csv", from = "xtdb" }
+//! compute = { value = 12076, from = "nersc" }   # what the map has to add up to
+//! ```
+//!
+//! With ratios, the blades of a group that are not compute blades are spread evenly over its
+//! routers: blade k of n sits in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so
+//! that no chassis and no slot column has many of them. Compute blades fill the other routers
+//! in order; routers that are left over stay empty, at the end of the group.
+
+use crate::document::{At, Section};
+use crate::machine::{Network, Node, NodeKind};
+use crate::node_map;
+use crate::problem::Problem;
+use std::collections::VecDeque;
+
+/// Names of the kinds of nodes in machine files.
+pub(crate) const KINDS: [(&str, NodeKind); 4] = [
+    ("compute", NodeKind::Compute),
+    ("burst-buffer", NodeKind::BurstBuffer),
+    ("lnet", NodeKind::Lnet),
+    ("service", NodeKind::Service),
+];
+
+/// One kind of blade: how many nodes it carries and how many there are.
+struct Blades {
+    kind: NodeKind,
+    nodes_per_router: u32,
+    count: Count,
+    offset: usize,
+}
+
+enum Count {
+    /// Nodes in each group.
+    PerGroup(u32),
+    /// Nodes in the machine.
+    Total(u32),
+}
+
+/// Blades of one kind in one group: the nodes on each.
+struct GroupBlades {
+    kind: NodeKind,
+    nodes: Vec<u32>,
+}
+
+/// Nodes by number, going router by router; `None` after a problem.
+pub(crate) fn read(
+    section: &Section<'_, '_>,
+    network: &Network,
+    map_loader: &dyn Fn(&str) -> Result<String, String>,
+) -> Option<Vec<Node>> {
+    match (section.has("blade"), section.has("map")) {
+        (true, false) => {
+            let blades: Vec<Option<Blades>> = section
+                .sections("blade")
+                .into_iter()
+                .map(|s| read_blades(s, network))
+                .collect();
+            let unknown = section.unknown(&["blade"]);
+            let blades: Vec<Blades> = blades.into_iter().collect::<Option<_>>()?;
+            if unknown {
+                None
+            } else {
+                place(section, network, &blades)
+            }
+        }
+        (false, true) => read_map(section, network, map_loader),
+        (true, true) => {
+            section.doc.problem(
+                section.span.start,
+                "both `placement.blade` and `placement.map`",
+                "one of the two",
+            );
+            None
+        }
+        (false, false) => {
+            section.doc.problem(
+                section.span.start,
+                "`placement` has neither blades nor a map",
+                "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
+            );
+            None
+        }
+    }
+}
+
+fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
+    let offset = section.span.start;
+    let doc = section.doc;
+    let kind = section.word("kind", &KINDS);
+    let per_router = section.integer("nodes_per_router", 1..=256u32);
+    let count = match (section.has("per_group"), section.has("total")) {
+        (true, false) => section
+            .integer("per_group", 1..=10_000_000u32)
+            .map(|n| Count::PerGroup(n.value)),
+        (false, true) => section
+            .integer("total", 1..=10_000_000u32)
+            .map(|n| Count::Total(n.value)),
+        (both, _) => {
+            let message = if both {
+                "both `per_group` and `total`"
+            } else {
+                "no count of nodes"
+            };
+            doc.problem(
+                offset,
+                format!("the blade has {message}"),
+                "per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }",
+            );
+            section.unknown(&["kind", "nodes_per_router", "per_group", "total"]);
+            return None;
+        }
+    };
+    section.finish();
+    let per_router = per_router?;
+    if per_router.value > network.node_ports_per_router {
+        doc.problem(
+            per_router.span.start,
+            format!(
+                "{} nodes on a router that has {} node ports",
+                per_router.value, network.node_ports_per_router
+            ),
+            format!("at most {}", network.node_ports_per_router),
+        );
+        return None;
+    }
+    Some(Blades {
+        kind: kind?.value,
+        nodes_per_router: per_router.value,
+        count: count?,
+        offset,
+    })
+}
+
+/// How many nodes each blade of each kind carries, group by group; `None` after a problem.
+///
+/// Counts per group are taken as they are. Totals are dealt blade by blade to the groups in
+/// turn, compute last, each kind where the one before stopped; full groups are passed over. So
+/// groups differ by one blade, and the last blade of a kind carries what is left over.
+fn deal(
+    section: &Section<'_, '_>,
+    network: &Network,
+    blades: &[Blades],
+) -> Option<Vec<Vec<GroupBlades>>> {
+    let doc = section.doc;
+    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let groups = u64::from(network.groups);
+    let needed: u64 = blades
+        .iter()
+        .map(|b| match b.count {
+            Count::PerGroup(n) => u64::from(n.div_ceil(b.nodes_per_router)) * groups,
+            Count::Total(n) => u64::from(n.div_ceil(b.nodes_per_router)),
+        })
+        .sum();
+    let available = u64::from(routers) * groups;
+    let list = || -> String {
+        let each = blades.iter().map(|b| match b.count {
+            Count::PerGroup(n) => {
+                format!(
+                    "{} {} in each group",
+                    n.div_ceil(b.nodes_per_router),
+                    kind_name(b.kind)
+                )
+            }
+            Count::Total(n) => {
+                format!(
+                    "{} {} in all",
+                    n.div_ceil(b.nodes_per_router),
+                    kind_name(b.kind)
+                )
+            }
+        });
+        each.collect::<Vec<String>>().join(" + ")
+    };
+    let offset = blades.first().map_or(section.span.start, |b| b.offset);
+    let too_many = || {
+        doc.problem(
+            offset,
+            format!(
+                "the blades ({}) need {needed} routers of {available}",
+                list()
+            ),
+            format!("blades for at most {routers} routers in each of {groups} groups"),
+        );
+    };
+    if needed > available {
+        too_many();
+        return None;
+    }
+    let empty = || {
+        blades
+            .iter()
+            .map(|b| GroupBlades {
+                kind: b.kind,
+                nodes: Vec::new(),
+            })
+            .collect()
+    };
+    let mut dealt: Vec<Vec<GroupBlades>> = (0..groups).map(|_| empty()).collect();
+    for (index, blade) in blades.iter().enumerate() {
+        if let Count::PerGroup(nodes) = blade.count {
+            for kinds in &mut dealt {
+                let each = blade.nodes_per_router;
+                let full = (0..nodes.div_ceil(each)).map(|i| each.min(nodes - i * each));
+                if let Some(kind) = kinds.get_mut(index) {
+                    kind.nodes.extend(full);
+                }
+            }
+        }
+    }
+    let used = |kinds: &[GroupBlades]| kinds.iter().map(|k| k.nodes.len()).sum::<usize>();
+    if dealt.iter().any(|kinds| used(kinds) > routers as usize) {
+        too_many();
+        return None;
+    }
+    // The groups with a free router, next one first.
+    let mut open: VecDeque<&mut Vec<GroupBlades>> = dealt.iter_mut().collect();
+    let mut order: Vec<(usize, &Blades)> = blades.iter().enumerate().collect();
+    order.sort_by_key(|(_, b)| b.kind == NodeKind::Compute);
+    for (index, blade) in order {
+        let Count::Total(mut left) = blade.count else {
+            continue;
+        };
+        while left > 0 {
+            let Some(kinds) = open.pop_front() else { break };
+            if used(kinds) >= routers as usize {
+                continue;
+            }
+            let count = left.min(blade.nodes_per_router);
+            left -= count;
+            if let Some(kind) = kinds.get_mut(index) {
+                kind.nodes.push(count);
+            }
+            open.push_back(kinds);
+        }
+    }
+    Some(dealt)
+}
+
+fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Option<Vec<Node>> {
+    let routers = network.chassis_per_group * network.routers_per_chassis;
+    let mut nodes = Vec::new();
+    for (group, kinds) in (0..).zip(deal(section, network, blades)?) {
+        let slots = lay_out(
+            &kinds,
+            network.chassis_per_group,
+            network.routers_per_chassis,
+        );
+        for (slot, content) in (0..).zip(slots) {
+            if let Some((kind, count)) = content {
+                let router = group * routers + slot;
+                nodes.extend((0..count).map(|_| Node { kind, router }));
+            }
+        }
+    }
+    Some(nodes)
+}
+
+/// What hangs on each router of a group, by chassis and slot.
+fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeKind, u32)>> {
+    // Blades other than compute, the kinds mixed evenly: the j-th of n stands at (2j + 1) / 2n.
+    let mut special: Vec<(u64, usize, NodeKind, u32)> = Vec::new();
+    for (order, kind) in kinds
+        .iter()
+        .enumerate()
+        .filter(|(_, k)| k.kind != NodeKind::Compute)
+    {
+        let n = kind.nodes.len() as u64;
+        for (j, count) in (0u64..).zip(&kind.nodes) {
+            special.push((((2 * j + 1) << 32) / (2 * n), order, kind.kind, *count));
+        }
+    }
+    special.sort_by_key(|(place, order, _, _)| (*place, *order));
+    let mut routers = vec![None; (chassis * slots) as usize];
+    let n = special.len() as u64;
+    for (k, (_, _, kind, count)) in (0u64..).zip(special) {
+        let column = (2 * k + 1) * u64::from(slots) / (2 * n);
+        let row = k % u64::from(chassis);
+        // Two blades of one chassis are C blades apart, so C × S / n ≥ 1 slots apart.
+        if let Some(router) = routers.get_mut((row * u64::from(slots) + column) as usize) {
+            *router = Some((kind, count));
+        }
+    }
+    let mut compute = kinds
+        .iter()
+        .filter(|k| k.kind == NodeKind::Compute)
+        .flat_map(|k| k.nodes.iter().map(|count| (NodeKind::Compute, *count)));
+    for router in routers.iter_mut().filter(|r| r.is_none()) {
+        *router = compute.next();
+    }
+    routers
+}
+
+pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
+    KINDS
+        .iter()
+        .find(|(_, k)| *k == kind)
+        .map_or("", |(name, _)| name)
+}
+
+/// A map file, and what it has to add up to.
+fn read_map(
+    section: &Section<'_, '_>,
+    network: &Network,
+    map_loader: &dyn Fn(&str) -> Result<String, String>,
+) -> Option<Vec<Node>> {
+    let doc = section.doc;
+    let map = section.sourced_text("map", "nodes.csv");
+    let mut expected: Vec<(NodeKind, &str, Option<At<u32>>)> = Vec::new();
+    for (key, kind) in [
+        ("compute", NodeKind::Compute),
+        ("burst_buffer", NodeKind::BurstBuffer),
+        ("lnet", NodeKind::Lnet),
+        ("service", NodeKind::Service),
+    ] {
+        if section.has(key) {
+            expected.push((kind, key, section.integer(key, 0..=10_000_000u32)));
+        } else {
+            let none = At {
+                value: 0,
+                span: section.span.clone(),
+            };
+            expected.push((kind, key, Some(none)));
+        }
+    }
+    section.unknown(&["map", "compute", "burst_buffer", "lnet", "service"]);
+    let map = map?;
+    if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
+        doc.problem(
+            map.span.start,
+            format!("`placement.map` is \"{}\"", map.value),
+            "the name of a file beside the machine file, without a path",
+        );
+        return None;
+    }
+    let folder = doc
+        .file
+        .rfind(['/', '\\'])
+        .and_then(|i| doc.file.get(..=i))
+        .unwrap_or("");
+    let file = format!("{folder}{}", map.value);
+    let text = match map_loader(&map.value) {
+        Ok(text) => text,
+        Err(why) => {
+            doc.problem(
+                map.span.start,
+                format!("the node map {file} cannot be read: {why}"),
+                "a node map beside the machine file",
+            );
+            return None;
+        }
+    };
+    let nodes = match node_map::parse(&file, &text, network) {
+        Ok(nodes) => nodes,
+        Err(problems) => {
+            problems
+                .into_iter()
+                .for_each(|p: Problem| doc.foreign(map.span.start, p));
+            return None;
+        }
+    };
+    for (kind, key, wanted) in expected {
+        let wanted = wanted?;
+        let found = nodes.iter().filter(|n| n.kind == kind).count();
+        if found != wanted.value as usize {
+            doc.problem(
+                wanted.span.start,
+                format!(
+                    "`placement.{key}` is {}, but {file} has {found}",
+                    wanted.value
+                ),
+                format!("{key} = {{ value = {found}, from = \"…\" }}, or another map"),
+            );
+        }
+    }
+    Some(nodes)
+}
