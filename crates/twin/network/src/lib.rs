@@ -1,1 +1,18 @@
-//! (under construction)
+//! The interconnect: dragonfly topology, routing, and a packet fabric.
+//!
+//! A [`forebay_model::machine::Network`] becomes a [`Topology`] (who is joined to whom), and each
+//! of its groups a [`Fabric`] that carries packets from network interface to network interface
+//! over links with finite buffers.
+#![warn(missing_docs)]
+
+mod fabric;
+mod packet;
+mod port;
+mod routing;
+mod statistics;
+mod topology;
+
+pub use fabric::{Fabric, Message, NetEvent, NetMessage, lookahead};
+pub use packet::{Packet, Route};
+pub use statistics::{LinkStatistics, Traffic};
+pub use topology::{GlobalLink, LinkName, Place, Topology};

@@ -1,0 +1,398 @@
+//! The event queue of one partition: a timing wheel with a heap behind it.
+//!
+//! Events within [`HORIZON`] of the clock wait in the slots of a wheel; inserting one and taking
+//! the next are O(1). Events beyond wait in a binary heap until the wheel comes near. A slot is
+//! put in order when the clock enters it; it holds a handful of events.
+
+use crate::Picoseconds;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A slot is 2^11 ps = 2.048 ns wide.
+const SLOT_BITS: u32 = 11;
+/// Slots of the wheel.
+const SLOTS: u64 = 2048;
+const WORDS: usize = SLOTS as usize / 64;
+/// How far the wheel reaches: 4.2 us.
+const HORIZON: Picoseconds = SLOTS << SLOT_BITS;
+const NONE: u32 = u32::MAX;
+
+/// An event and its place in a list; one cache line for payloads of up to 48 bytes.
+#[repr(align(64))]
+struct Node<E> {
+    time: Picoseconds,
+    key: u32,
+    next: u32,
+    event: E,
+}
+
+/// An event of the open slot, by what it is ordered by.
+#[derive(Clone, Copy)]
+struct Due {
+    time: Picoseconds,
+    key: u32,
+    node: u32,
+}
+
+/// Pending events of one partition, in the order of (time, key, insertion).
+pub struct Queue<E> {
+    nodes: Vec<Node<E>>,
+    /// Head of the list of unused nodes.
+    free: u32,
+    /// Head of each slot's list, newest first.
+    slots: Vec<u32>,
+    /// One bit for each slot that is not empty.
+    occupied: [u64; WORDS],
+    /// Number of the open slot since time 0 (not modulo the wheel).
+    open: u64,
+    /// Events of the open slot, latest first: the next one is popped from the end.
+    due: Vec<Due>,
+    /// Events beyond the wheel: (time, key, insertion, node).
+    far: BinaryHeap<Reverse<(Picoseconds, u32, u64, u32)>>,
+    /// Time of the earliest event in `far`.
+    far_next: Picoseconds,
+    /// Insertions into `far`, to keep their order.
+    far_inserted: u64,
+    /// Events pending.
+    len: usize,
+    most: usize,
+}
+
+impl<E: Copy> Default for Queue<E> {
+    fn default() -> Self {
+        Queue {
+            nodes: Vec::new(),
+            free: NONE,
+            slots: vec![NONE; SLOTS as usize],
+            occupied: [0; WORDS],
+            open: 0,
+            due: Vec::new(),
+            far: BinaryHeap::new(),
+            far_next: Picoseconds::MAX,
+            far_inserted: 0,
+            len: 0,
+            most: 0,
+        }
+    }
+}
+
+impl<E: Copy> Queue<E> {
+    /// Adds an event. Among events of the same time the smaller key runs first, and among equal
+    /// keys the one inserted first.
+    ///
+    /// `time` must not lie before the event last popped: that is the caller's error, and is
+    /// checked in debug builds.
+    #[inline]
+    pub fn push(&mut self, time: Picoseconds, key: u32, event: E) {
+        let node = self.allocate(time, key, event);
+        self.len += 1;
+        let slot = time >> SLOT_BITS;
+        if slot <= self.open {
+            debug_assert!(
+                slot == self.open || self.due.is_empty(),
+                "event in the past"
+            );
+            self.insert_due(Due { time, key, node });
+        } else if slot < self.open + SLOTS {
+            self.link(slot, node);
+        } else {
+            self.far.push(Reverse((time, key, self.far_inserted, node)));
+            self.far_inserted += 1;
+            self.far_next = self.far_next.min(time);
+        }
+    }
+
+    /// Takes the next event if it lies before `end`.
+    #[inline]
+    pub fn pop_before(&mut self, end: Picoseconds) -> Option<(Picoseconds, E)> {
+        if self.due.is_empty() && !self.open_next(end) {
+            return None;
+        }
+        let due = *self.due.last()?;
+        if due.time >= end {
+            return None;
+        }
+        self.due.pop();
+        self.len -= 1;
+        let node = &mut self.nodes[due.node as usize];
+        node.next = self.free;
+        self.free = due.node;
+        Some((due.time, node.event))
+    }
+
+    /// A look at the event that `pop_before` will probably return after `ahead` others; for
+    /// fetching what it needs into the cache.
+    #[inline]
+    pub fn peek(&self, ahead: usize) -> Option<&E> {
+        let index = self.due.len().checked_sub(1 + ahead)?;
+        Some(&self.nodes[self.due[index].node as usize].event)
+    }
+
+    /// Time of the next event, [`Picoseconds::MAX`] if there is none.
+    pub fn next_time(&self) -> Picoseconds {
+        if let Some(due) = self.due.last() {
+            return due.time;
+        }
+        let near = match self.next_occupied() {
+            None => Picoseconds::MAX,
+            Some(slot) => {
+                let mut earliest = Picoseconds::MAX;
+                let mut node = self.slots[(slot % SLOTS) as usize];
+                while node != NONE {
+                    earliest = earliest.min(self.nodes[node as usize].time);
+                    node = self.nodes[node as usize].next;
+                }
+                earliest
+            }
+        };
+        near.min(self.far_next)
+    }
+
+    /// Events pending.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no event is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The most events that were pending at once.
+    pub fn most(&self) -> usize {
+        self.nodes.len().max(self.most)
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node<E>>()
+            + self.slots.capacity() * size_of::<u32>()
+            + self.due.capacity() * size_of::<Due>()
+            + self.far.capacity() * size_of::<Reverse<(Picoseconds, u32, u64, u32)>>()
+    }
+
+    #[inline]
+    fn allocate(&mut self, time: Picoseconds, key: u32, event: E) -> u32 {
+        let index = self.free;
+        if index != NONE {
+            let node = &mut self.nodes[index as usize];
+            self.free = node.next;
+            node.time = time;
+            node.key = key;
+            node.event = event;
+            index
+        } else {
+            let index = self.nodes.len() as u32;
+            assert!(
+                index != NONE,
+                "more than 2^32 - 1 events pending in one partition"
+            );
+            self.nodes.push(Node {
+                time,
+                key,
+                next: NONE,
+                event,
+            });
+            index
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, slot: u64, node: u32) {
+        let index = (slot % SLOTS) as usize;
+        self.nodes[node as usize].next = self.slots[index];
+        self.slots[index] = node;
+        self.occupied[index / 64] |= 1 << (index % 64);
+    }
+
+    /// Puts an event in its place in the open slot, after those it does not precede.
+    fn insert_due(&mut self, due: Due) {
+        let place = self
+            .due
+            .partition_point(|d| (d.time, d.key) > (due.time, due.key));
+        self.due.insert(place, due);
+    }
+
+    /// Number of the first slot after the open one that holds events.
+    #[inline]
+    fn next_occupied(&self) -> Option<u64> {
+        let from = self.open + 1;
+        let start = (from % SLOTS) as usize;
+        let (mut word, bit) = (start / 64, start % 64);
+        let mut bits = self.occupied[word] & (!0 << bit);
+        for _ in 0..=WORDS {
+            if bits != 0 {
+                let index = (word * 64) as u64 + u64::from(bits.trailing_zeros());
+                return Some(from + (index + SLOTS - start as u64) % SLOTS);
+            }
+            word = (word + 1) % WORDS;
+            bits = self.occupied[word];
+        }
+        None
+    }
+
+    /// Opens the next slot that holds an event before `end`; false if there is none.
+    fn open_next(&mut self, end: Picoseconds) -> bool {
+        let near = self.next_occupied();
+        let far = if self.far_next == Picoseconds::MAX {
+            None
+        } else {
+            Some(self.far_next >> SLOT_BITS)
+        };
+        let slot = match (near, far) {
+            (None, None) => return false,
+            (Some(slot), None) | (None, Some(slot)) => slot,
+            (Some(a), Some(b)) => a.min(b),
+        };
+        if slot << SLOT_BITS >= end {
+            return false;
+        }
+        self.open = slot;
+        if self.far_next < (slot << SLOT_BITS).saturating_add(HORIZON) {
+            self.draw_near();
+        }
+        let index = (slot % SLOTS) as usize;
+        let mut node = std::mem::replace(&mut self.slots[index], NONE);
+        self.occupied[index / 64] &= !(1 << (index % 64));
+        // The list runs from the newest to the oldest: with a stable sort by descending time and
+        // key, the oldest of equals ends up last, which is first to be popped.
+        while node != NONE {
+            let Node {
+                time, key, next, ..
+            } = self.nodes[node as usize];
+            self.due.push(Due { time, key, node });
+            node = next;
+        }
+        let due = &mut self.due[..];
+        if due.len() > 24 {
+            due.sort_by_key(|d| Reverse((d.time, d.key)));
+        } else {
+            for i in 1..due.len() {
+                let (mut j, moving) = (i, due[i]);
+                while j > 0 && (due[j - 1].time, due[j - 1].key) < (moving.time, moving.key) {
+                    due[j] = due[j - 1];
+                    j -= 1;
+                }
+                due[j] = moving;
+            }
+        }
+        true
+    }
+
+    /// Moves the events that the wheel now reaches out of the heap. They were inserted before
+    /// any event of the same time that went straight to the wheel, and slots keep that order.
+    #[cold]
+    fn draw_near(&mut self) {
+        while let Some(&Reverse((time, _, _, node))) = self.far.peek() {
+            let slot = time >> SLOT_BITS;
+            if slot >= self.open + SLOTS {
+                break;
+            }
+            self.far.pop();
+            self.link(slot, node);
+        }
+        self.far_next = self
+            .far
+            .peek()
+            .map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_48_byte_event_fills_one_cache_line() {
+        assert_eq!(size_of::<Node<[u32; 12]>>(), 64);
+    }
+
+    #[test]
+    fn equal_times_run_by_key_then_by_insertion() {
+        let mut queue = Queue::default();
+        for (key, event) in [(7, 'a'), (3, 'b'), (7, 'c'), (3, 'd')] {
+            queue.push(5_000, key, event);
+        }
+        let mut order = String::new();
+        while let Some((time, event)) = queue.pop_before(u64::MAX) {
+            assert_eq!(time, 5_000);
+            order.push(event);
+        }
+        assert_eq!(order, "bdac");
+    }
+
+    #[test]
+    fn pop_stops_at_the_end_of_the_window() {
+        let mut queue = Queue::default();
+        queue.push(1_000, 0, 1);
+        queue.push(1_500, 0, 2);
+        queue.push(9_000_000_000, 0, 3);
+        assert_eq!(queue.pop_before(1_500), Some((1_000, 1)));
+        assert_eq!(queue.pop_before(1_500), None);
+        assert_eq!(queue.next_time(), 1_500);
+        assert_eq!(queue.pop_before(1_501), Some((1_500, 2)));
+        assert_eq!(queue.pop_before(9_000_000_000), None);
+        assert_eq!(queue.next_time(), 9_000_000_000);
+        assert_eq!(queue.pop_before(u64::MAX), Some((9_000_000_000, 3)));
+        assert!(queue.is_empty());
+    }
+
+    /// The plainest queue that is right: a list searched for its least element.
+    #[derive(Default)]
+    struct Oracle(Vec<(u64, u32, usize)>);
+
+    impl Oracle {
+        fn pop_before(&mut self, end: u64) -> Option<(u64, usize)> {
+            let (at, _) = self.0.iter().enumerate().min_by_key(|(_, e)| **e)?;
+            if self.0[at].0 >= end {
+                return None;
+            }
+            let (time, _, event) = self.0.remove(at);
+            Some((time, event))
+        }
+    }
+
+    proptest! {
+        /// Random pushes (near, far, in the open slot, at equal times) and pops agree with the
+        /// oracle.
+        #[test]
+        fn agrees_with_a_sorted_list(
+            steps in prop::collection::vec((0u64..5, 0u64..10_000_000, 0u32..3, 0u64..6_000_000), 1..200)
+        ) {
+            let mut queue = Queue::default();
+            let mut oracle = Oracle::default();
+            let (mut now, mut window, mut inserted) = (0, 0, 0);
+            for (what, delay, key, length) in steps {
+                let mut push = |queue: &mut Queue<usize>, oracle: &mut Oracle, time| {
+                    inserted += 1;
+                    queue.push(time, key, inserted);
+                    oracle.0.push((time, key, inserted));
+                };
+                let delay = match what {
+                    0 => delay,
+                    1 => delay % 3_000,
+                    2 => 0,
+                    _ => delay % 100_000,
+                };
+                if what < 4 {
+                    push(&mut queue, &mut oracle, now.max(window) + delay);
+                } else {
+                    window = now.max(window) + length;
+                    loop {
+                        let got = queue.pop_before(window);
+                        prop_assert_eq!(got, oracle.pop_before(window));
+                        let Some((time, event)) = got else { break };
+                        now = time;
+                        if event % 3 == 0 {
+                            push(&mut queue, &mut oracle, now + delay % 5_000 + 1);
+                        }
+                    }
+                }
+                prop_assert_eq!(queue.len(), oracle.0.len());
+                let earliest = oracle.0.iter().map(|e| e.0).min().unwrap_or(u64::MAX);
+                prop_assert_eq!(queue.next_time(), earliest);
+            }
+        }
+    }
+}

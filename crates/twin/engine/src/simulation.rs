@@ -1,0 +1,406 @@
+//! Partitions run side by side in windows of one lookahead.
+
+use crate::barrier::Barrier;
+use crate::{Picoseconds, Queue};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Windows between two looks at how the work is spread over the threads.
+const REBALANCE_EVERY: u64 = 512;
+/// Windows between two calls of [`Progress::update`].
+const PROGRESS_EVERY: u64 = 256;
+
+/// A part of the model with state of its own, reached by others through messages only.
+pub trait Partition: Send {
+    /// What happens inside; at most 48 bytes fit a cache line together with time and key.
+    type Event: Copy + Send;
+    /// What crosses to another partition.
+    type Message: Send;
+
+    /// Runs one event.
+    fn handle(&mut self, event: Self::Event, context: &mut Context<'_, Self>);
+
+    /// Takes a message that was sent to this partition, to act at time `at`; usually by
+    /// putting an event into the queue. `at` is not before the next window's start.
+    fn receive(&mut self, at: Picoseconds, message: Self::Message, queue: &mut Queue<Self::Event>);
+
+    /// A hint that `event` will be handled soon: fetch what it needs into the cache.
+    #[inline]
+    fn prefetch(&self, event: &Self::Event) {
+        let _ = event;
+    }
+}
+
+/// What an event can do to the world: its time, its partition's queue, messages to others.
+pub struct Context<'a, P: Partition + ?Sized> {
+    /// Time of the event being handled.
+    pub now: Picoseconds,
+    /// The partition's own queue.
+    pub queue: &'a mut Queue<P::Event>,
+    /// Number of this partition.
+    pub partition: u32,
+    window_end: Picoseconds,
+    outbox: &'a mut [Vec<Parcel<P::Message>>],
+    owner: &'a [u32],
+}
+
+impl<P: Partition + ?Sized> Context<'_, P> {
+    /// Sends a message to partition `to` (not to this one), to act at time `at`.
+    ///
+    /// # Panics
+    /// When `at` lies within the present window: the model then promised a lookahead that it
+    /// does not keep.
+    #[inline]
+    pub fn send(&mut self, to: u32, at: Picoseconds, message: P::Message) {
+        assert!(
+            at >= self.window_end,
+            "message from partition {} to {to} for {at} ps, inside the window that ends at {} ps",
+            self.partition,
+            self.window_end
+        );
+        let thread = self.owner[to as usize];
+        self.outbox[thread as usize].push(Parcel { to, at, message });
+    }
+}
+
+type Outbox<M> = Mutex<Vec<Parcel<M>>>;
+
+struct Parcel<M> {
+    to: u32,
+    at: Picoseconds,
+    message: M,
+}
+
+/// Told about the progress of a run from time to time, by one of its threads.
+pub trait Progress: Sync {
+    /// Simulated time reached and events executed so far. `false` ends the run early.
+    fn update(&self, now: Picoseconds, events: u64) -> bool;
+}
+
+/// Tells nobody.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn update(&self, _: Picoseconds, _: u64) -> bool {
+        true
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Events executed.
+    pub events: u64,
+    /// Messages between partitions.
+    pub messages: u64,
+    /// Windows.
+    pub windows: u64,
+    /// Time of the last event executed.
+    pub last_event: Picoseconds,
+}
+
+struct Cell<P: Partition> {
+    state: P,
+    queue: Queue<P::Event>,
+    events: u64,
+    last_event: Picoseconds,
+    /// Events since the last rebalancing.
+    recent: u64,
+}
+
+/// A model and its clock.
+pub struct Simulation<P: Partition> {
+    cells: Vec<Mutex<Cell<P>>>,
+    lookahead: Picoseconds,
+    threads: usize,
+    statistics: Statistics,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A poisoned lock means that a thread panicked; the panic itself is passed on at the join.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<P: Partition> Simulation<P> {
+    /// A simulation of `partitions`, each message between which takes at least `lookahead`,
+    /// on at most `threads` threads.
+    ///
+    /// # Panics
+    /// When `lookahead` is 0: no window would ever end.
+    pub fn new(partitions: Vec<P>, lookahead: Picoseconds, threads: usize) -> Self {
+        assert!(lookahead > 0, "a lookahead of 0 ps");
+        let threads = threads.clamp(1, partitions.len().max(1));
+        let cell = |state| {
+            Mutex::new(Cell {
+                state,
+                queue: Queue::default(),
+                events: 0,
+                last_event: 0,
+                recent: 0,
+            })
+        };
+        Simulation {
+            cells: partitions.into_iter().map(cell).collect(),
+            lookahead,
+            threads,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// State and queue of every partition in turn, to insert the first events or read results.
+    pub fn each(&mut self, mut visit: impl FnMut(u32, &mut P, &mut Queue<P::Event>)) {
+        for (index, cell) in (0..).zip(&mut self.cells) {
+            let cell = cell.get_mut().unwrap_or_else(PoisonError::into_inner);
+            visit(index, &mut cell.state, &mut cell.queue);
+        }
+    }
+
+    /// Runs until no event is left, or until `progress` asks for an end.
+    pub fn run(&mut self, progress: &dyn Progress) -> Statistics
+    where
+        P::Message: Send,
+    {
+        let run = Run {
+            cells: &self.cells,
+            // outbox[partition][thread]: what a partition sent to the partitions of a thread.
+            outboxes: self
+                .cells
+                .iter()
+                .map(|_| (0..self.threads).map(|_| Mutex::new(Vec::new())).collect())
+                .collect(),
+            lookahead: self.lookahead,
+            threads: self.threads,
+            barrier: Barrier::new(self.threads),
+            earliest: (0..self.threads).map(|_| AtomicU64::new(0)).collect(),
+            messages: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            owner: Mutex::new(even_shares(self.cells.len(), self.threads)),
+        };
+        let windows = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..run.threads)
+                .map(|t| {
+                    let run = &run;
+                    scope.spawn(move || run.thread(t, progress))
+                })
+                .collect();
+            let windows = run.thread(0, progress);
+            for other in others {
+                if let Err(panic) = other.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+            windows
+        });
+        let messages = run.messages.load(Ordering::Relaxed);
+        drop(run);
+        self.statistics.windows += windows;
+        self.statistics.messages += messages;
+        self.statistics.events = 0;
+        for cell in &mut self.cells {
+            let cell = cell.get_mut().unwrap_or_else(PoisonError::into_inner);
+            self.statistics.events += cell.events;
+            self.statistics.last_event = self.statistics.last_event.max(cell.last_event);
+        }
+        self.statistics
+    }
+
+    /// Bytes held by the event queues.
+    pub fn queue_bytes(&mut self) -> usize {
+        let mut bytes = 0;
+        self.each(|_, _, queue| bytes += queue.bytes());
+        bytes
+    }
+
+    /// The partitions' states.
+    pub fn into_partitions(self) -> Vec<P> {
+        let state = |cell: Mutex<Cell<P>>| {
+            cell.into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .state
+        };
+        self.cells.into_iter().map(state).collect()
+    }
+}
+
+/// What the threads of one run share.
+struct Run<'a, P: Partition> {
+    cells: &'a [Mutex<Cell<P>>],
+    outboxes: Vec<Vec<Outbox<P::Message>>>,
+    lookahead: Picoseconds,
+    threads: usize,
+    barrier: Barrier,
+    /// Earliest pending event of each thread's partitions.
+    earliest: Vec<AtomicU64>,
+    messages: AtomicU64,
+    events: AtomicU64,
+    stop: AtomicBool,
+    /// Which thread runs a partition.
+    owner: Mutex<Vec<u32>>,
+}
+
+/// Breaks the barrier up when its thread panics, so that the others end too.
+struct Alarm<'a>(&'a Barrier);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.break_up();
+        }
+    }
+}
+
+impl<P: Partition> Run<'_, P> {
+    /// The life of one thread; returns the number of windows.
+    fn thread(&self, me: usize, progress: &dyn Progress) -> u64 {
+        let _alarm = Alarm(&self.barrier);
+        let mut owner = lock(&self.owner).clone();
+        let mut outbox: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
+        let mut windows = 0;
+        self.exchange(me, &owner);
+        loop {
+            if !self.meet() {
+                return windows;
+            }
+            let start = self
+                .earliest
+                .iter()
+                .map(|t| t.load(Ordering::Relaxed))
+                .min()
+                .unwrap_or(u64::MAX);
+            if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
+                return windows;
+            }
+            let end = start.saturating_add(self.lookahead);
+            let mut events = 0;
+            for (partition, _) in owner.iter().enumerate().filter(|(_, o)| **o as usize == me) {
+                events += self.run_window(partition, end, &owner, &mut outbox);
+            }
+            self.events.fetch_add(events, Ordering::Relaxed);
+            windows += 1;
+            if !self.meet() {
+                return windows;
+            }
+            if windows % REBALANCE_EVERY == 0 && self.threads > 1 {
+                // Outboxes are sorted by the old owners: hand over before the owners change.
+                self.exchange(me, &owner);
+                if !self.meet() {
+                    return windows;
+                }
+                if me == 0 {
+                    *lock(&self.owner) = self.weighted_shares();
+                }
+                if !self.meet() {
+                    return windows;
+                }
+                owner.clone_from(&lock(&self.owner));
+            }
+            self.exchange(me, &owner);
+            if me == 0 && windows % PROGRESS_EVERY == 0 {
+                let events = self.events.load(Ordering::Relaxed);
+                if !progress.update(start, events) {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn meet(&self) -> bool {
+        self.threads == 1 || self.barrier.wait()
+    }
+
+    /// Runs the events of one partition before `end`. `outbox` has one empty list a thread.
+    fn run_window(
+        &self,
+        partition: usize,
+        end: Picoseconds,
+        owner: &[u32],
+        outbox: &mut [Vec<Parcel<P::Message>>],
+    ) -> u64 {
+        let mut cell = lock(&self.cells[partition]);
+        let cell = &mut *cell;
+        let mut events = 0;
+        let mut context = Context::<P> {
+            now: cell.last_event,
+            queue: &mut cell.queue,
+            partition: partition as u32,
+            window_end: end,
+            outbox,
+            owner,
+        };
+        while let Some((time, event)) = context.queue.pop_before(end) {
+            if let Some(next) = context.queue.peek(0) {
+                cell.state.prefetch(next);
+            }
+            context.now = time;
+            cell.state.handle(event, &mut context);
+            events += 1;
+        }
+        cell.last_event = context.now;
+        if events > 0 {
+            cell.events += events;
+            cell.recent += events;
+            for (thread, parcels) in outbox.iter_mut().enumerate().filter(|(_, o)| !o.is_empty()) {
+                std::mem::swap(parcels, &mut lock(&self.outboxes[partition][thread]));
+            }
+        }
+        events
+    }
+
+    /// Hands the messages for this thread's partitions over, in the order of (sender, sending),
+    /// and notes the earliest event among them.
+    fn exchange(&self, me: usize, owner: &[u32]) {
+        let mut mine: Vec<Option<MutexGuard<'_, Cell<P>>>> = owner
+            .iter()
+            .zip(self.cells)
+            .map(|(o, cell)| (*o as usize == me).then(|| lock(cell)))
+            .collect();
+        let mut messages = 0;
+        for outboxes in &self.outboxes {
+            for parcel in lock(&outboxes[me]).drain(..) {
+                let Some(Some(cell)) = mine.get_mut(parcel.to as usize) else {
+                    unreachable!(
+                        "a parcel for partition {} in thread {me}'s outbox",
+                        parcel.to
+                    )
+                };
+                let cell = &mut **cell;
+                cell.state
+                    .receive(parcel.at, parcel.message, &mut cell.queue);
+                messages += 1;
+            }
+        }
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+        let earliest = mine
+            .iter()
+            .flatten()
+            .map(|cell| cell.queue.next_time())
+            .min();
+        self.earliest[me].store(earliest.unwrap_or(Picoseconds::MAX), Ordering::Relaxed);
+    }
+
+    /// Owners by the work of the last windows: the partition with most work goes to the thread
+    /// with least, and so on.
+    fn weighted_shares(&self) -> Vec<u32> {
+        let mut work: Vec<(u64, usize)> = self
+            .cells
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| (std::mem::take(&mut lock(cell).recent), index))
+            .collect();
+        work.sort_by_key(|&(work, index)| (std::cmp::Reverse(work), index));
+        let mut load = vec![0; self.threads];
+        let mut owner = vec![0; self.cells.len()];
+        for (work, partition) in work {
+            let thread = (0..self.threads).min_by_key(|&t| load[t]).unwrap_or(0);
+            load[thread] += work + 1;
+            owner[partition] = thread as u32;
+        }
+        owner
+    }
+}
+
+/// Partitions dealt out to threads in turn.
+fn even_shares(partitions: usize, threads: usize) -> Vec<u32> {
+    (0..partitions).map(|p| (p % threads) as u32).collect()
+}

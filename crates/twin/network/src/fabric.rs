@@ -1,0 +1,719 @@
+//! The packet fabric of one group: virtual cut-through, credits, one event a hop.
+//!
+//! A packet's head arrives at a router (one event). The router chooses an output port; if the
+//! virtual channel has credits for the whole packet, the link is granted to it at once, for the
+//! moment when the packets granted before are through: times of departure are known in advance,
+//! so no further event is needed to start or end a transmission. Without credits the packet waits
+//! in its input buffer, in a queue of its output channel, until credits come back.
+//!
+//! A packet moves on before its tail has come in (cut-through), but not so early that a faster
+//! output link would run dry. Its place in the input buffer is free when its tail has left; the
+//! credit for it takes the link's latency to travel back. Credits that arrive within the same
+//! 2^15 ps (33 ns) are handed over together, at the end of that span: one event for many.
+
+use crate::packet::{Packet, Route, VIA};
+use crate::port::{Cost, End, NONE, Port, Stall, Upstream, Waiting, costs};
+use crate::routing::{Random, Router};
+use crate::statistics::{LinkStatistics, Traffic};
+use crate::topology::Topology;
+use forebay_engine::{Context, Partition, Picoseconds, Queue};
+use forebay_model::machine::{LinkClass, Network, Routing};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Credits are handed over at multiples of 2^15 ps.
+const BATCH_BITS: u32 = 15;
+/// Batches that can be open at a time: credits due within 17 us.
+const BATCHES: usize = 512;
+/// Messages that a node's interface holds of each kind before [`Fabric::room`] is 0.
+const NIC_MESSAGES: usize = 256;
+
+/// Event keys: order of events at the same time. Below are the fabric's, by kind and port.
+const KEY_CREDITS: u32 = 0;
+const KEY_ARRIVAL: u32 = 1 << 28;
+const KEY_DELIVERY: u32 = 2 << 28;
+
+impl Topology {
+    /// Event keys from here on are free for the model around the fabric.
+    pub const FIRST_FREE_KEY: u32 = 4 << 28;
+}
+
+/// An event of the fabric.
+#[derive(Clone, Copy, Debug)]
+pub enum NetEvent {
+    /// A packet's head at a router.
+    Arrival(Packet),
+    /// A packet's tail at its node.
+    Delivery(Packet),
+    /// The credits of a batch.
+    Credits(u16),
+    /// A single credit, due beyond all open batches.
+    LateCredit(u32, u32),
+}
+
+/// What crosses from group to group.
+#[derive(Clone, Copy, Debug)]
+pub enum NetMessage {
+    /// A packet on a rank-3 link.
+    Packet(Packet),
+    /// A credit for a packet that came over one: (place of the credit, bytes).
+    Credit(u32, u32),
+}
+
+/// A message for a node's interface to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// Receiving node.
+    pub to: u32,
+    /// Length.
+    pub bytes: u64,
+    /// Written on each of its packets.
+    pub tag: u64,
+    /// What it is, 0 to 15; written on each of its packets.
+    pub kind: u8,
+    /// When it was made, ps: latencies count from here.
+    pub born: Picoseconds,
+}
+
+/// Interface of one node: messages to send, control messages before bulk data.
+#[derive(Default)]
+struct Nic {
+    control: VecDeque<Message>,
+    bulk: VecDeque<Message>,
+}
+
+#[derive(Default)]
+struct Batch {
+    number: u64,
+    credits: Vec<(u32, u32)>,
+}
+
+/// Routers, links and interfaces of one group.
+pub struct Fabric {
+    topology: Arc<Topology>,
+    network: Arc<Network>,
+    costs: [Cost; 4],
+    group: u16,
+    packet_bytes: u32,
+    traversal: u64,
+    /// Output ports of the routers, router by router, then one port a node into its router.
+    ports: Vec<Port>,
+    stalls: Vec<Stall>,
+    nics: Vec<Nic>,
+    waiting: Vec<Waiting>,
+    unused_waiting: u32,
+    batches: Vec<Batch>,
+    random: Random,
+    /// What was delivered here.
+    pub traffic: Traffic,
+    /// Nodes (numbers within the group) whose interface has room again after having had none,
+    /// for the model to take away after each event.
+    pub drained: Vec<u16>,
+}
+
+/// The least time from any event to its effect in another group, ps: the lookahead.
+pub fn lookahead(network: &Network) -> Picoseconds {
+    network.global.latency.0
+}
+
+impl Fabric {
+    /// The fabric of one group; `seed` drives its random choices.
+    pub fn new(topology: Arc<Topology>, network: Arc<Network>, group: u16, seed: u64) -> Self {
+        let costs = costs(&network);
+        let mut ports = Vec::new();
+        for router in 0..topology.routers() {
+            for port in 0..topology.ports {
+                ports.push(router_port(&topology, group, router, port, &costs));
+            }
+        }
+        let members = topology.members(group);
+        for (local, _) in (0..).zip(members) {
+            ports.push(Port::new(LinkClass::Node, End::Inward, local, &costs));
+        }
+        let nics = members.iter().map(|_| Nic::default()).collect();
+        Fabric {
+            costs,
+            group,
+            packet_bytes: network.packet.0 as u32,
+            traversal: network.router_traversal.0,
+            stalls: vec![Stall::default(); ports.len()],
+            ports,
+            nics,
+            waiting: Vec::new(),
+            unused_waiting: NONE,
+            batches: (0..BATCHES).map(|_| Batch::default()).collect(),
+            random: Random::new(seed, group.into()),
+            traffic: Traffic::default(),
+            drained: Vec::new(),
+            topology,
+            network,
+        }
+    }
+
+    /// Who is joined to whom.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Messages of either kind that the interface of a node (number within the group) takes.
+    pub fn room(&self, local: u16) -> usize {
+        let nic = &self.nics[usize::from(local)];
+        NIC_MESSAGES.saturating_sub(nic.control.len().max(nic.bulk.len()))
+    }
+
+    /// Hands a message to the interface of `node`, which is in this group. Messages of one
+    /// packet go before longer ones.
+    #[inline]
+    pub fn send<P>(&mut self, node: u32, message: Message, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+    {
+        let place = self.topology.place(node);
+        debug_assert!(place.group == self.group && message.bytes > 0);
+        let nic = &mut self.nics[usize::from(place.local)];
+        if message.bytes <= u64::from(self.packet_bytes) {
+            nic.control.push_back(message);
+        } else {
+            nic.bulk.push_back(message);
+        }
+        self.inject(place.local, context);
+    }
+
+    /// Runs an event; a packet delivered is returned.
+    #[inline]
+    pub fn handle<P>(&mut self, event: NetEvent, context: &mut Context<'_, P>) -> Option<Packet>
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        match event {
+            NetEvent::Arrival(packet) => self.arrive(packet, context),
+            NetEvent::Credits(slot) => self.hand_over(slot, context),
+            NetEvent::LateCredit(place, bytes) => self.credit(Upstream(place), bytes, context),
+            NetEvent::Delivery(packet) => {
+                self.traffic.count(&packet, context.now);
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// Takes what another group sent.
+    #[inline]
+    pub fn receive<E: Copy + From<NetEvent>>(
+        &mut self,
+        at: u64,
+        message: NetMessage,
+        queue: &mut Queue<E>,
+    ) {
+        match message {
+            NetMessage::Packet(packet) => {
+                let key = KEY_ARRIVAL + Upstream(packet.from).port() as u32;
+                queue.push(at, key, NetEvent::Arrival(packet).into());
+            }
+            NetMessage::Credit(place, bytes) => self.collect(at, Upstream(place), bytes, queue),
+        }
+    }
+
+    /// Fetches what an event will touch.
+    #[inline]
+    pub fn prefetch(&self, event: &NetEvent) {
+        if let NetEvent::Arrival(packet) = event {
+            let first = usize::from(packet.router) * usize::from(self.topology.ports);
+            if packet.route() != Route::Fresh && packet.router != packet.target {
+                let port = self.topology.toward(packet.router, packet.target);
+                prefetch(&self.ports[first + usize::from(port)]);
+            } else if packet.exit != VIA {
+                prefetch(&self.ports[first + usize::from(packet.exit)]);
+            }
+        }
+    }
+
+    fn arrive<P>(&mut self, mut packet: Packet, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let came_from_far = Upstream(packet.from).is_far();
+        let at_target = packet.router == packet.target;
+        let begins_leg =
+            packet.route() == Route::Fresh || came_from_far || (at_target && packet.exit == VIA);
+        if begins_leg || self.may_reconsider(&packet) {
+            let mut router = Router {
+                topology: &self.topology,
+                ports: &self.ports,
+                costs: &self.costs,
+                spec: &self.network.routing,
+                group: self.group,
+                random: &mut self.random,
+            };
+            if begins_leg {
+                packet.leg += u8::from(packet.route() != Route::Fresh);
+                router.plan(&mut packet);
+            } else {
+                router.reconsider(&mut packet);
+            }
+        }
+        let port = if packet.router == packet.target {
+            packet.exit
+        } else {
+            self.topology.toward(packet.router, packet.target)
+        };
+        let index =
+            usize::from(packet.router) * usize::from(self.topology.ports) + usize::from(port);
+        let port = &mut self.ports[index];
+        // The head needs the traversal; and the tail must not come later than the link wants it.
+        let lead = u64::from(packet.lag)
+            .saturating_sub(self.costs[port.class as usize].serialization(packet.bytes));
+        let ready = context.now + self.traversal + lead;
+        if port.end == End::Node {
+            self.eject(index, packet, ready, context);
+            return;
+        }
+        port.occupied += packet.bytes;
+        port.most_occupied = port.most_occupied.max(port.occupied);
+        let channel = port.channels[usize::from(packet.leg)];
+        if channel.tail == NONE && channel.credits >= packet.bytes {
+            self.depart(index, packet, ready, context);
+        } else {
+            self.wait(index, packet, ready, context.now);
+        }
+    }
+
+    fn may_reconsider(&self, packet: &Packet) -> bool {
+        self.network.routing.algorithm == Routing::ProgressiveAdaptive
+            && packet.leg == 0
+            && packet.route() == Route::Minimal
+            && packet.exit >= self.topology.first_global
+            && packet.exit < self.topology.first_node
+    }
+
+    /// Grants the link to a packet for which there are credits.
+    fn depart<P>(
+        &mut self,
+        index: usize,
+        mut packet: Packet,
+        ready: u64,
+        context: &mut Context<'_, P>,
+    ) where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let port = &mut self.ports[index];
+        let cost = self.costs[port.class as usize];
+        let channel = packet.leg;
+        port.channels[usize::from(channel)].credits -= packet.bytes;
+        let start = ready.max(port.free_at);
+        let time = cost.serialization(packet.bytes);
+        port.free_at = start + time;
+        port.bytes += u64::from(packet.bytes);
+        let (peer, end) = (port.peer, port.end);
+        self.release(&packet, start + time, context);
+        packet.lag = time as u32;
+        packet.hops += 1;
+        let arrival = start + cost.latency;
+        if end == End::Router {
+            packet.router = peer as u16;
+            packet.from = Upstream::near(index, channel).0;
+            context.queue.push(
+                arrival,
+                KEY_ARRIVAL + index as u32,
+                NetEvent::Arrival(packet).into(),
+            );
+        } else {
+            let (router, port) = self.router_and_port(index);
+            let Some((group, far_router, far_port)) =
+                self.topology.beyond(self.group, router, port)
+            else {
+                unreachable!("a packet was routed to a socket without a cable")
+            };
+            packet.router = far_router;
+            let far =
+                usize::from(far_router) * usize::from(self.topology.ports) + usize::from(far_port);
+            packet.from = Upstream::far(far, channel).0;
+            context.send(group.into(), arrival, NetMessage::Packet(packet).into());
+        }
+    }
+
+    /// Sends a packet down to its node, which always has room.
+    fn eject<P>(&mut self, index: usize, packet: Packet, ready: u64, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let port = &mut self.ports[index];
+        let cost = self.costs[port.class as usize];
+        let end = ready.max(port.free_at) + cost.serialization(packet.bytes);
+        port.free_at = end;
+        port.bytes += u64::from(packet.bytes);
+        let key = KEY_DELIVERY + port.peer;
+        self.release(&packet, end, context);
+        context
+            .queue
+            .push(end + cost.latency, key, NetEvent::Delivery(packet).into());
+    }
+
+    /// Sends the credit back for the place that a packet leaves at time `left`.
+    fn release<P>(&mut self, packet: &Packet, left: u64, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let upstream = Upstream(packet.from);
+        let class = self.ports[upstream.port()].class;
+        let at = left + self.costs[class as usize].latency;
+        if upstream.is_far() {
+            let (router, port) = self.router_and_port(upstream.port());
+            let Some((group, far_router, far_port)) =
+                self.topology.beyond(self.group, router, port)
+            else {
+                unreachable!("a packet came from a socket without a cable")
+            };
+            let far =
+                usize::from(far_router) * usize::from(self.topology.ports) + usize::from(far_port);
+            let place = Upstream::near(far, upstream.channel() as u8);
+            context.send(
+                group.into(),
+                at,
+                NetMessage::Credit(place.0, packet.bytes).into(),
+            );
+        } else {
+            self.collect(at, upstream, packet.bytes, context.queue);
+        }
+    }
+
+    fn router_and_port(&self, index: usize) -> (u16, u8) {
+        let ports = usize::from(self.topology.ports);
+        ((index / ports) as u16, (index % ports) as u8)
+    }
+
+    /// Puts a credit into the batch that is handed over at `at` or shortly after.
+    #[inline]
+    fn collect<E: Copy + From<NetEvent>>(
+        &mut self,
+        at: u64,
+        place: Upstream,
+        bytes: u32,
+        queue: &mut Queue<E>,
+    ) {
+        let number = at.div_ceil(1 << BATCH_BITS);
+        let slot = (number % BATCHES as u64) as usize;
+        let batch = &mut self.batches[slot];
+        if batch.credits.is_empty() {
+            batch.number = number;
+            queue.push(
+                number << BATCH_BITS,
+                KEY_CREDITS,
+                NetEvent::Credits(slot as u16).into(),
+            );
+        } else if batch.number != number {
+            let late = NetEvent::LateCredit(place.0, bytes);
+            queue.push(number << BATCH_BITS, KEY_CREDITS + 1, late.into());
+            return;
+        }
+        batch.credits.push((place.0, bytes));
+    }
+
+    fn hand_over<P>(&mut self, slot: u16, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let mut credits = std::mem::take(&mut self.batches[usize::from(slot)].credits);
+        for &(place, bytes) in &credits {
+            self.credit(Upstream(place), bytes, context);
+        }
+        credits.clear();
+        // Keep the allocation, unless this slot has meanwhile begun another batch, a whole turn
+        // of the ring later.
+        let batch = &mut self.batches[usize::from(slot)].credits;
+        if batch.is_empty() {
+            *batch = credits;
+        }
+    }
+
+    /// Gives credits back to a port, and the link to those who waited for them.
+    #[inline]
+    fn credit<P>(&mut self, place: Upstream, bytes: u32, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        let (index, channel) = (place.port(), place.channel());
+        let port = &mut self.ports[index];
+        port.occupied -= bytes;
+        port.channels[channel].credits += bytes;
+        if port.end == End::Inward {
+            let local = port.peer as u16;
+            let nic = &self.nics[usize::from(local)];
+            if !nic.control.is_empty() || !nic.bulk.is_empty() {
+                self.inject(local, context);
+            }
+        } else if port.channels[channel].tail != NONE {
+            self.wake(index, channel, context);
+        }
+    }
+
+    fn wait(&mut self, index: usize, packet: Packet, ready: u64, now: u64) {
+        let waiting = Waiting {
+            packet,
+            next: NONE,
+            ready,
+        };
+        let node = if self.unused_waiting == NONE {
+            self.waiting.push(waiting);
+            (self.waiting.len() - 1) as u32
+        } else {
+            let node = self.unused_waiting;
+            self.unused_waiting = self.waiting[node as usize].next;
+            self.waiting[node as usize] = waiting;
+            node
+        };
+        let port = &mut self.ports[index];
+        let channel = &mut port.channels[usize::from(packet.leg)];
+        if channel.tail == NONE {
+            self.waiting[node as usize].next = node;
+            if port.blocked == 0 {
+                self.stalls[index].since = now;
+            }
+            port.blocked += 1;
+        } else {
+            let tail = channel.tail as usize;
+            self.waiting[node as usize].next = self.waiting[tail].next;
+            self.waiting[tail].next = node;
+        }
+        channel.tail = node;
+    }
+
+    fn wake<P>(&mut self, index: usize, channel: usize, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+        P::Message: From<NetMessage>,
+    {
+        loop {
+            let port = &mut self.ports[index];
+            let tail = port.channels[channel].tail;
+            let head = self.waiting[tail as usize].next;
+            let Waiting {
+                packet,
+                next,
+                ready,
+            } = self.waiting[head as usize];
+            if port.channels[channel].credits < packet.bytes {
+                return;
+            }
+            self.waiting[head as usize].next = self.unused_waiting;
+            self.unused_waiting = head;
+            let last = head == tail;
+            if last {
+                port.channels[channel].tail = NONE;
+                port.blocked -= 1;
+                if port.blocked == 0 {
+                    let stall = &mut self.stalls[index];
+                    stall.total += context.now - stall.since;
+                }
+            } else {
+                self.waiting[tail as usize].next = next;
+            }
+            self.depart(index, packet, ready.max(context.now), context);
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// Sends packets of a node's messages as far as there are credits.
+    fn inject<P>(&mut self, local: u16, context: &mut Context<'_, P>)
+    where
+        P: Partition,
+        P::Event: From<NetEvent>,
+    {
+        let index = self.first_nic() + usize::from(local);
+        let node = self.topology.members(self.group)[usize::from(local)];
+        let router = self.topology.place(node).router;
+        let nic = &mut self.nics[usize::from(local)];
+        let port = &mut self.ports[index];
+        let cost = self.costs[port.class as usize];
+        let full = nic.control.len().max(nic.bulk.len()) >= NIC_MESSAGES;
+        loop {
+            let queue = if nic.control.is_empty() {
+                &mut nic.bulk
+            } else {
+                &mut nic.control
+            };
+            let Some(message) = queue.front_mut() else {
+                break;
+            };
+            let bytes = message.bytes.min(self.packet_bytes.into()) as u32;
+            if port.channels[0].credits < bytes {
+                break;
+            }
+            port.channels[0].credits -= bytes;
+            port.occupied += bytes;
+            port.most_occupied = port.most_occupied.max(port.occupied);
+            let start = context.now.max(port.free_at);
+            let time = cost.serialization(bytes);
+            port.free_at = start + time;
+            port.bytes += u64::from(bytes);
+            self.traffic.injected_bytes += u64::from(bytes);
+            let mut packet = Packet::new(
+                node,
+                message.to,
+                bytes,
+                message.tag,
+                message.born,
+                message.kind,
+            );
+            packet.router = router;
+            packet.from = Upstream::near(index, 0).0;
+            packet.lag = time as u32;
+            let event = NetEvent::Arrival(packet);
+            context.queue.push(
+                start + cost.latency,
+                KEY_ARRIVAL + index as u32,
+                event.into(),
+            );
+            message.bytes -= u64::from(bytes);
+            if message.bytes == 0 {
+                queue.pop_front();
+            }
+        }
+        if full && nic.control.len().max(nic.bulk.len()) < NIC_MESSAGES {
+            self.drained.push(local);
+        }
+    }
+
+    fn first_nic(&self) -> usize {
+        usize::from(self.topology.routers()) * usize::from(self.topology.ports)
+    }
+
+    /// What every link from this group's routers and nodes did up to `now`.
+    pub fn links(&self, now: Picoseconds) -> Vec<LinkStatistics> {
+        let first_nic = self.first_nic();
+        let mut links = Vec::new();
+        for (index, (port, stall)) in self.ports.iter().zip(&self.stalls).enumerate() {
+            let (router, number) = self.router_and_port(index);
+            let (router, number, to_group) = match port.end {
+                End::Unplugged => continue,
+                End::Inward => (None, (index - first_nic) as u16, self.group),
+                End::Far => {
+                    let far = self.topology.beyond(self.group, router, number);
+                    (
+                        Some(router),
+                        number.into(),
+                        far.map_or(self.group, |(group, ..)| group),
+                    )
+                }
+                End::Router | End::Node => (Some(router), number.into(), self.group),
+            };
+            let running = if port.blocked > 0 {
+                now.saturating_sub(stall.since)
+            } else {
+                0
+            };
+            links.push(LinkStatistics {
+                class: port.class,
+                router,
+                port: number,
+                to_group,
+                bytes: port.bytes,
+                busy: self.costs[port.class as usize].busy(port.bytes),
+                stalled: stall.total + running,
+                most_occupied: port.most_occupied,
+            });
+        }
+        links
+    }
+
+    /// Bytes granted so far to the links of each class (`LinkClass as usize`).
+    pub fn class_bytes(&self) -> [u64; 4] {
+        let mut bytes = [0; 4];
+        for port in &self.ports {
+            bytes[port.class as usize] += port.bytes;
+        }
+        bytes
+    }
+
+    /// Whether nothing is under way: all credits are back, nobody waits.
+    pub fn is_idle(&self) -> bool {
+        self.ports.iter().all(|p| p.occupied == 0 && p.blocked == 0)
+            && self
+                .nics
+                .iter()
+                .all(|n| n.control.is_empty() && n.bulk.is_empty())
+    }
+
+    /// Bytes of memory held, without the topology, which the groups share.
+    pub fn bytes(&self) -> usize {
+        self.ports.capacity() * size_of::<Port>()
+            + self.stalls.capacity() * size_of::<Stall>()
+            + self.waiting.capacity() * size_of::<Waiting>()
+            + self.nics.capacity() * size_of::<Nic>()
+            + self
+                .nics
+                .iter()
+                .map(|n| n.control.capacity() + n.bulk.capacity())
+                .sum::<usize>()
+                * size_of::<Message>()
+            + self
+                .batches
+                .iter()
+                .map(|b| b.credits.capacity() * 8 + size_of::<Batch>())
+                .sum::<usize>()
+    }
+}
+
+fn router_port(topology: &Topology, group: u16, router: u16, port: u8, costs: &[Cost; 4]) -> Port {
+    let unplugged = Port::new(LinkClass::Node, End::Unplugged, 0, costs);
+    match topology.class(router, port) {
+        None => unplugged,
+        Some(LinkClass::Node) => {
+            let here = |&&n: &&u32| {
+                let place = topology.place(n);
+                place.router == router && place.port == port
+            };
+            match topology.members(group).iter().find(here) {
+                Some(&node) => Port::new(
+                    LinkClass::Node,
+                    End::Node,
+                    topology.place(node).local.into(),
+                    costs,
+                ),
+                None => unplugged,
+            }
+        }
+        Some(LinkClass::Global) => match topology.beyond(group, router, port) {
+            Some(_) => Port::new(LinkClass::Global, End::Far, 0, costs),
+            None => unplugged,
+        },
+        Some(class) => Port::new(
+            class,
+            End::Router,
+            topology.neighbour(router, port).into(),
+            costs,
+        ),
+    }
+}
+
+/// Asks the processor to load a cache line.
+#[inline]
+fn prefetch<T>(item: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and cannot fault, whatever the address; and `item` is a
+    // valid reference.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = item;
+}

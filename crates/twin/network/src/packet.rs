@@ -1,0 +1,101 @@
+//! A packet on its way.
+
+/// How a packet's way was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Route {
+    /// Not yet: it has not reached its first router.
+    Fresh,
+    /// The shortest way.
+    Minimal,
+    /// By way of another group or another router.
+    Detour,
+}
+
+/// 44 bytes, so that a packet, its time and its place in the queue share a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Packet {
+    /// Sending node.
+    pub src: u32,
+    /// Receiving node.
+    pub dst: u32,
+    tag: [u32; 2],
+    born: [u32; 2],
+    /// Length in bytes.
+    pub bytes: u32,
+    /// Tail behind head, in ps, on the link it came by.
+    pub(crate) lag: u32,
+    /// Where its credit goes: output port behind it, virtual channel (see `Upstream`).
+    pub(crate) from: u32,
+    /// Router where it is, within its group.
+    pub(crate) router: u16,
+    /// Router where its present leg ends.
+    pub(crate) target: u16,
+    /// Port to take there; [`VIA`]: none, another leg begins.
+    pub(crate) exit: u8,
+    /// Legs completed: the virtual channel it travels on.
+    pub(crate) leg: u8,
+    /// Router-to-router links crossed.
+    pub hops: u8,
+    /// Low four bits: what the sender says it is; high bits: how it was routed.
+    flags: u8,
+}
+
+/// In place of a port: the leg ends at an intermediate router of the group.
+pub(crate) const VIA: u8 = u8::MAX;
+
+impl Packet {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(src: u32, dst: u32, bytes: u32, tag: u64, born: u64, kind: u8) -> Self {
+        debug_assert!(kind < 16);
+        Packet {
+            src,
+            dst,
+            tag: [tag as u32, (tag >> 32) as u32],
+            born: [born as u32, (born >> 32) as u32],
+            bytes,
+            lag: 0,
+            from: 0,
+            router: 0,
+            target: 0,
+            exit: 0,
+            leg: 0,
+            hops: 0,
+            flags: kind,
+        }
+    }
+
+    /// What the sender wrote on it.
+    #[inline]
+    pub fn tag(&self) -> u64 {
+        (u64::from(self.tag[1]) << 32) | u64::from(self.tag[0])
+    }
+
+    /// When its message was handed to the network, in ps.
+    #[inline]
+    pub fn born(&self) -> u64 {
+        (u64::from(self.born[1]) << 32) | u64::from(self.born[0])
+    }
+
+    /// What the sender says it is, 0 to 15.
+    #[inline]
+    pub fn kind(&self) -> u8 {
+        self.flags & 15
+    }
+
+    /// How it was routed.
+    #[inline]
+    pub fn route(&self) -> Route {
+        match self.flags >> 4 {
+            0 => Route::Fresh,
+            1 => Route::Minimal,
+            _ => Route::Detour,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_route(&mut self, route: Route) {
+        self.flags = (self.flags & 15) | ((route as u8) << 4);
+    }
+}

@@ -1,0 +1,261 @@
+//! The way of a packet: minimal, Valiant, UGAL-L, progressive adaptive.
+//!
+//! A way consists of *legs*. In each leg a packet crosses at most one rank-1 link, then at most
+//! one rank-2 link, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
+//! intermediate router, or at the destination's router. A packet travels on the virtual channel
+//! that counts the legs it has behind it. The longest ways have four legs: source group up to a
+//! late detour, rest of the source group, intermediate group, destination group.
+//!
+//! # No deadlock
+//!
+//! Order the buffers by (virtual channel, class of the link they stand behind). A packet holds a
+//! buffer and waits for one that is later in this order: within a leg the classes ascend
+//! (rank-1 < rank-2 < rank-3), and the next leg has the next channel. Behind node links nothing
+//! is waited for: nodes take every packet at once. So no cycle of waiting packets can close, and
+//! the packet that holds the last buffer in the order always moves on.
+
+use crate::packet::{Packet, Route, VIA};
+use crate::port::{Cost, Port};
+use crate::topology::{GlobalLink, Topology};
+use forebay_model::machine::{Routing, RoutingSpec};
+
+/// Looks at one group's ports and decides.
+pub(crate) struct Router<'a> {
+    pub topology: &'a Topology,
+    pub ports: &'a [Port],
+    pub costs: &'a [Cost; 4],
+    pub spec: &'a RoutingSpec,
+    pub group: u16,
+    pub random: &'a mut Random,
+}
+
+/// A way that could be taken from here.
+#[derive(Clone, Copy)]
+struct Candidate {
+    target: u16,
+    exit: u8,
+    /// Time that the queue at the first hop stands for, ps.
+    queue: u64,
+    /// Bytes of the same.
+    bytes: u32,
+    hops: u32,
+}
+
+impl Candidate {
+    fn cost(&self) -> u64 {
+        self.queue * u64::from(self.hops)
+    }
+}
+
+impl Router<'_> {
+    /// Begins a leg at `packet.router`: sets where it ends, and how.
+    pub fn plan(&mut self, packet: &mut Packet) {
+        let place = self.topology.place(packet.dst);
+        let fresh = packet.route() == Route::Fresh;
+        if fresh {
+            packet.set_route(Route::Minimal);
+        }
+        if place.group == self.group {
+            (packet.target, packet.exit) = (place.router, place.port);
+            if fresh && place.router != packet.router {
+                self.consider_local_detour(packet);
+            }
+        } else if fresh {
+            self.leave_source(packet, place.group, place.router);
+        } else {
+            let best = self.best_link(packet.router, place.group, Some(place.router));
+            (packet.target, packet.exit) = (best.target, best.exit);
+        }
+    }
+
+    /// Whether a packet on the minimal way, at a router of its source group behind the first,
+    /// turns to a detour after all.
+    pub fn reconsider(&mut self, packet: &mut Packet) {
+        let place = self.topology.place(packet.dst);
+        // To the gateway, across, and up to two links behind.
+        let hops = self.topology.distance(packet.router, packet.target) + 1 + 2;
+        let minimal = self.candidate(packet.router, packet.target, packet.exit, hops);
+        if u64::from(minimal.bytes) <= self.spec.threshold.0 {
+            return;
+        }
+        let Some(detour) = self.best_detour(packet.router, place.group) else {
+            return;
+        };
+        if self.prefers(&detour, &minimal) {
+            (packet.target, packet.exit) = (detour.target, detour.exit);
+            packet.leg += 1;
+            packet.set_route(Route::Detour);
+        }
+    }
+
+    fn leave_source(&mut self, packet: &mut Packet, to: u16, to_router: u16) {
+        let minimal = |this: &mut Self| this.best_link(packet.router, to, Some(to_router));
+        let choice = match self.spec.algorithm {
+            Routing::Minimal => minimal(self),
+            Routing::Valiant => match self.best_detour(packet.router, to) {
+                Some(detour) => {
+                    packet.set_route(Route::Detour);
+                    detour
+                }
+                None => minimal(self),
+            },
+            Routing::UgalL | Routing::ProgressiveAdaptive => {
+                let minimal = minimal(self);
+                if u64::from(minimal.bytes) <= self.spec.threshold.0 {
+                    minimal
+                } else {
+                    match self.best_detour(packet.router, to) {
+                        Some(detour) if self.prefers(&detour, &minimal) => {
+                            packet.set_route(Route::Detour);
+                            detour
+                        }
+                        _ => minimal,
+                    }
+                }
+            }
+        };
+        (packet.target, packet.exit) = (choice.target, choice.exit);
+    }
+
+    /// Within a group, a detour leads over an intermediate router.
+    fn consider_local_detour(&mut self, packet: &mut Packet) {
+        let adaptive = match self.spec.algorithm {
+            Routing::Minimal => return,
+            Routing::Valiant => false,
+            Routing::UgalL | Routing::ProgressiveAdaptive => true,
+        };
+        let (from, to) = (packet.router, packet.target);
+        let minimal = self.candidate(from, to, packet.exit, self.topology.distance(from, to));
+        if adaptive && u64::from(minimal.bytes) <= self.spec.threshold.0 {
+            return;
+        }
+        let mut best: Option<Candidate> = None;
+        for _ in 0..self.spec.candidates {
+            let via = self.random.below(self.topology.routers().into()) as u16;
+            if via == from || via == to {
+                continue;
+            }
+            let hops = self.topology.distance(from, via) + self.topology.distance(via, to);
+            let candidate = self.candidate(from, via, VIA, hops);
+            if best.is_none_or(|b| candidate.cost() < b.cost()) {
+                best = Some(candidate);
+            }
+        }
+        if let Some(detour) = best
+            && (!adaptive || self.prefers(&detour, &minimal))
+        {
+            (packet.target, packet.exit) = (detour.target, VIA);
+            packet.set_route(Route::Detour);
+        }
+    }
+
+    /// Whether the detour's queue, weighted, is worth its length.
+    fn prefers(&self, detour: &Candidate, minimal: &Candidate) -> bool {
+        detour.cost() * u64::from(self.spec.nonminimal_weight_percent) < minimal.cost() * 100
+    }
+
+    /// The best of a few links to a random third group; `None` if there is no third group.
+    fn best_detour(&mut self, from: u16, to: u16) -> Option<Candidate> {
+        let groups = u32::from(self.topology.groups);
+        if groups < 3 {
+            return None;
+        }
+        let tries = if self.spec.algorithm == Routing::Valiant {
+            1
+        } else {
+            self.spec.candidates
+        };
+        let mut best: Option<Candidate> = None;
+        for _ in 0..tries {
+            // One of the G − 2 groups that are neither this one nor the destination's.
+            let (low, high) = (self.group.min(to), self.group.max(to));
+            let mut via = self.random.below(groups - 2) as u16;
+            via += u16::from(via >= low);
+            via += u16::from(via >= high);
+            let links = self.topology.links(self.group, via);
+            let link = links[self.random.below(links.len() as u32) as usize];
+            // Behind the link: on to another gateway (2 hops at most), across, and to the router.
+            let candidate = self.over(from, &link, 2 + 1 + 2);
+            if best.is_none_or(|b| candidate.cost() < b.cost()) {
+                best = Some(candidate);
+            }
+        }
+        best
+    }
+
+    /// One of the parallel links to group `to`: a random one, or with adaptive routing the best
+    /// of a few.
+    fn best_link(&mut self, from: u16, to: u16, to_router: Option<u16>) -> Candidate {
+        let links = self.topology.links(self.group, to);
+        let first = self.random.below(links.len() as u32) as usize;
+        let beyond = |link: &GlobalLink| {
+            to_router.map_or(2, |router| self.topology.distance(link.far_router, router))
+        };
+        let mut best = self.over(from, &links[first], beyond(&links[first]));
+        if matches!(
+            self.spec.algorithm,
+            Routing::UgalL | Routing::ProgressiveAdaptive
+        ) {
+            let tries = (self.spec.candidates as usize).min(links.len());
+            for i in 1..tries {
+                let link = &links[(first + i) % links.len()];
+                let candidate = self.over(from, link, beyond(link));
+                if (candidate.cost(), candidate.hops) < (best.cost(), best.hops) {
+                    best = candidate;
+                }
+            }
+        }
+        best
+    }
+
+    /// The way over a rank-3 link and `beyond` more links.
+    fn over(&self, from: u16, link: &GlobalLink, beyond: u32) -> Candidate {
+        let hops = self.topology.distance(from, link.router) + 1 + beyond;
+        self.candidate(from, link.router, link.port, hops)
+    }
+
+    fn candidate(&self, from: u16, target: u16, exit: u8, hops: u32) -> Candidate {
+        let port = if from == target {
+            exit
+        } else {
+            self.topology.toward(from, target)
+        };
+        let port =
+            &self.ports[usize::from(from) * usize::from(self.topology.ports) + usize::from(port)];
+        let queue = self.costs[port.class as usize].serialization(port.occupied);
+        Candidate {
+            target,
+            exit,
+            queue,
+            bytes: port.occupied,
+            hops: hops.max(1),
+        }
+    }
+}
+
+/// A stream of random numbers: splitmix64 (Steele, Lea and Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut random = Random(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
+        random.next();
+        random
+    }
+
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, all equally likely but for a bias of bound / 2^32.
+    #[inline]
+    pub fn below(&mut self, bound: u32) -> u32 {
+        (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
+    }
+}

@@ -1,0 +1,315 @@
+//! Who is joined to whom in a dragonfly, as tables that the fabric reads.
+//!
+//! Routers of a group stand in a grid of chassis × slots. Ports of a router, in this order:
+//! rank-1 by the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the own
+//! slot and the rank-2 port to the own chassis exist as numbers only.)
+
+use forebay_model::machine::{Arrangement, LinkClass, Machine, Network};
+
+/// A node's place in the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Group.
+    pub group: u16,
+    /// Router within the group: chassis × slots + slot.
+    pub router: u16,
+    /// Port of the router on which the node hangs, counted over all ports of the router.
+    pub port: u8,
+    /// Number of the node within its group.
+    pub local: u16,
+}
+
+/// One end of a rank-3 link and what lies beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GlobalLink {
+    /// Router of this group, and its port, counted over all ports of the router.
+    pub router: u16,
+    /// See `router`.
+    pub port: u8,
+    /// Router of the other group.
+    pub far_router: u16,
+    /// Its port.
+    pub far_port: u8,
+}
+
+/// The link behind an output port, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkName {
+    /// Class of the link.
+    pub class: LinkClass,
+    /// `group 3: c1s4 -> c0s4`, chassis and slot of both ends.
+    pub text: String,
+}
+
+/// A dragonfly: groups of chassis × slots routers, rank-3 links between groups, nodes.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Number of groups.
+    pub groups: u16,
+    /// Chassis a group.
+    pub chassis: u16,
+    /// Routers a chassis.
+    pub slots: u16,
+    /// Parallel links between each two groups.
+    pub parallel: u16,
+    /// First rank-3 port of a router.
+    pub first_global: u8,
+    /// First node port of a router.
+    pub first_node: u8,
+    /// Ports a router.
+    pub ports: u8,
+    /// Links from group g to group h: `links[(g × groups + h) × parallel ..][.. parallel]`.
+    links: Vec<GlobalLink>,
+    /// The same by port: `beyond[(g × routers + r) × (first_node − first_global) + port −
+    /// first_global]` is (group, router, port) of the other end; group `u16::MAX`: no cable.
+    beyond: Vec<(u16, u16, u8)>,
+    places: Vec<Place>,
+    /// Nodes of each group, by their number within the group.
+    members: Vec<Vec<u32>>,
+}
+
+impl Topology {
+    /// Lays the cables of a machine that has been checked.
+    ///
+    /// # Panics
+    /// When the machine breaks a limit that `forebay-model` checks (more links than sockets,
+    /// more nodes on a router than ports, more than 255 ports on a router).
+    pub fn new(machine: &Machine) -> Self {
+        let network = &machine.network;
+        let routers = machine.routers_per_group();
+        let sockets = sockets_per_router(network, routers);
+        let most = sockets.iter().copied().max().unwrap_or(0);
+        let first_global = network.routers_per_chassis + network.chassis_per_group;
+        let first_node = first_global + most;
+        let ports = first_node + network.node_ports_per_router;
+        assert!(ports <= 255, "{ports} ports on a router");
+        let mut topology = Topology {
+            groups: network.groups as u16,
+            chassis: network.chassis_per_group as u16,
+            slots: network.routers_per_chassis as u16,
+            parallel: network.links_per_group_pair as u16,
+            first_global: first_global as u8,
+            first_node: first_node as u8,
+            ports: ports as u8,
+            links: Vec::new(),
+            beyond: vec![(u16::MAX, 0, 0); (network.groups * routers * most) as usize],
+            places: Vec::new(),
+            members: vec![Vec::new(); network.groups as usize],
+        };
+        topology.lay_cables(network, &sockets);
+        topology.seat_nodes(machine);
+        topology
+    }
+
+    fn lay_cables(&mut self, network: &Network, sockets: &[u32]) {
+        let (groups, parallel) = (network.groups, network.links_per_group_pair);
+        let used = parallel * groups.saturating_sub(1);
+        let seats = seats(sockets, used, self.first_global);
+        let none = GlobalLink {
+            router: 0,
+            port: 0,
+            far_router: 0,
+            far_port: 0,
+        };
+        self.links = vec![none; (groups * groups * parallel) as usize];
+        for g in 0..groups {
+            for h in (0..groups).filter(|&h| h != g) {
+                for round in 0..parallel {
+                    let there = round * (groups - 1) + offset(network.arrangement, g, h, groups);
+                    let back = round * (groups - 1) + offset(network.arrangement, h, g, groups);
+                    let ((router, port), (far_router, far_port)) =
+                        (seats[there as usize], seats[back as usize]);
+                    let link = GlobalLink {
+                        router,
+                        port,
+                        far_router,
+                        far_port,
+                    };
+                    self.links[((g * groups + h) * parallel + round) as usize] = link;
+                    let index = self.beyond_index(g as u16, router, port);
+                    self.beyond[index] = (h as u16, far_router, far_port);
+                }
+            }
+        }
+    }
+
+    fn seat_nodes(&mut self, machine: &Machine) {
+        let routers = machine.routers_per_group();
+        let mut taken = vec![0u8; machine.routers() as usize];
+        for (number, node) in (0..).zip(&machine.nodes) {
+            let group = node.router / routers;
+            let members = &mut self.members[group as usize];
+            let port = &mut taken[node.router as usize];
+            self.places.push(Place {
+                group: group as u16,
+                router: (node.router % routers) as u16,
+                port: self.first_node + *port,
+                local: members.len() as u16,
+            });
+            members.push(number);
+            *port += 1;
+            assert!(
+                self.first_node + *port <= self.ports,
+                "too many nodes on router {}",
+                node.router
+            );
+        }
+    }
+
+    /// Routers a group.
+    #[inline]
+    pub fn routers(&self) -> u16 {
+        self.chassis * self.slots
+    }
+
+    /// Where a node is.
+    #[inline]
+    pub fn place(&self, node: u32) -> Place {
+        self.places[node as usize]
+    }
+
+    /// Nodes of a group by their number within it.
+    pub fn members(&self, group: u16) -> &[u32] {
+        &self.members[usize::from(group)]
+    }
+
+    /// Nodes of the machine.
+    pub fn nodes(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The parallel links from one group to another.
+    #[inline]
+    pub fn links(&self, from: u16, to: u16) -> &[GlobalLink] {
+        let parallel = usize::from(self.parallel);
+        let first = (usize::from(from) * usize::from(self.groups) + usize::from(to)) * parallel;
+        &self.links[first..first + parallel]
+    }
+
+    /// The other end (group, router, port) of a rank-3 port; `None` where no cable is plugged.
+    pub fn beyond(&self, group: u16, router: u16, port: u8) -> Option<(u16, u16, u8)> {
+        let end = self.beyond[self.beyond_index(group, router, port)];
+        (end.0 != u16::MAX).then_some(end)
+    }
+
+    fn beyond_index(&self, group: u16, router: u16, port: u8) -> usize {
+        let router = usize::from(group) * usize::from(self.routers()) + usize::from(router);
+        router * usize::from(self.first_node - self.first_global)
+            + usize::from(port - self.first_global)
+    }
+
+    /// The port on the way from one router to another of the same group: rank-1 first, then
+    /// rank-2. `from` and `to` differ.
+    #[inline]
+    pub fn toward(&self, from: u16, to: u16) -> u8 {
+        let (slot, to_slot) = (from % self.slots, to % self.slots);
+        if slot != to_slot {
+            to_slot as u8
+        } else {
+            (self.slots + to / self.slots) as u8
+        }
+    }
+
+    /// Links on that way: 0, 1 or 2.
+    #[inline]
+    pub fn distance(&self, from: u16, to: u16) -> u32 {
+        u32::from(from % self.slots != to % self.slots)
+            + u32::from(from / self.slots != to / self.slots)
+    }
+
+    /// The router that a rank-1 or rank-2 port leads to.
+    pub fn neighbour(&self, router: u16, port: u8) -> u16 {
+        let port = u16::from(port);
+        if port < self.slots {
+            router / self.slots * self.slots + port
+        } else {
+            (port - self.slots) * self.slots + router % self.slots
+        }
+    }
+
+    /// Class of the link behind a port of a router; `None` for a port that leads to the router
+    /// itself.
+    pub fn class(&self, router: u16, port: u8) -> Option<LinkClass> {
+        if port >= self.first_node {
+            Some(LinkClass::Node)
+        } else if port >= self.first_global {
+            Some(LinkClass::Global)
+        } else if self.neighbour(router, port) == router {
+            None
+        } else if u16::from(port) < self.slots {
+            Some(LinkClass::Rank1)
+        } else {
+            Some(LinkClass::Rank2)
+        }
+    }
+
+    /// What a person calls the link behind a router's output port.
+    pub fn link_name(&self, group: u16, router: u16, port: u8) -> Option<LinkName> {
+        let class = self.class(router, port)?;
+        let at = |r: u16| format!("c{}s{}", r / self.slots, r % self.slots);
+        let text = match class {
+            LinkClass::Rank1 | LinkClass::Rank2 => {
+                format!(
+                    "group {group}: {} -> {}",
+                    at(router),
+                    at(self.neighbour(router, port))
+                )
+            }
+            LinkClass::Global => {
+                let (far, far_router, _) = self.beyond(group, router, port)?;
+                format!(
+                    "group {group} {} -> group {far} {}",
+                    at(router),
+                    at(far_router)
+                )
+            }
+            LinkClass::Node => {
+                let node = self.members(group).iter().find(|&&n| {
+                    let place = self.place(n);
+                    place.router == router && place.port == port
+                })?;
+                format!("group {group} {} -> node {node}", at(router))
+            }
+        };
+        Some(LinkName { class, text })
+    }
+}
+
+/// Rank-3 sockets of each router of a group: the group's, spread evenly.
+fn sockets_per_router(network: &Network, routers: u32) -> Vec<u32> {
+    let total = network.global_ports_per_group;
+    let share = |r: u32| (u64::from(r) * u64::from(total) / u64::from(routers)) as u32;
+    (0..routers).map(|r| share(r + 1) - share(r)).collect()
+}
+
+/// Router and port of each of a group's `used` links, in the order in which the arrangement
+/// numbers them: over all sockets, evenly.
+fn seats(sockets: &[u32], used: u32, first_global: u8) -> Vec<(u16, u8)> {
+    let all: Vec<(u16, u8)> = (0u16..)
+        .zip(sockets)
+        .flat_map(|(router, &n)| (0..n).map(move |s| (router, first_global + s as u8)))
+        .collect();
+    assert!(
+        used as usize <= all.len(),
+        "{used} rank-3 links for {} sockets",
+        all.len()
+    );
+    let place = |i: u32| (u64::from(i) * all.len() as u64 / u64::from(used)) as usize;
+    (0..used).map(|i| all[place(i)]).collect()
+}
+
+/// Which of a group's G − 1 links of one round leads from group g to group h.
+fn offset(arrangement: Arrangement, g: u32, h: u32, groups: u32) -> u32 {
+    let ahead = (h + groups - g) % groups;
+    match arrangement {
+        Arrangement::Absolute => h - u32::from(h > g),
+        Arrangement::Relative => ahead - 1,
+        Arrangement::Circulant => {
+            if ahead <= groups / 2 {
+                2 * (ahead - 1)
+            } else {
+                2 * (groups - ahead - 1) + 1
+            }
+        }
+    }
+}
