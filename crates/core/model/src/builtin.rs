@@ -19,10 +19,25 @@ macro_rules! embed {
     };
 }
 
-const MACHINES: &[Builtin] = embed!["toy", "trinity", "trinity-phase2", "theta"];
+const MACHINES: &[Builtin] = embed![
+    "toy",
+    "cori-phase1",
+    "theta",
+    "edison",
+    "shaheen2",
+    "trinity-phase2",
+    "cori",
+    "trinity"
+];
 
 /// Node maps that embedded machine files name.
-const MAPS: &[(&str, &str)] = &[];
+const MAPS: &[(&str, &str)] = &[
+    ("cori.csv", include_str!("../../../../machines/cori.csv")),
+    (
+        "edison.csv",
+        include_str!("../../../../machines/edison.csv"),
+    ),
+];
 
 /// Further names of embedded machines.
 const ALIASES: &[(&str, &str)] = &[("cori-phase2", "cori")];

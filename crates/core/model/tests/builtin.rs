@@ -37,6 +37,10 @@ fn counts_are_those_of_the_sources() {
     assert_eq!(counts(&load("trinity")), [57 * 360, 570, 57 * 4, 0]);
     assert_eq!(counts(&load("trinity-phase2")), [8_280, 230, 23 * 4, 0]);
     assert_eq!(counts(&load("theta")), [4_392, 0, 30, 76]);
+    assert_eq!(counts(&load("cori-phase1")), [1_630, 140, 130, 0]);
+    assert_eq!(counts(&load("cori")), [12_076, 288, 130, 94]);
+    assert_eq!(counts(&load("shaheen2")), [6_174, 268, 72, 0]);
+    assert_eq!(counts(&load("edison")), [5_586, 0, 0, 106]);
 }
 
 #[test]
