@@ -1,0 +1,449 @@
+//! The table of IOR's options, and the grammar of its command line.
+//!
+//! The grammar: `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`) and repeated
+//! (`-vv`), or set to a number (`-k=0`); long options are `--name`, `--name=value`,
+//! `--name value`.
+
+use super::draft::Draft;
+use super::error::{IorError, Place};
+use super::{Ior, script};
+
+/// What an option does, or why it does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Api,
+    Barriers,
+    Block,
+    Collective,
+    Delay,
+    Deadline,
+    Directives,
+    DirectIo,
+    FilePerProcess,
+    Fsync,
+    FsyncPerWrite,
+    KeepFile,
+    MaxMinutes,
+    MaxTransfers,
+    MultiFile,
+    NodeOffset,
+    OffsetSeed,
+    RandomOffset,
+    Read,
+    ReferenceNumber,
+    ReorderConstant,
+    ReorderRandom,
+    ReorderSeed,
+    Repetitions,
+    Script,
+    Segments,
+    SummaryFormat,
+    Tasks,
+    TestFile,
+    Transfer,
+    UniqueDirectory,
+    UseExisting,
+    Verbose,
+    WearOut,
+    Write,
+    /// Taken, told to the user, and without effect for this reason.
+    Ignored(&'static str),
+    /// Refused for this reason.
+    Refused(&'static str),
+}
+
+/// One option of IOR's.
+pub(super) struct Spec {
+    /// Letter on the command line.
+    pub short: Option<char>,
+    /// Name after `--` on the command line.
+    pub long: Option<&'static str>,
+    /// Name in scripts and after `-O`; compared without regard to case.
+    pub directive: &'static str,
+    /// What the value is called in the help; `None` for a flag.
+    pub value: Option<&'static str>,
+    /// What it does.
+    pub key: Key,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+impl Spec {
+    /// The option as one writes it on the command line, with its directive.
+    fn name(&self) -> String {
+        match (self.short, self.long) {
+            (Some(c), _) => format!("-{c} ({})", self.directive),
+            (None, Some(long)) => format!("--{long}"),
+            (None, None) => format!("-O {}", self.directive),
+        }
+    }
+}
+
+const fn short(
+    short: char,
+    directive: &'static str,
+    value: Option<&'static str>,
+    key: Key,
+    help: &'static str,
+) -> Spec {
+    Spec {
+        short: Some(short),
+        long: None,
+        directive,
+        value,
+        key,
+        help,
+    }
+}
+
+const fn long(
+    name: &'static str,
+    value: Option<&'static str>,
+    key: Key,
+    help: &'static str,
+) -> Spec {
+    Spec {
+        short: None,
+        long: Some(name),
+        directive: name,
+        value,
+        key,
+        help,
+    }
+}
+
+const fn directive(name: &'static str, value: &'static str, key: Key, help: &'static str) -> Spec {
+    Spec {
+        short: None,
+        long: None,
+        directive: name,
+        value: Some(value),
+        key,
+        help,
+    }
+}
+
+const NO_DATA: &str = "simulated data have no contents to fill, compare or keep";
+const NO_MEMORY: &str = "the memory of a simulated node is not filled";
+const NO_RETRY: &str = "a simulated transfer is never cut short";
+const NO_OUTLIERS: &str = "outliers are not warned about; the results give the spread of times";
+const ONE_MOUNT: &str = "a simulated node has one mount point";
+pub(super) const VERBOSE: &str =
+    "the report has one level of detail; the number is printed among the options";
+pub(super) const REFERENCE: &str = "the number is printed in the summary";
+const OLD_DIRECT: &str = "an option of IOR 3; use --posix.odirect to go past the client's cache";
+const OLD_HINTS: &str = "an option of IOR 3; a simulated MPI-IO has no hints to show";
+const CHECK_READ: &str = "data are not compared, and no read phase is added by it: use -r for one";
+const CHECK_WRITE: &str = "data are not read back and compared; use -r for a timed read phase";
+
+const HDF5: &str = "the HDF5 interface is not modelled";
+const MPI_DETAIL: &str = "such details of MPI-IO are not modelled";
+const LUSTRE: &str = "striping is set by the instance or machine, not by IOR";
+const FILES: &str = "results are written by the simulator's own options";
+const GPU: &str = "GPU memory is not modelled";
+
+use Key::{Ignored, Refused};
+
+/// All options of IOR 4.1 and the commoner ones of IOR 3.
+#[rustfmt::skip]
+pub(super) const OPTIONS: &[Spec] = &[
+    short('a', "api", Some("S"), Key::Api, "interface: POSIX or MPIIO [POSIX]"),
+    short('A', "refNum", Some("N"), Key::ReferenceNumber, "number printed in the summary [0]"),
+    short('b', "blockSize", Some("N"), Key::Block, "contiguous bytes of one task [1m]"),
+    short('B', "useO_DIRECT", None, Ignored(OLD_DIRECT), "of IOR 3"),
+    short('c', "collective", None, Key::Collective, "collective transfers"),
+    short('C', "reorderTasks", None, Key::ReorderConstant, "read what the node -Q further on wrote"),
+    short('d', "interTestDelay", Some("N"), Key::Delay, "seconds to wait before each phase [0]"),
+    short('D', "deadlineForStonewalling", Some("N"), Key::Deadline, "seconds after which a phase is stopped [never]"),
+    short('e', "fsync", None, Key::Fsync, "fsync at the end of the write phase"),
+    short('E', "useExistingTestFile", None, Key::UseExisting, "do not remove files before writing"),
+    short('f', "scriptFile", Some("S"), Key::Script, "read tests from a script"),
+    short('F', "filePerProc", None, Key::FilePerProcess, "one file per task"),
+    short('g', "intraTestBarriers", None, Key::Barriers, "barriers between open, transfers and close"),
+    short('G', "setTimeStampSignature", Some("N"), Ignored(NO_DATA), "data signature"),
+    short('H', "showHints", None, Ignored(OLD_HINTS), "of IOR 3"),
+    short('i', "repetitions", Some("N"), Key::Repetitions, "repetitions [1]"),
+    short('I', "individualDataSets", None, Refused(HDF5), ""),
+    short('j', "outlierThreshold", Some("N"), Ignored(NO_OUTLIERS), "warn of outliers"),
+    short('J', "setAlignment", Some("N"), Refused(HDF5), ""),
+    short('k', "keepFile", None, Key::KeepFile, "do not remove the files at the end"),
+    short('K', "keepFileWithError", None, Ignored(NO_DATA), "keep files with wrong data"),
+    Spec { short: Some('l'), long: Some("dataPacketType"), directive: "dataPacketType", value: Some("S"),
+           key: Ignored(NO_DATA), help: "kind of data" },
+    short('m', "multiFile", None, Key::MultiFile, "new files for each repetition"),
+    short('M', "memoryPerNode", Some("N"), Ignored(NO_MEMORY), "fill memory"),
+    short('n', "noFill", None, Refused(HDF5), ""),
+    short('N', "numTasks", Some("N"), Key::Tasks, "use only the first N processes [all]"),
+    short('o', "testFile", Some("S"), Key::TestFile, "path of the file, or several joined by @ [testFile]"),
+    short('O', "directives", Some("S"), Key::Directives, "directives: name=value,name=value"),
+    short('p', "preallocate", None, Refused(MPI_DETAIL), ""),
+    short('P', "useSharedFilePointer", None, Refused(MPI_DETAIL), ""),
+    short('q', "quitOnError", None, Refused(NO_DATA), ""),
+    short('Q', "taskPerNodeOffset", Some("N"), Key::NodeOffset, "distance in nodes for -C and -Z [1]"),
+    short('r', "readFile", None, Key::Read, "read phase"),
+    short('R', "checkRead", None, Ignored(CHECK_READ), "compare data read"),
+    short('s', "segmentCount", Some("N"), Key::Segments, "repetitions of the blocks in the file [1]"),
+    short('S', "useStridedDatatype", None, Refused(MPI_DETAIL), ""),
+    short('t', "transferSize", Some("N"), Key::Transfer, "bytes of one transfer [256k]"),
+    short('T', "maxTimeDuration", Some("N"), Key::MaxMinutes, "minutes after which no phase begins [never]"),
+    short('u', "uniqueDir", None, Key::UniqueDirectory, "with -F: a directory for each file"),
+    short('U', "hintsFileName", Some("S"), Refused(MPI_DETAIL), ""),
+    short('v', "verbose", None, Key::Verbose, "more output"),
+    short('V', "useFileView", None, Refused(MPI_DETAIL), ""),
+    short('w', "writeFile", None, Key::Write, "write phase"),
+    short('W', "checkWrite", None, Ignored(CHECK_WRITE), "compare data written"),
+    short('x', "singleXferAttempt", None, Ignored(NO_RETRY), "do not retry transfers"),
+    short('X', "reorderTasksRandomSeed", Some("N"), Key::ReorderSeed, "seed of -Z and -z [0]"),
+    short('y', "dualMount", None, Ignored(ONE_MOUNT), "two mount points"),
+    short('Y', "fsyncPerWrite", None, Key::FsyncPerWrite, "fsync after each write"),
+    short('z', "randomOffset", None, Key::RandomOffset, "transfers in shuffled order"),
+    short('Z', "reorderTasksRandom", None, Key::ReorderRandom, "read what a random task wrote; twice: a permutation"),
+    Spec { short: None, long: Some("collective"), directive: "collective", value: None,
+           key: Key::Collective, help: "the same as -c" },
+    long("posix.odirect", None, Key::DirectIo, "past the client's cache"),
+    long("random-offset-seed", Some("N"), Key::OffsetSeed, "seed of -z [that of -X]"),
+    long("randomPrefill", Some("N"), Refused("files are not filled before a random write"), ""),
+    long("warningAsErrors", None, Refused("what IOR would warn of is an error here already"), ""),
+    long("dryRun", None, Refused("a simulation moves no data as it is; leave it out"), ""),
+    long("posix.rangelocks", None, Refused("range locks are not modelled"), ""),
+    long("posix.lustre.stripecount", Some("N"), Refused(LUSTRE), ""),
+    long("posix.lustre.stripesize", Some("N"), Refused(LUSTRE), ""),
+    long("posix.lustre.startost", Some("N"), Refused(LUSTRE), ""),
+    long("posix.lustre.ignorelocks", None, Refused(LUSTRE), ""),
+    long("posix.lustre.pool", Some("S"), Refused(LUSTRE), ""),
+    long("mpiio.hintsFileName", Some("S"), Refused(MPI_DETAIL), ""),
+    long("mpiio.showHints", None, Refused(MPI_DETAIL), ""),
+    long("mpiio.preallocate", None, Refused(MPI_DETAIL), ""),
+    long("mpiio.useStridedDatatype", None, Refused(MPI_DETAIL), ""),
+    long("mpiio.useFileView", None, Refused(MPI_DETAIL), ""),
+    long("gpuDirect", None, Refused(GPU), ""),
+    directive("stoneWallingWearOut", "1", Key::WearOut, "with -D: all tasks make as many transfers as the furthest"),
+    directive("stoneWallingWearOutIterations", "N", Key::MaxTransfers, "end phases after N transfers a task"),
+    directive("summaryFormat", "default", Key::SummaryFormat, "only `default`"),
+    directive("useO_DIRECT", "1", Key::DirectIo, "the same as --posix.odirect"),
+    directive("reorderTasksConstant", "1", Key::ReorderConstant, "the same as -C"),
+    directive("memoryPerTask", "N", Ignored(NO_MEMORY), "fill memory"),
+    directive("stoneWallingStatusFile", "S", Refused("use -w and -r in one run instead"), ""),
+    directive("minTimeDuration", "N", Refused("a phase ends with its last transfer; raise -s or -b"), ""),
+    directive("interIODelay", "N", Refused("time between transfers is not modelled"), ""),
+    directive("summaryFile", "S", Refused(FILES), ""),
+    directive("summaryAlways", "N", Refused(FILES), ""),
+    directive("saveRankPerformanceDetailsCSV", "S", Refused(FILES), ""),
+    directive("savePerOpDataCSV", "S", Refused(FILES), ""),
+    directive("numNodes", "N", Refused("the simulated job says how many nodes there are"), ""),
+    directive("numTasksOnNode0", "N", Refused("the simulated job says how many processes a node has"), ""),
+    directive("allocateBufferOnGPU", "N", Refused(GPU), ""),
+    directive("GPUid", "N", Refused(GPU), ""),
+    directive("debug", "S", Refused("IOR's debug output is not simulated"), ""),
+    directive("platform", "S", Refused("the platform is the simulated machine"), ""),
+];
+
+/// The options as a table for people.
+pub fn help() -> String {
+    let mut text = String::from("IOR options (sizes with k, m, g, t are powers of 1024):\n");
+    for (title, ignored) in [
+        ("", false),
+        ("Taken, but without effect in a simulation:\n", true),
+    ] {
+        text.push_str(title);
+        for spec in OPTIONS {
+            if matches!(spec.key, Refused(_)) || matches!(spec.key, Ignored(_)) != ignored {
+                continue;
+            }
+            let name = match (spec.short, spec.long) {
+                (Some(c), _) => format!("-{c} {}", spec.value.unwrap_or_default()),
+                (None, Some(name)) => match spec.value {
+                    Some(value) => format!("--{name}={value}"),
+                    None => format!("--{name}"),
+                },
+                (None, None) => {
+                    format!("-O {}={}", spec.directive, spec.value.unwrap_or_default())
+                }
+            };
+            text.push_str(&format!("  {name:<38} {}\n", spec.help));
+        }
+    }
+    text
+}
+
+/// The option of a letter.
+pub(super) fn by_letter(letter: char) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|s| s.short == Some(letter))
+}
+
+/// The option of a `--name`.
+fn by_long(name: &str) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|s| s.long == Some(name))
+}
+
+/// The option of a directive, in any case; `--name` is taken, too. Of two with the same name it is
+/// the later one: `useO_DIRECT` means direct I/O, though the letter `-B` does not.
+pub(super) fn by_directive(name: &str) -> Option<&'static Spec> {
+    match name.strip_prefix("--") {
+        Some(long) => by_long(long),
+        None => OPTIONS
+            .iter()
+            .rfind(|s| s.directive.eq_ignore_ascii_case(name)),
+    }
+}
+
+/// What to say of an unknown letter: the other case of it, or all letters.
+fn suggest_letter(letter: char) -> String {
+    let other: Vec<&Spec> = OPTIONS
+        .iter()
+        .filter(|s| !matches!(s.key, Refused(_)))
+        .filter(|s| s.short.is_some_and(|c| c.eq_ignore_ascii_case(&letter)))
+        .collect();
+    match other.first() {
+        Some(spec) => format!("did you mean {}: {}?", spec.name(), spec.help),
+        None => {
+            let letters: String = OPTIONS
+                .iter()
+                .filter(|s| !matches!(s.key, Refused(_)))
+                .filter_map(|s| s.short)
+                .collect();
+            format!("its letters are {letters}")
+        }
+    }
+}
+
+/// What to say of an unknown name: the nearest one there is.
+pub(super) fn suggest_name(name: &str) -> String {
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    let nearest = OPTIONS
+        .iter()
+        .filter(|s| !matches!(s.key, Refused(_)))
+        .max_by(|a, b| likeness(&name, a).total_cmp(&likeness(&name, b)));
+    match nearest {
+        Some(spec) => format!("the nearest is {}: {}", spec.name(), spec.help),
+        None => "see --help".to_string(),
+    }
+}
+
+/// How like a name is to an option's, 0 to 1.
+fn likeness(name: &str, spec: &Spec) -> f64 {
+    let directive = strsim::jaro_winkler(name, &spec.directive.to_ascii_lowercase());
+    let long = spec
+        .long
+        .map_or(0.0, |l| strsim::jaro_winkler(name, &l.to_ascii_lowercase()));
+    directive.max(long)
+}
+
+/// Reads a command line: one test, or those of the script that `-f` names.
+pub(super) fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
+    let mut draft = Draft::default();
+    let mut at = 0;
+    while at < arguments.len() {
+        at += 1 + argument(&mut draft, arguments, at)?;
+    }
+    match draft.script.take() {
+        Some((file, place)) => script::read(&file, &place, draft),
+        None => Ok(vec![draft.finish(0)?]),
+    }
+}
+
+/// Reads the argument at `at`; how many of the following ones it has used up.
+fn argument(draft: &mut Draft, arguments: &[String], at: usize) -> Result<usize, IorError> {
+    let place = Place::Argument(at + 1);
+    let whole = arguments[at].as_str();
+    let (name, joined) = match whole.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (whole, None),
+    };
+    let following = arguments.get(at + 1).map(String::as_str);
+    if name == "-h" || name == "--help" {
+        return Err(IorError::Help);
+    }
+    if let Some(long) = name.strip_prefix("--") {
+        let Some(spec) = by_long(long) else {
+            return Err(IorError::Unknown {
+                option: name.to_string(),
+                place,
+                suggestion: suggest_name(long),
+            });
+        };
+        let value = if spec.value.is_some() {
+            joined.or(following)
+        } else {
+            joined
+        };
+        draft.apply(spec, name, value, &place)?;
+        return Ok(usize::from(spec.value.is_some() && joined.is_none()));
+    }
+    let letters = match name.strip_prefix('-') {
+        Some(letters) if !letters.is_empty() => letters,
+        _ => {
+            return Err(IorError::Unknown {
+                option: whole.to_string(),
+                place,
+                suggestion: "options begin with - and IOR takes no other arguments".to_string(),
+            });
+        }
+    };
+    for (i, letter) in letters.char_indices() {
+        let option = format!("-{letter}");
+        let rest = &letters[i + letter.len_utf8()..];
+        let Some(spec) = by_letter(letter) else {
+            let option = if letters.len() > letter.len_utf8() {
+                format!("{option} in {name}")
+            } else {
+                option
+            };
+            return Err(IorError::Unknown {
+                option,
+                place,
+                suggestion: suggest_letter(letter),
+            });
+        };
+        if spec.value.is_none() {
+            draft.apply(
+                spec,
+                &option,
+                if rest.is_empty() { joined } else { None },
+                &place,
+            )?;
+            continue;
+        }
+        // What follows the letter is its value: `-b4m`, `-o/path/a=b`, or the next argument.
+        let value = if rest.is_empty() {
+            joined.or(following)
+        } else {
+            Some(&whole[1 + i + letter.len_utf8()..])
+        };
+        draft.apply(spec, &option, value, &place)?;
+        return Ok(usize::from(rest.is_empty() && joined.is_none()));
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_and_names_are_unique() {
+        let mut letters: Vec<char> = OPTIONS.iter().filter_map(|s| s.short).collect();
+        let count = letters.len();
+        letters.sort_unstable();
+        letters.dedup();
+        assert_eq!(letters.len(), count);
+        let mut longs: Vec<&str> = OPTIONS.iter().filter_map(|s| s.long).collect();
+        let count = longs.len();
+        longs.sort_unstable();
+        longs.dedup();
+        assert_eq!(longs.len(), count);
+    }
+
+    #[test]
+    fn suggestions_are_near() {
+        assert!(
+            suggest_name("blocksiz").contains("-b (blockSize)"),
+            "{}",
+            suggest_name("blocksiz")
+        );
+        assert!(suggest_name("posix.direct").contains("--posix.odirect"));
+        assert!(suggest_name("--transfer-size").contains("-t (transferSize)"));
+        assert!(suggest_letter('S').contains("-s (segmentCount)"));
+        assert!(suggest_letter('7').contains("wW"));
+    }
+}

@@ -1,0 +1,236 @@
+//! Which compute nodes of a machine a job gets, in rank order.
+
+use crate::random::{RandomStream, below, label};
+use forebay_model::machine::{Machine, NodeKind};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a job's nodes are chosen among those that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// The first free nodes that follow each other by node number, other kinds of nodes between
+    /// them not counted; where no such run is long enough, the free nodes with the lowest numbers.
+    Contiguous,
+    /// Nodes drawn at random, in the order drawn: neighbours in rank are anywhere.
+    RandomNodes,
+    /// Routers drawn at random; all free nodes of each in turn, by number.
+    RandomRouters,
+    /// Groups drawn at random; all free nodes of each in turn, by number.
+    RandomGroups,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Placement; 4] = [
+        Placement::Contiguous,
+        Placement::RandomNodes,
+        Placement::RandomRouters,
+        Placement::RandomGroups,
+    ];
+
+    /// The name in commands and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Contiguous => "contiguous",
+            Placement::RandomNodes => "random-nodes",
+            Placement::RandomRouters => "random-routers",
+            Placement::RandomGroups => "random-groups",
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Placement {
+    type Err = PlacementError;
+
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        Placement::ALL
+            .into_iter()
+            .find(|p| p.name() == text)
+            .ok_or_else(|| PlacementError::Unknown {
+                name: text.to_string(),
+            })
+    }
+}
+
+/// Why a job has no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlacementError {
+    /// No placement of that name.
+    Unknown {
+        /// The name as given.
+        name: String,
+    },
+    /// A job without nodes.
+    NoNodes,
+    /// Too few nodes are free.
+    TooFew {
+        /// The machine's name.
+        machine: String,
+        /// Nodes asked for.
+        asked: u32,
+        /// Compute nodes that are free.
+        free: u32,
+        /// Compute nodes of the machine.
+        compute: u32,
+    },
+}
+
+impl fmt::Display for PlacementError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlacementError::Unknown { name } => {
+                let names = Placement::ALL.map(Placement::name).join(", ");
+                write!(f, "no placement `{name}`; there are {names}")
+            }
+            PlacementError::NoNodes => write!(f, "a job needs at least one node"),
+            PlacementError::TooFew {
+                machine,
+                asked,
+                free,
+                compute,
+            } => write!(
+                f,
+                "{machine} has {compute} compute nodes, of which {free} are free; \
+                 the job asks for {asked}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlacementError {}
+
+/// One free compute node.
+#[derive(Clone, Copy)]
+struct Free {
+    /// Number among the machine's compute nodes.
+    rank: u32,
+    node: u32,
+    router: u32,
+    group: u32,
+}
+
+/// Places jobs on a machine one after another; no two get the same node.
+pub struct Placer {
+    machine: String,
+    compute: u32,
+    /// Ascending by node number.
+    free: Vec<Free>,
+    seed: u64,
+    jobs: u64,
+}
+
+impl Placer {
+    /// All compute nodes of the machine are free.
+    pub fn new(machine: &Machine, seed: u64) -> Placer {
+        let routers = machine.routers_per_group().max(1);
+        let free: Vec<Free> = (0..)
+            .zip(machine.nodes_of(NodeKind::Compute))
+            .map(|(rank, node)| {
+                let router = machine.nodes[node as usize].router;
+                Free {
+                    rank,
+                    node,
+                    router,
+                    group: router / routers,
+                }
+            })
+            .collect();
+        Placer {
+            machine: machine.name.clone(),
+            compute: free.len() as u32,
+            free,
+            seed,
+            jobs: 0,
+        }
+    }
+
+    /// Compute nodes that no job has.
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Takes `nodes` nodes for a job and gives their numbers in rank order. What a job gets
+    /// depends on the seed, on how many jobs were placed before and on what they took.
+    ///
+    /// # Errors
+    /// [`PlacementError`] if `nodes` is 0 or more than are free; nothing is taken then.
+    pub fn place(&mut self, nodes: u32, how: Placement) -> Result<Vec<u32>, PlacementError> {
+        if nodes == 0 {
+            return Err(PlacementError::NoNodes);
+        }
+        if nodes > self.free() {
+            return Err(PlacementError::TooFew {
+                machine: self.machine.clone(),
+                asked: nodes,
+                free: self.free(),
+                compute: self.compute,
+            });
+        }
+        let random = RandomStream::new(self.seed ^ self.jobs, label("placement"));
+        self.jobs += 1;
+        let count = nodes as usize;
+        // Positions in the list of free nodes, in rank order.
+        let chosen: Vec<usize> = match how {
+            Placement::Contiguous => {
+                let first = self.run_of(count);
+                (first..first + count).collect()
+            }
+            Placement::RandomNodes => {
+                let mut all: Vec<usize> = (0..self.free.len()).collect();
+                shuffle(&mut all, count, random);
+                all.truncate(count);
+                all
+            }
+            Placement::RandomRouters => self.by_place(count, random, |f| f.router),
+            Placement::RandomGroups => self.by_place(count, random, |f| f.group),
+        };
+        let job = chosen.iter().map(|&i| self.free[i].node).collect();
+        let mut taken = vec![false; self.free.len()];
+        chosen.iter().for_each(|&i| taken[i] = true);
+        let mut taken = taken.into_iter();
+        self.free.retain(|_| taken.next() == Some(false));
+        Ok(job)
+    }
+
+    /// Where a run of `count` free nodes begins; 0 if there is none.
+    fn run_of(&self, count: usize) -> usize {
+        self.free
+            .windows(count)
+            .position(|run| (run[count - 1].rank - run[0].rank) as usize == count - 1)
+            .unwrap_or(0)
+    }
+
+    /// The first `count` free nodes, with the places that `place_of` names in random order.
+    fn by_place(
+        &self,
+        count: usize,
+        random: RandomStream,
+        place_of: impl Fn(&Free) -> u32,
+    ) -> Vec<usize> {
+        // Node numbers go router by router and group by group in most machines, but a machine
+        // file may lay them out otherwise.
+        let mut all: Vec<usize> = (0..self.free.len()).collect();
+        all.sort_by_key(|&i| place_of(&self.free[i]));
+        let mut places: Vec<&[usize]> = all
+            .chunk_by(|&a, &b| place_of(&self.free[a]) == place_of(&self.free[b]))
+            .collect();
+        let number = places.len();
+        shuffle(&mut places, number, random);
+        places.concat().into_iter().take(count).collect()
+    }
+}
+
+/// Puts `count` random elements in random order to the front (Fisher and Yates).
+fn shuffle<T>(list: &mut [T], count: usize, random: RandomStream) {
+    for i in 0..count.min(list.len()) {
+        let rest = (list.len() - i) as u64;
+        list.swap(i, i + below(random.at(i as u64), rest) as usize);
+    }
+}
