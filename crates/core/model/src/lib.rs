@@ -11,8 +11,10 @@ mod machine_file;
 mod node_map;
 mod placement;
 mod problem;
+mod section;
 pub mod show;
 pub mod units;
+mod value;
 
 pub use builtin::builtin;
 pub use machine_file::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};

@@ -235,6 +235,29 @@ pub struct Machine {
     pub provenance: Vec<Provenance>,
 }
 
+impl Arrangement {
+    /// Its name in machine files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arrangement::Absolute => "absolute",
+            Arrangement::Relative => "relative",
+            Arrangement::Circulant => "circulant",
+        }
+    }
+}
+
+impl Routing {
+    /// Its name in machine files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Routing::Minimal => "minimal",
+            Routing::Valiant => "valiant",
+            Routing::UgalL => "ugal-l",
+            Routing::ProgressiveAdaptive => "progressive-adaptive",
+        }
+    }
+}
+
 impl Machine {
     /// Routers in one group.
     pub fn routers_per_group(&self) -> u32 {
@@ -258,5 +281,21 @@ impl Machine {
             .filter(|(_, n)| n.kind == kind)
             .map(|(i, _)| i)
             .collect()
+    }
+
+    /// How many nodes of one kind there are.
+    pub fn count(&self, kind: NodeKind) -> usize {
+        self.nodes.iter().filter(|n| n.kind == kind).count()
+    }
+
+    /// Group, chassis in the group and slot in the chassis of a router.
+    pub fn position(&self, router: u32) -> (u32, u32, u32) {
+        let in_group = router % self.routers_per_group();
+        let slots = self.network.routers_per_chassis;
+        (
+            router / self.routers_per_group(),
+            in_group / slots,
+            in_group % slots,
+        )
     }
 }

@@ -1,12 +1,13 @@
 //! The text of a machine file to a [`Machine`].
 
-use crate::document::{At, Document, Section};
+use crate::document::{At, Document};
 use crate::machine::{
     Arrangement, BurstBuffer, Client, LinkSpec, Machine, Network, NodeKind, ParallelFileSystem,
     Routing, RoutingSpec,
 };
 use crate::placement;
 use crate::problem::{MachineError, Problem};
+use crate::section::Section;
 use crate::units::{Bytes, Time};
 use toml::de::DeTable;
 

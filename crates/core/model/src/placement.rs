@@ -22,10 +22,11 @@
 //! that no chassis and no slot column has many of them. Compute blades fill the other routers
 //! in order; routers that are left over stay empty, at the end of the group.
 
-use crate::document::{At, Section};
+use crate::document::At;
 use crate::machine::{Network, Node, NodeKind};
 use crate::node_map;
 use crate::problem::Problem;
+use crate::section::Section;
 use std::collections::VecDeque;
 
 /// Names of the kinds of nodes in machine files.

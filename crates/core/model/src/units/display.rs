@@ -4,14 +4,18 @@ use super::parse::{BYTES, Quantity, RATE, TIME};
 use super::{Bytes, Rate, Time};
 use std::fmt;
 
-/// `value` in the unit that needs the fewest digits, without rounding.
+/// Largest whole part of a printed number, where a larger unit is to be had.
+const MOST_WHOLE: u64 = 9_999;
+
+/// `value` in the unit that needs the fewest digits, without rounding; at a tie the one with a
+/// whole part up to 999, then the one with fewer decimals.
 fn shortest(quantity: &Quantity, value: u64) -> String {
-    let mut best: Option<(usize, usize, String)> = None;
+    let mut best: Option<((bool, usize, bool, usize), String)> = None;
     for unit in quantity.units.iter().filter(|u| u.printed) {
         if value < unit.factor && unit.factor != 1 {
             continue;
         }
-        let whole = (value / unit.factor).to_string();
+        let whole = value / unit.factor;
         // A binary fraction ends after at most 50 decimals, a decimal one after 15.
         let mut rest = u128::from(value % unit.factor);
         let factor = u128::from(unit.factor);
@@ -21,18 +25,14 @@ fn shortest(quantity: &Quantity, value: u64) -> String {
             fraction.push(char::from(b'0' + u8::try_from(rest / factor).unwrap_or(0)));
             rest %= factor;
         }
-        let digits = whole.len() + fraction.len();
-        let text = if fraction.is_empty() {
-            format!("{whole} {}", unit.name)
-        } else {
-            format!("{whole}.{fraction} {}", unit.name)
-        };
-        let score = (digits, fraction.len());
-        if best.as_ref().is_none_or(|(d, f, _)| score < (*d, *f)) {
-            best = Some((score.0, score.1, text));
+        let digits = whole.to_string().len() + fraction.len();
+        let score = (whole > MOST_WHOLE, digits, whole > 999, fraction.len());
+        if best.as_ref().is_none_or(|(known, _)| score < *known) {
+            let point = if fraction.is_empty() { "" } else { "." };
+            best = Some((score, format!("{whole}{point}{fraction} {}", unit.name)));
         }
     }
-    best.map(|(_, _, text)| text).unwrap_or_default()
+    best.map(|(_, text)| text).unwrap_or_default()
 }
 
 impl fmt::Display for Bytes {

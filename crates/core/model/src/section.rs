@@ -1,0 +1,300 @@
+//! Tables of a machine file and their sourced entries.
+
+use crate::document::{At, Document};
+use crate::machine::Provenance;
+use crate::problem::{excerpt, suggestion};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+/// Keys of an entry.
+const ENTRY_KEYS: [&str; 5] = ["value", "from", "assumed", "calibrated", "note"];
+
+/// One table of the document; knows which of its keys were asked for.
+pub(crate) struct Section<'d, 't> {
+    pub(crate) doc: &'d Document<'t>,
+    table: &'d DeTable<'t>,
+    /// Dotted path, empty for the root.
+    path: String,
+    pub(crate) span: Range<usize>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl<'d, 't> Section<'d, 't> {
+    pub(crate) fn root(doc: &'d Document<'t>, table: &'d DeTable<'t>) -> Section<'d, 't> {
+        Section {
+            doc,
+            table,
+            path: String::new(),
+            span: 0..0,
+            used: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn dotted(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// All keys and values of a table whose keys are free; counts them as asked for.
+    pub(crate) fn entries(
+        &self,
+    ) -> impl Iterator<Item = (&'d Spanned<DeString<'t>>, &'d Spanned<DeValue<'t>>)> {
+        self.used
+            .borrow_mut()
+            .extend(self.table.keys().map(|key| key.get_ref().to_string()));
+        self.table.iter()
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&'d Spanned<DeValue<'t>>> {
+        self.used.borrow_mut().insert(key.to_owned());
+        self.table.get(key)
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    pub(crate) fn missing(&self, key: &str, example: &str) {
+        self.doc.problem(
+            self.span.start,
+            format!("`{}` is missing", self.dotted(key)),
+            format!("{key} = {example}"),
+        );
+    }
+
+    fn child(&self, path: String, value: &'d Spanned<DeValue<'t>>) -> Option<Section<'d, 't>> {
+        let span = value.span();
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section {
+                doc: self.doc,
+                table,
+                path,
+                span,
+                used: RefCell::default(),
+            }),
+            _ => {
+                let found = excerpt(self.doc.text, &span);
+                self.doc.problem(
+                    span.start,
+                    format!("`{path}` is {found}, not a table"),
+                    format!("a table `[{path}]`"),
+                );
+                None
+            }
+        }
+    }
+
+    /// A table that must be there.
+    pub(crate) fn section(&self, key: &str) -> Option<Section<'d, 't>> {
+        if !self.has(key) {
+            let path = self.dotted(key);
+            self.used.borrow_mut().insert(key.to_owned());
+            self.doc.problem(
+                self.span.start,
+                format!("`{path}` is missing"),
+                format!("a table `[{path}]`"),
+            );
+        }
+        self.optional_section(key)
+    }
+
+    /// A table that may be there.
+    pub(crate) fn optional_section(&self, key: &str) -> Option<Section<'d, 't>> {
+        let value = self.get(key)?;
+        self.child(self.dotted(key), value)
+    }
+
+    /// An array of tables; empty if it is not there.
+    pub(crate) fn sections(&self, key: &str) -> Vec<Section<'d, 't>> {
+        let Some(value) = self.get(key) else {
+            return Vec::new();
+        };
+        let path = self.dotted(key);
+        match value.get_ref() {
+            DeValue::Array(items) => items
+                .iter()
+                .enumerate()
+                .filter_map(|(i, item)| self.child(format!("{path}.{i}"), item))
+                .collect(),
+            _ => {
+                let found = excerpt(self.doc.text, &value.span());
+                self.doc.problem(
+                    value.span().start,
+                    format!("`{path}` is {found}, not a list of tables"),
+                    format!("one or more `[[{path}]]`"),
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// A plain text without a source.
+    pub(crate) fn text(&self, key: &str, example: &str) -> Option<At<String>> {
+        let Some(value) = self.get(key) else {
+            self.missing(key, &format!("\"{example}\""));
+            return None;
+        };
+        self.text_of(key, value, example)
+    }
+
+    pub(crate) fn text_of(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'t>>,
+        example: &str,
+    ) -> Option<At<String>> {
+        match value.get_ref().as_str() {
+            Some(text) if !text.trim().is_empty() => Some(At {
+                value: text.to_owned(),
+                span: value.span(),
+            }),
+            _ => {
+                let found = excerpt(self.doc.text, &value.span());
+                self.doc.problem(
+                    value.span().start,
+                    format!("`{}` is {found}, not a text", self.dotted(key)),
+                    format!("\"{example}\""),
+                );
+                None
+            }
+        }
+    }
+
+    /// The `value` of a sourced entry; notes its provenance.
+    pub(crate) fn entry(&self, key: &str, example: &str) -> Option<&'d Spanned<DeValue<'t>>> {
+        let doc = self.doc;
+        let whole = format!("{{ value = {example}, from = \"…\" }}");
+        let Some(entry) = self.get(key) else {
+            self.missing(key, &whole);
+            return None;
+        };
+        let path = self.dotted(key);
+        if !entry.get_ref().is_table() {
+            let found = excerpt(doc.text, &entry.span());
+            doc.problem(
+                entry.span().start,
+                format!("`{path}` is {found}, without a source"),
+                format!("{{ value = {found}, from = \"…\" }} or {{ value = {found}, assumed = \"why\" }}"),
+            );
+            return None;
+        }
+        let entry = self.child(path.clone(), entry)?;
+        let value = entry.get("value");
+        if value.is_none() {
+            entry.missing("value", example);
+        }
+        let source = entry.source(example);
+        let calibrated = entry
+            .has("calibrated")
+            .then(|| entry.text("calibrated", "row-id"));
+        let note = entry.has("note").then(|| entry.text("note", "a remark"));
+        entry.finish();
+        let (value, mut source) = (value?, source?);
+        if let Some(note) = note.flatten() {
+            source = format!("{source} ({})", note.value);
+        }
+        let raw = doc.text.get(value.span()).unwrap_or_default();
+        let written = value.get_ref().as_str().unwrap_or(raw).to_owned();
+        let calibrated = calibrated.flatten().map(|c| c.value);
+        doc.provenance(
+            value.span().start,
+            Provenance {
+                key: path,
+                value: written,
+                source,
+                calibrated,
+            },
+        );
+        Some(value)
+    }
+
+    /// The source of the entry that this section is.
+    fn source(&self, example: &str) -> Option<String> {
+        let doc = self.doc;
+        let from = self.get("from");
+        let assumed = self.get("assumed");
+        match (from, assumed) {
+            (Some(from), None) => {
+                let id = self.text_of("from", from, "a source's id")?;
+                match doc.source(&id.value) {
+                    Ok(source) => Some(source),
+                    Err(known) => {
+                        doc.problem(
+                            id.span.start,
+                            format!("`{}` is not in [sources]", id.value),
+                            suggestion(&id.value, known.iter().map(String::as_str)),
+                        );
+                        None
+                    }
+                }
+            }
+            (None, Some(reason)) => Some(format!(
+                "assumed: {}",
+                self.text_of("assumed", reason, "why")?.value
+            )),
+            (Some(_), Some(assumed)) => {
+                doc.problem(
+                    assumed.span().start,
+                    format!("`{}` has both `from` and `assumed`", self.path),
+                    "one of the two (`note` for remarks)",
+                );
+                None
+            }
+            (None, None) if self.has("calibrated") => Some("calibrated".to_owned()),
+            (None, None) => {
+                doc.problem(
+                    self.span.start,
+                    format!("`{}` has no source", self.path),
+                    format!("{{ value = {example}, from = \"…\" }}, or `assumed = \"why\"`, or `calibrated = \"row-id\"`"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Names the keys that are not among `known`; whether there are any.
+    pub(crate) fn unknown(&self, known: &[&str]) -> bool {
+        let mut any = false;
+        for key in self
+            .table
+            .keys()
+            .filter(|k| !known.contains(&k.get_ref().as_ref()))
+        {
+            any = true;
+            self.doc.problem(
+                key.span().start,
+                format!("unknown key `{}`", self.dotted(key.get_ref())),
+                suggestion(key.get_ref(), known.iter().copied()),
+            );
+        }
+        any
+    }
+
+    /// Names the keys that nobody asked for.
+    pub(crate) fn finish(self) {
+        let used = self.used.borrow();
+        let is_entry = used.contains("from");
+        for key in self.table.keys() {
+            let name: &str = key.get_ref();
+            if used.contains(name) {
+                continue;
+            }
+            let known = if is_entry {
+                suggestion(name, ENTRY_KEYS)
+            } else {
+                suggestion(name, used.iter().map(String::as_str))
+            };
+            self.doc.problem(
+                key.span().start,
+                format!("unknown key `{}`", self.dotted(name)),
+                known,
+            );
+        }
+    }
+}
