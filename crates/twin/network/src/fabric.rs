@@ -6,13 +6,15 @@
 //! so no further event is needed to start or end a transmission. Without credits the packet waits
 //! in its input buffer, in a queue of its output channel, until credits come back.
 //!
-//! A packet moves on before its tail has come in (cut-through), but not so early that a faster
-//! output link would run dry. Its place in the input buffer is free when its tail has left; the
-//! credit for it takes the link's latency to travel back. Credits that arrive within the same
+//! A packet moves on before its tail has come in (cut-through). On a link faster than the one it
+//! came by its flits have gaps between them, which flits of other packets fill: the link is taken
+//! for the packet's length at the link's rate, the tail follows when it can. The packet's place in
+//! the input buffer is free when its tail has left; the credit for it takes the link's latency to
+//! travel back. Credits that arrive within the same
 //! 2^15 ps (33 ns) are handed over together, at the end of that span: one event for many.
 
 use crate::packet::{Packet, Route, VIA};
-use crate::port::{Cost, End, NONE, Port, Stall, Upstream, Waiting, costs};
+use crate::port::{Cost, End, NONE, Passage, Port, Stall, Upstream, Waiting, costs};
 use crate::routing::{Random, Router};
 use crate::statistics::{LinkStatistics, Traffic};
 use crate::topology::Topology;
@@ -265,21 +267,23 @@ impl Fabric {
         let index =
             usize::from(packet.router) * usize::from(self.topology.ports) + usize::from(port);
         let port = &mut self.ports[index];
-        // The head needs the traversal; and the tail must not come later than the link wants it.
-        let lead = u64::from(packet.lag)
-            .saturating_sub(self.costs[port.class as usize].serialization(packet.bytes));
-        let ready = context.now + self.traversal + lead;
+        // Through the router: when the head can leave, and the tail.
+        let head = context.now + self.traversal;
+        let passage = Passage {
+            head,
+            tail: head + u64::from(packet.lag),
+        };
         if port.end == End::Node {
-            self.eject(index, packet, ready, context);
+            self.eject(index, packet, passage, context);
             return;
         }
         port.occupied += packet.bytes;
         port.most_occupied = port.most_occupied.max(port.occupied);
         let channel = port.channels[usize::from(packet.leg)];
         if channel.tail == NONE && channel.credits >= packet.bytes {
-            self.depart(index, packet, ready, context);
+            self.depart(index, packet, passage, context);
         } else {
-            self.wait(index, packet, ready, context.now);
+            self.wait(index, packet, passage, context.now);
         }
     }
 
@@ -296,7 +300,7 @@ impl Fabric {
         &mut self,
         index: usize,
         mut packet: Packet,
-        ready: u64,
+        passage: Passage,
         context: &mut Context<'_, P>,
     ) where
         P: Partition,
@@ -307,13 +311,14 @@ impl Fabric {
         let cost = self.costs[port.class as usize];
         let channel = packet.leg;
         port.channels[usize::from(channel)].credits -= packet.bytes;
-        let start = ready.max(port.free_at);
+        let start = passage.head.max(port.free_at);
         let time = cost.serialization(packet.bytes);
         port.free_at = start + time;
+        let left = passage.tail.max(port.free_at);
         port.bytes += u64::from(packet.bytes);
         let (peer, end) = (port.peer, port.end);
-        self.release(&packet, start + time, context);
-        packet.lag = time as u32;
+        self.release(&packet, left, context);
+        packet.lag = (left - start) as u32;
         packet.hops += 1;
         let arrival = start + cost.latency;
         if end == End::Router {
@@ -340,22 +345,27 @@ impl Fabric {
     }
 
     /// Sends a packet down to its node, which always has room.
-    fn eject<P>(&mut self, index: usize, packet: Packet, ready: u64, context: &mut Context<'_, P>)
-    where
+    fn eject<P>(
+        &mut self,
+        index: usize,
+        packet: Packet,
+        passage: Passage,
+        context: &mut Context<'_, P>,
+    ) where
         P: Partition,
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
     {
         let port = &mut self.ports[index];
         let cost = self.costs[port.class as usize];
-        let end = ready.max(port.free_at) + cost.serialization(packet.bytes);
-        port.free_at = end;
+        port.free_at = passage.head.max(port.free_at) + cost.serialization(packet.bytes);
         port.bytes += u64::from(packet.bytes);
+        let left = passage.tail.max(port.free_at);
         let key = KEY_DELIVERY + port.peer;
-        self.release(&packet, end, context);
+        self.release(&packet, left, context);
         context
             .queue
-            .push(end + cost.latency, key, NetEvent::Delivery(packet).into());
+            .push(left + cost.latency, key, NetEvent::Delivery(packet).into());
     }
 
     /// Sends the credit back for the place that a packet leaves at time `left`.
@@ -462,11 +472,11 @@ impl Fabric {
         }
     }
 
-    fn wait(&mut self, index: usize, packet: Packet, ready: u64, now: u64) {
+    fn wait(&mut self, index: usize, packet: Packet, passage: Passage, now: u64) {
         let waiting = Waiting {
             packet,
             next: NONE,
-            ready,
+            passage,
         };
         let node = if self.unused_waiting == NONE {
             self.waiting.push(waiting);
@@ -506,7 +516,7 @@ impl Fabric {
             let Waiting {
                 packet,
                 next,
-                ready,
+                mut passage,
             } = self.waiting[head as usize];
             if port.channels[channel].credits < packet.bytes {
                 return;
@@ -524,7 +534,8 @@ impl Fabric {
             } else {
                 self.waiting[tail as usize].next = next;
             }
-            self.depart(index, packet, ready.max(context.now), context);
+            passage.head = passage.head.max(context.now);
+            self.depart(index, packet, passage, context);
             if last {
                 return;
             }

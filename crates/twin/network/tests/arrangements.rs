@@ -1,0 +1,92 @@
+//! Rank-3 cabling: every pair of groups joined, ports respected, both ends agree.
+
+mod harness;
+
+use forebay_model::machine::{Arrangement, Routing};
+use forebay_network::Topology;
+use harness::{SMALL, Shape, machine};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+const ALL: [Arrangement; 3] = [
+    Arrangement::Absolute,
+    Arrangement::Relative,
+    Arrangement::Circulant,
+];
+
+fn check(shape: Shape) {
+    let machine = machine(shape, Routing::Minimal);
+    let topology = Topology::new(&machine);
+    let routers = shape.chassis * shape.slots;
+    for g in 0..shape.groups as u16 {
+        let mut plugged = HashSet::new();
+        for h in (0..shape.groups as u16).filter(|&h| h != g) {
+            let links = topology.links(g, h);
+            assert_eq!(
+                links.len(),
+                shape.parallel as usize,
+                "{shape:?}: links {g} -> {h}"
+            );
+            for link in links {
+                assert!(
+                    plugged.insert((link.router, link.port)),
+                    "{shape:?}: a socket with two cables"
+                );
+                assert_eq!(
+                    topology.beyond(g, link.router, link.port),
+                    Some((h, link.far_router, link.far_port))
+                );
+                assert_eq!(
+                    topology.beyond(h, link.far_router, link.far_port),
+                    Some((g, link.router, link.port))
+                );
+            }
+        }
+        // Each router has at most its share of the group's sockets, rounded up.
+        let most = shape.sockets.div_ceil(routers) as usize;
+        for router in 0..routers as u16 {
+            let cables = plugged.iter().filter(|(r, _)| *r == router).count();
+            assert!(
+                cables <= most,
+                "{shape:?}: {cables} cables on router {router}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_pair_of_groups_is_joined_by_the_stated_number_of_links(
+        groups in 2u32..30, chassis in 1u32..5, slots in 1u32..8, parallel in 1u32..5, spare in 0u32..20
+    ) {
+        for arrangement in ALL {
+            check(Shape { groups, chassis, slots, nodes_per_router: 1, sockets: parallel * (groups - 1) + spare, parallel, arrangement });
+        }
+    }
+}
+
+/// Groups that the links of group `g` lead to, in the order of their sockets.
+fn order(arrangement: Arrangement, groups: u32, g: u16) -> Vec<u16> {
+    let shape = Shape {
+        groups,
+        sockets: groups - 1,
+        arrangement,
+        ..SMALL
+    };
+    let topology = Topology::new(&machine(shape, Routing::Minimal));
+    let mut links: Vec<_> = (0..groups as u16)
+        .filter(|&h| h != g)
+        .map(|h| (topology.links(g, h)[0], h))
+        .collect();
+    links.sort_by_key(|(link, _)| (link.router, link.port));
+    links.into_iter().map(|(_, h)| h).collect()
+}
+
+/// The definitions of Hastings et al. (2015), section II.
+#[test]
+fn arrangements_number_the_links_as_defined() {
+    assert_eq!(order(Arrangement::Absolute, 6, 2), [0, 1, 3, 4, 5]);
+    assert_eq!(order(Arrangement::Relative, 6, 2), [3, 4, 5, 0, 1]);
+    assert_eq!(order(Arrangement::Circulant, 6, 2), [3, 1, 4, 0, 5]);
+    assert_eq!(order(Arrangement::Circulant, 7, 0), [1, 6, 2, 5, 3, 4]);
+}

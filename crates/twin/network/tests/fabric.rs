@@ -1,0 +1,303 @@
+//! The fabric against calculations by hand, and against what must always hold.
+
+mod harness;
+
+use forebay_model::machine::{LinkClass, Routing};
+use forebay_network::Topology;
+use harness::{SMALL, Sending, Shape, machine, random, run};
+
+/// Packets of 4,000 bytes: node link 500 ns, rank-1 800 ns, rank-2 266.67 ns, rank-3 200 ns.
+const NODE: u64 = 500_000;
+const RANK1: u64 = 800_000;
+const TRAVERSAL: u64 = 100_000;
+const NODE_LATENCY: u64 = 100_000;
+
+fn one(from: u32, to: u32) -> u64 {
+    let outcome = run(
+        &machine(SMALL, Routing::Minimal),
+        &[Sending {
+            from,
+            to,
+            bytes: 4_000,
+            at: 0,
+        }],
+        1,
+        1,
+    );
+    assert_eq!(outcome.delivered.len(), 1);
+    outcome.delivered[0].1
+}
+
+#[test]
+fn zero_load_latency_is_what_the_hand_computes() {
+    // Nodes 0 and 1 share a router: in, across, out.
+    assert_eq!(one(0, 1), NODE_LATENCY + TRAVERSAL + NODE_LATENCY + NODE);
+    // Next slot: one rank-1 link, the slowest on the way, which sets when the tail arrives.
+    assert_eq!(
+        one(0, 2),
+        NODE_LATENCY + TRAVERSAL + 10_000 + TRAVERSAL + NODE_LATENCY + RANK1
+    );
+    // Next chassis, same slot: the rank-2 link is faster than the node link, so the tail comes
+    // when the node link has sent it; nothing is gained or lost.
+    assert_eq!(
+        one(0, 8),
+        NODE_LATENCY + TRAVERSAL + 20_000 + TRAVERSAL + NODE_LATENCY + NODE
+    );
+    // Both.
+    assert_eq!(
+        one(0, 10),
+        NODE_LATENCY + TRAVERSAL + 10_000 + TRAVERSAL + 20_000 + TRAVERSAL + NODE_LATENCY + RANK1
+    );
+}
+
+#[test]
+fn latency_to_another_group_counts_each_link_of_the_minimal_way() {
+    let machine = machine(SMALL, Routing::Minimal);
+    let topology = Topology::new(&machine);
+    let (from, to) = (0, 16 * 3 + 5);
+    let (a, b) = (topology.place(from), topology.place(to));
+    let link = topology.links(a.group, b.group)[0];
+    let local = |x: u16, y: u16| {
+        u64::from(x % 4 != y % 4) * (TRAVERSAL + 10_000)
+            + u64::from(x / 4 != y / 4) * (TRAVERSAL + 20_000)
+    };
+    let crosses_rank1 = a.router % 4 != link.router % 4 || b.router % 4 != link.far_router % 4;
+    let by_hand = NODE_LATENCY
+        + local(a.router, link.router)
+        + TRAVERSAL
+        + 150_000
+        + local(link.far_router, b.router)
+        + TRAVERSAL
+        + NODE_LATENCY
+        + if crosses_rank1 { RANK1 } else { NODE };
+    assert_eq!(one(from, to), by_hand);
+}
+
+#[test]
+fn a_single_flow_gets_the_rate_of_its_slowest_link() {
+    for (to, rate) in [(1, 8.0), (2, 5.0), (8, 8.0)] {
+        let bytes = 40_000_000u64;
+        let outcome = run(
+            &machine(SMALL, Routing::Minimal),
+            &[Sending {
+                from: 0,
+                to,
+                bytes,
+                at: 0,
+            }],
+            1,
+            1,
+        );
+        let measured = bytes as f64 * 1000.0 / outcome.end as f64;
+        assert!(
+            (measured / rate - 1.0).abs() < 0.002,
+            "node {to}: {measured} GB/s, not {rate}"
+        );
+    }
+}
+
+/// All nodes of group 0 send to nodes of group 1, as fast as they can.
+fn adversarial(routing: Routing) -> f64 {
+    let shape = Shape {
+        groups: 6,
+        sockets: 10,
+        ..SMALL
+    };
+    let mut pick = random(5);
+    let mut sendings = Vec::new();
+    for from in 0..16 {
+        for _ in 0..60 {
+            sendings.push(Sending {
+                from,
+                to: 16 + pick(16),
+                bytes: 20_000,
+                at: 0,
+            });
+        }
+    }
+    let mut machine = machine(shape, routing);
+    machine.network.rank1.rate.0 = 15_000_000_000; // so that no local link is the limit
+    let outcome = run(&machine, &sendings, 1, 3);
+    outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64
+}
+
+#[test]
+fn adversarial_traffic_collapses_to_the_one_global_link_unless_it_takes_detours() {
+    let minimal = adversarial(Routing::Minimal);
+    assert!(
+        minimal < 20.0 && minimal > 18.0,
+        "minimal: {minimal} GB/s over one link of 20 GB/s"
+    );
+    for routing in [
+        Routing::Valiant,
+        Routing::UgalL,
+        Routing::ProgressiveAdaptive,
+    ] {
+        let rate = adversarial(routing);
+        assert!(
+            rate > 1.8 * minimal,
+            "{routing:?}: {rate} GB/s, minimal {minimal}"
+        );
+    }
+}
+
+fn uniform(shape: Shape, messages: u32, bytes: u64, seed: u64) -> Vec<Sending> {
+    let nodes = shape.groups * shape.chassis * shape.slots * shape.nodes_per_router;
+    let mut pick = random(seed);
+    let mut sendings = Vec::new();
+    for from in 0..nodes {
+        for i in 0..messages {
+            let to = (from + 1 + pick(nodes - 1)) % nodes;
+            sendings.push(Sending {
+                from,
+                to,
+                bytes: 1 + u64::from(pick(bytes as u32)),
+                at: u64::from(i) * 10_000,
+            });
+        }
+    }
+    sendings
+}
+
+#[test]
+fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
+    // Buffers of one packet, everybody sends at once, hot destinations: any cycle of waiting
+    // packets would close within microseconds. The harness asserts that all came to rest.
+    let shape = Shape {
+        groups: 5,
+        sockets: 8,
+        parallel: 2,
+        ..SMALL
+    };
+    for routing in [
+        Routing::Minimal,
+        Routing::Valiant,
+        Routing::UgalL,
+        Routing::ProgressiveAdaptive,
+    ] {
+        for seed in 0..3 {
+            let mut machine = machine(shape, routing);
+            for link in [
+                &mut machine.network.node,
+                &mut machine.network.rank1,
+                &mut machine.network.rank2,
+                &mut machine.network.global,
+            ] {
+                link.buffer.0 = 4_000;
+            }
+            machine.network.routing.threshold.0 = 0;
+            let mut sendings = uniform(shape, 60, 12_000, seed);
+            for s in sendings.iter_mut().step_by(3) {
+                s.to = if s.from == 7 { 8 } else { 7 };
+            }
+            let sent: u64 = sendings.iter().map(|s| s.bytes).sum();
+            let outcome = run(&machine, &sendings, 1, seed);
+            assert_eq!(outcome.traffic.bytes, sent, "{routing:?}");
+            assert_eq!(outcome.traffic.injected_bytes, sent, "{routing:?}");
+        }
+    }
+}
+
+#[test]
+fn each_message_arrives_whole_at_its_destination() {
+    let sendings = uniform(SMALL, 20, 30_000, 11);
+    let outcome = run(
+        &machine(SMALL, Routing::ProgressiveAdaptive),
+        &sendings,
+        1,
+        1,
+    );
+    let mut left: Vec<u64> = sendings.iter().map(|s| s.bytes).collect();
+    for (packet, _) in &outcome.delivered {
+        let s = sendings[packet.tag() as usize];
+        assert_eq!((packet.src, packet.dst), (s.from, s.to));
+        left[packet.tag() as usize] -= u64::from(packet.bytes);
+    }
+    assert!(left.iter().all(|&bytes| bytes == 0));
+}
+
+#[test]
+fn every_byte_is_counted_on_the_links_it_crossed() {
+    let sendings = uniform(SMALL, 20, 30_000, 12);
+    let outcome = run(&machine(SMALL, Routing::Minimal), &sendings, 1, 1);
+    let on = |class| -> u64 {
+        outcome
+            .links
+            .iter()
+            .flatten()
+            .filter(|l| l.class == class)
+            .map(|l| l.bytes)
+            .sum()
+    };
+    let crossed: u64 = outcome
+        .delivered
+        .iter()
+        .map(|(p, _)| u64::from(p.bytes) * u64::from(p.hops))
+        .sum();
+    assert_eq!(
+        on(LinkClass::Rank1) + on(LinkClass::Rank2) + on(LinkClass::Global),
+        crossed
+    );
+    let sent: u64 = sendings.iter().map(|s| s.bytes).sum();
+    assert_eq!(on(LinkClass::Node), 2 * sent);
+}
+
+#[test]
+fn any_number_of_threads_delivers_the_same_packets_at_the_same_times() {
+    let shape = Shape {
+        groups: 5,
+        sockets: 8,
+        parallel: 2,
+        ..SMALL
+    };
+    let machine = machine(shape, Routing::ProgressiveAdaptive);
+    let sendings = uniform(shape, 40, 12_000, 21);
+    let reference = run(&machine, &sendings, 1, 9);
+    for threads in [2, 3, 5] {
+        let other = run(&machine, &sendings, threads, 9);
+        assert_eq!(other.end, reference.end);
+        assert_eq!(other.events, reference.events);
+        assert_eq!(other.links, reference.links);
+        let fates = |o: &harness::Outcome| -> Vec<_> {
+            o.delivered
+                .iter()
+                .map(|(p, at)| (p.tag(), p.hops, p.bytes, p.route(), *at))
+                .collect()
+        };
+        assert_eq!(fates(&other), fates(&reference));
+        assert_eq!(other.traffic.latency_sum, reference.traffic.latency_sum);
+    }
+}
+
+#[test]
+fn congestion_backs_up_into_the_sources() {
+    // 15 nodes send to one: its link carries 8 GB/s, the rest waits where there is room, and
+    // that is in the buffers on the way and finally in the senders.
+    let sendings: Vec<_> = (1..16)
+        .map(|from| Sending {
+            from,
+            to: 0,
+            bytes: 400_000,
+            at: 0,
+        })
+        .collect();
+    let outcome = run(&machine(SMALL, Routing::Minimal), &sendings, 1, 1);
+    let rate = outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64;
+    assert!(
+        (rate / 8.0 - 1.0).abs() < 0.01,
+        "{rate} GB/s into a link of 8 GB/s"
+    );
+    let stalled = |class| -> u64 {
+        outcome.links[0]
+            .iter()
+            .filter(|l| l.class == class)
+            .map(|l| l.stalled)
+            .sum()
+    };
+    assert!(stalled(LinkClass::Rank1) > 0 && stalled(LinkClass::Rank2) > 0);
+    let inward: Vec<_> = outcome.links[0]
+        .iter()
+        .filter(|l| l.router.is_none())
+        .collect();
+    assert!(inward.iter().all(|l| l.most_occupied <= 32 * 1024));
+}

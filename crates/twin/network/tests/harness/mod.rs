@@ -1,0 +1,238 @@
+//! Dragonflies made to measure, and a model that sends given messages through the fabric.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation};
+use forebay_model::machine::{
+    Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Routing, RoutingSpec,
+};
+use forebay_model::units::{Bytes, Rate, Time};
+use forebay_network::{
+    Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology, Traffic, lookahead,
+};
+use std::sync::Arc;
+
+/// Shape of a test machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub groups: u32,
+    pub chassis: u32,
+    pub slots: u32,
+    pub nodes_per_router: u32,
+    pub sockets: u32,
+    pub parallel: u32,
+    pub arrangement: Arrangement,
+}
+
+pub const SMALL: Shape = Shape {
+    groups: 4,
+    chassis: 2,
+    slots: 4,
+    nodes_per_router: 2,
+    sockets: 8,
+    parallel: 1,
+    arrangement: Arrangement::Absolute,
+};
+
+const NS: u64 = 1_000;
+
+/// Node 8 GB/s 100 ns; rank-1 5 GB/s 10 ns; rank-2 15 GB/s 20 ns; rank-3 20 GB/s 150 ns;
+/// traversal 100 ns; packets of 4,000 bytes.
+pub fn machine(shape: Shape, routing: Routing) -> Machine {
+    let link = |gb: u64, tiles, ns: u64, kib: u64| LinkSpec {
+        rate: Rate(gb * 1_000_000_000),
+        tiles,
+        latency: Time(ns * NS),
+        buffer: Bytes(kib * 1024),
+    };
+    let routers = shape.groups * shape.chassis * shape.slots;
+    let nodes = (0..routers)
+        .flat_map(|router| {
+            (0..shape.nodes_per_router).map(move |_| Node {
+                kind: NodeKind::Compute,
+                router,
+            })
+        })
+        .collect();
+    Machine {
+        name: "test".into(),
+        title: String::new(),
+        notes: String::new(),
+        network: Network {
+            groups: shape.groups,
+            chassis_per_group: shape.chassis,
+            routers_per_chassis: shape.slots,
+            node_ports_per_router: shape.nodes_per_router,
+            global_ports_per_group: shape.sockets,
+            links_per_group_pair: shape.parallel,
+            arrangement: shape.arrangement,
+            router_traversal: Time(100 * NS),
+            packet: Bytes(4_000),
+            node: link(8, 1, 100, 32),
+            rank1: link(5, 1, 10, 16),
+            rank2: link(15, 3, 20, 32),
+            global: link(20, 4, 150, 64),
+            routing: RoutingSpec {
+                algorithm: routing,
+                candidates: 2,
+                nonminimal_weight_percent: 100,
+                threshold: Bytes(16_000),
+            },
+        },
+        nodes,
+        burst_buffer: None,
+        client: Client {
+            node_rate: Rate(8_000_000_000),
+            call_overhead: Time(0),
+            max_request: Bytes(512 * 1024),
+            requests_in_flight: 1,
+            control_message: Bytes(128),
+        },
+        pfs: None,
+        provenance: Vec::new(),
+    }
+}
+
+/// A message to send: from, to, bytes, at (ps).
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    pub from: u32,
+    pub to: u32,
+    pub bytes: u64,
+    pub at: u64,
+}
+
+pub struct Group {
+    pub fabric: Fabric,
+    sendings: Arc<Vec<Sending>>,
+    /// (packet, time of its last bit), in the order of delivery.
+    pub delivered: Vec<(Packet, Picoseconds)>,
+    /// Messages that found the interface full, per local node.
+    queued: Vec<std::collections::VecDeque<u32>>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Event {
+    Net(NetEvent),
+    Send(u32),
+}
+
+impl From<NetEvent> for Event {
+    fn from(event: NetEvent) -> Self {
+        Event::Net(event)
+    }
+}
+
+impl Group {
+    fn send(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let s = self.sendings[index as usize];
+        let message = Message {
+            to: s.to,
+            bytes: s.bytes,
+            tag: index.into(),
+            kind: 1,
+            born: s.at,
+        };
+        self.fabric.send(s.from, message, context);
+    }
+}
+
+impl Partition for Group {
+    type Event = Event;
+    type Message = NetMessage;
+
+    fn handle(&mut self, event: Event, context: &mut Context<'_, Self>) {
+        match event {
+            Event::Net(event) => {
+                if let Some(packet) = self.fabric.handle(event, context) {
+                    self.delivered.push((packet, context.now));
+                }
+            }
+            Event::Send(index) => {
+                let local = self
+                    .fabric
+                    .topology()
+                    .place(self.sendings[index as usize].from)
+                    .local;
+                self.queued[usize::from(local)].push_back(index);
+                while self.fabric.room(local) > 0
+                    && let Some(next) = self.queued[usize::from(local)].pop_front()
+                {
+                    self.send(next, context);
+                }
+            }
+        }
+        while let Some(local) = self.fabric.drained.pop() {
+            while self.fabric.room(local) > 0
+                && let Some(next) = self.queued[usize::from(local)].pop_front()
+            {
+                self.send(next, context);
+            }
+        }
+    }
+
+    fn receive(&mut self, at: Picoseconds, message: NetMessage, queue: &mut Queue<Event>) {
+        self.fabric.receive(at, message, queue);
+    }
+}
+
+pub struct Outcome {
+    pub delivered: Vec<(Packet, Picoseconds)>,
+    pub links: Vec<Vec<LinkStatistics>>,
+    pub traffic: Traffic,
+    pub end: Picoseconds,
+    pub events: u64,
+}
+
+/// Runs the messages through a machine until nothing moves; checks that all came to rest.
+pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -> Outcome {
+    let topology = Arc::new(Topology::new(machine));
+    let network = Arc::new(machine.network.clone());
+    let sendings = Arc::new(sendings.to_vec());
+    let groups = (0..topology.groups)
+        .map(|g| Group {
+            fabric: Fabric::new(topology.clone(), network.clone(), g, seed),
+            sendings: sendings.clone(),
+            delivered: Vec::new(),
+            queued: vec![Default::default(); topology.members(g).len()],
+        })
+        .collect();
+    let mut simulation = Simulation::new(groups, lookahead(&network), threads);
+    simulation.each(|g, _, queue| {
+        for (index, s) in (0..).zip(sendings.iter()) {
+            if u32::from(topology.place(s.from).group) == g {
+                queue.push(s.at, Topology::FIRST_FREE_KEY + index, Event::Send(index));
+            }
+        }
+    });
+    let statistics = simulation.run(&Silent);
+    let mut outcome = Outcome {
+        delivered: Vec::new(),
+        links: Vec::new(),
+        traffic: Traffic::default(),
+        end: statistics.last_event,
+        events: statistics.events,
+    };
+    for group in simulation.into_partitions() {
+        assert!(
+            group.fabric.is_idle(),
+            "packets stuck: a deadlock, or a lost credit"
+        );
+        outcome
+            .links
+            .push(group.fabric.links(statistics.last_event));
+        outcome.traffic.add(&group.fabric.traffic);
+        outcome.delivered.extend(group.delivered);
+    }
+    outcome
+}
+
+/// A stream of pseudo-random numbers for choosing test traffic.
+pub fn random(seed: u64) -> impl FnMut(u32) -> u32 {
+    let mut state = seed;
+    move |below| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % u64::from(below)) as u32
+    }
+}
