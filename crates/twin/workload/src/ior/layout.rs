@@ -1,6 +1,7 @@
 //! Which bytes each rank moves, by index and without a table.
 
 use super::error::LayoutError;
+use super::stream::{Stream, Transfer};
 use super::{Ior, Reorder};
 use crate::random::{Permutation, RandomStream, below, label};
 
@@ -28,17 +29,6 @@ impl Access {
 /// rank, else 0; with `-m` each repetition adds as many numbers again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
-
-/// One operation: these bytes of this file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Transfer {
-    /// The file.
-    pub file: FileId,
-    /// First byte, counted from the file's beginning.
-    pub offset: u64,
-    /// Number of bytes: the transfer size of the test.
-    pub bytes: u64,
-}
 
 /// How ranks go to the nodes of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +92,7 @@ impl Layout {
     /// # Errors
     /// [`LayoutError`] if there are too few processes, or if offsets do not fit into 63 bits.
     pub fn new(ior: &Ior, processes: Processes) -> Result<Layout, LayoutError> {
-        if processes.count == 0 || processes.per_node == 0 {
+        if processes.count == 0 || processes.per_node == 0 || ior.tasks == Some(0) {
             return Err(LayoutError::NoProcesses);
         }
         let tasks = ior.tasks.unwrap_or(processes.count);
@@ -316,98 +306,6 @@ impl Layout {
     /// many transfers of a rank are asked for, [`Layout::stream`] is quicker.
     pub fn access(&self, rank: u32, access: Access, index: u64) -> Transfer {
         self.stream(rank, access).transfer(index)
-    }
-}
-
-/// The transfers of one rank in one phase, each found by its index. `Copy`; some 100 bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    file: FileId,
-    transfer: u64,
-    per_block: u64,
-    count: u64,
-    /// Bytes from a segment's beginning to the next one's.
-    segment: u64,
-    /// Number of this rank's first transfer among those of the segment.
-    first: u64,
-    shuffle: Option<Permutation>,
-}
-
-impl Stream {
-    /// Number of transfers.
-    pub fn len(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The file of all of them.
-    pub fn file(&self) -> FileId {
-        self.file
-    }
-
-    /// The transfer at `index`, which must be below [`Stream::len`].
-    #[inline]
-    pub fn transfer(&self, index: u64) -> Transfer {
-        debug_assert!(index < self.count, "transfer {index} of {}", self.count);
-        let per_block = self.per_block.max(1);
-        self.within(index / per_block * self.segment, index % per_block)
-    }
-
-    #[inline]
-    fn within(&self, segment_begins: u64, index: u64) -> Transfer {
-        let place = match self.shuffle {
-            None => self.first + index,
-            Some(shuffle) => shuffle.apply(self.first + index),
-        };
-        let offset = segment_begins + place * self.transfer;
-        Transfer {
-            file: self.file,
-            offset,
-            bytes: self.transfer,
-        }
-    }
-
-    /// The transfers in turn, without a division each.
-    pub fn cursor(&self) -> Cursor {
-        Cursor {
-            stream: *self,
-            index: 0,
-            within: 0,
-            segment_begins: 0,
-        }
-    }
-}
-
-/// Goes through a [`Stream`]. `Copy`.
-#[derive(Clone, Copy, Debug)]
-pub struct Cursor {
-    stream: Stream,
-    index: u64,
-    within: u64,
-    segment_begins: u64,
-}
-
-impl Iterator for Cursor {
-    type Item = Transfer;
-
-    #[inline]
-    fn next(&mut self) -> Option<Transfer> {
-        if self.index >= self.stream.count {
-            return None;
-        }
-        let transfer = self.stream.within(self.segment_begins, self.within);
-        self.index += 1;
-        self.within += 1;
-        if self.within >= self.stream.per_block {
-            self.within = 0;
-            // Past the last segment the sum is not used, and may be beyond 64 bits' range.
-            self.segment_begins = self.segment_begins.wrapping_add(self.stream.segment);
-        }
-        Some(transfer)
     }
 }
 

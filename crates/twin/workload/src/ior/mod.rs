@@ -5,6 +5,7 @@
 //! [`Ior::steps`] lists what all ranks do in turn; [`report`] prints results as IOR prints them.
 
 mod check;
+mod command_line;
 mod draft;
 mod error;
 mod layout;
@@ -13,11 +14,13 @@ pub mod report;
 mod script;
 mod size;
 mod steps;
+mod stream;
 
 pub use error::{IorError, LayoutError, Place};
-pub use layout::{Access, Cursor, FileId, Layout, NodeOrder, Processes, Stream, Transfer};
+pub use layout::{Access, FileId, Layout, NodeOrder, Processes};
 pub use options::help;
 pub use steps::{Action, Step};
+pub use stream::{Cursor, Stream, Transfer};
 
 use forebay_model::units::Bytes;
 use serde::Serialize;
@@ -172,6 +175,6 @@ impl Ior {
     /// # Errors
     /// The first thing wrong, with its place and what would be right; [`IorError::Help`] for `-h`.
     pub fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
-        options::parse(arguments)
+        command_line::parse(arguments)
     }
 }

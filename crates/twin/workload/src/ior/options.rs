@@ -1,12 +1,4 @@
-//! The table of IOR's options, and the grammar of its command line.
-//!
-//! The grammar: `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`) and repeated
-//! (`-vv`), or set to a number (`-k=0`); long options are `--name`, `--name=value`,
-//! `--name value`.
-
-use super::draft::Draft;
-use super::error::{IorError, Place};
-use super::{Ior, script};
+//! The table of IOR's options: their names, what they take and what they do.
 
 /// What an option does, or why it does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -272,7 +264,7 @@ pub(super) fn by_letter(letter: char) -> Option<&'static Spec> {
 }
 
 /// The option of a `--name`.
-fn by_long(name: &str) -> Option<&'static Spec> {
+pub(super) fn by_long(name: &str) -> Option<&'static Spec> {
     OPTIONS.iter().find(|s| s.long == Some(name))
 }
 
@@ -288,7 +280,7 @@ pub(super) fn by_directive(name: &str) -> Option<&'static Spec> {
 }
 
 /// What to say of an unknown letter: the other case of it, or all letters.
-fn suggest_letter(letter: char) -> String {
+pub(super) fn suggest_letter(letter: char) -> String {
     let other: Vec<&Spec> = OPTIONS
         .iter()
         .filter(|s| !matches!(s.key, Refused(_)))
@@ -327,93 +319,6 @@ fn likeness(name: &str, spec: &Spec) -> f64 {
         .long
         .map_or(0.0, |l| strsim::jaro_winkler(name, &l.to_ascii_lowercase()));
     directive.max(long)
-}
-
-/// Reads a command line: one test, or those of the script that `-f` names.
-pub(super) fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
-    let mut draft = Draft::default();
-    let mut at = 0;
-    while at < arguments.len() {
-        at += 1 + argument(&mut draft, arguments, at)?;
-    }
-    match draft.script.take() {
-        Some((file, place)) => script::read(&file, &place, draft),
-        None => Ok(vec![draft.finish(0)?]),
-    }
-}
-
-/// Reads the argument at `at`; how many of the following ones it has used up.
-fn argument(draft: &mut Draft, arguments: &[String], at: usize) -> Result<usize, IorError> {
-    let place = Place::Argument(at + 1);
-    let whole = arguments[at].as_str();
-    let (name, joined) = match whole.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (whole, None),
-    };
-    let following = arguments.get(at + 1).map(String::as_str);
-    if name == "-h" || name == "--help" {
-        return Err(IorError::Help);
-    }
-    if let Some(long) = name.strip_prefix("--") {
-        let Some(spec) = by_long(long) else {
-            return Err(IorError::Unknown {
-                option: name.to_string(),
-                place,
-                suggestion: suggest_name(long),
-            });
-        };
-        let value = if spec.value.is_some() {
-            joined.or(following)
-        } else {
-            joined
-        };
-        draft.apply(spec, name, value, &place)?;
-        return Ok(usize::from(spec.value.is_some() && joined.is_none()));
-    }
-    let letters = match name.strip_prefix('-') {
-        Some(letters) if !letters.is_empty() => letters,
-        _ => {
-            return Err(IorError::Unknown {
-                option: whole.to_string(),
-                place,
-                suggestion: "options begin with - and IOR takes no other arguments".to_string(),
-            });
-        }
-    };
-    for (i, letter) in letters.char_indices() {
-        let option = format!("-{letter}");
-        let rest = &letters[i + letter.len_utf8()..];
-        let Some(spec) = by_letter(letter) else {
-            let option = if letters.len() > letter.len_utf8() {
-                format!("{option} in {name}")
-            } else {
-                option
-            };
-            return Err(IorError::Unknown {
-                option,
-                place,
-                suggestion: suggest_letter(letter),
-            });
-        };
-        if spec.value.is_none() {
-            draft.apply(
-                spec,
-                &option,
-                if rest.is_empty() { joined } else { None },
-                &place,
-            )?;
-            continue;
-        }
-        // What follows the letter is its value: `-b4m`, `-o/path/a=b`, or the next argument.
-        let value = if rest.is_empty() {
-            joined.or(following)
-        } else {
-            Some(&whole[1 + i + letter.len_utf8()..])
-        };
-        draft.apply(spec, &option, value, &place)?;
-        return Ok(usize::from(rest.is_empty() && joined.is_none()));
-    }
-    Ok(0)
 }
 
 #[cfg(test)]

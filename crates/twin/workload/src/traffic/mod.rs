@@ -104,7 +104,7 @@ impl TrafficSpec {
     pub fn arrivals(&self, node_link: Rate) -> Result<Arrivals, TrafficError> {
         self.check()?;
         let mean = self.message.0 as f64 * PS / (self.load * node_link.0 as f64);
-        if !(mean <= 1e6 * PS) {
+        if mean > 1e6 * PS {
             return Err(TrafficError::BadSpec {
                 what: format!(
                     "a load of {} on a node link of {} bytes a second is less than one message in \

@@ -1,0 +1,176 @@
+//! Job placement: free nodes only, deterministic, of the shape that its name says.
+
+use forebay_model::machine::{Machine, NodeKind};
+use forebay_workload::placement::{Placement, Placer};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+fn theta() -> Machine {
+    Machine::load("theta").unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// In how many places, of those `of` gives, the nodes are; and how often the place changes along
+/// the ranks.
+fn spread(job: &[u32], of: impl Fn(u32) -> u32) -> (usize, usize) {
+    let places: Vec<u32> = job.iter().map(|&n| of(n)).collect();
+    let changes = places.windows(2).filter(|w| w[0] != w[1]).count();
+    (places.iter().collect::<HashSet<_>>().len(), changes)
+}
+
+#[test]
+fn names() {
+    for placement in Placement::ALL {
+        assert_eq!(placement.to_string().parse(), Ok(placement));
+    }
+    let said = "random".parse::<Placement>().unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "no placement `random`; there are contiguous, random-nodes, random-routers, random-groups"
+    );
+}
+
+#[test]
+fn contiguous_jobs_follow_each_other() {
+    let machine = theta();
+    let compute = machine.nodes_of(NodeKind::Compute);
+    let mut placer = Placer::new(&machine, 1);
+    assert_eq!(
+        placer.place(100, Placement::Contiguous).unwrap(),
+        compute[..100]
+    );
+    assert_eq!(
+        placer.place(50, Placement::Contiguous).unwrap(),
+        compute[100..150]
+    );
+    assert_eq!(placer.free(), compute.len() as u32 - 150);
+}
+
+#[test]
+fn contiguous_jobs_keep_together_where_there_is_room() {
+    let machine = theta();
+    let compute = machine.nodes_of(NodeKind::Compute);
+    let mut placer = Placer::new(&machine, 1);
+    let scattered = placer
+        .place(compute.len() as u32 / 100, Placement::RandomNodes)
+        .unwrap();
+    let job = placer.place(32, Placement::Contiguous).unwrap();
+    let first = compute.iter().position(|&n| n == job[0]).unwrap();
+    assert_eq!(
+        job,
+        compute[first..first + 32],
+        "a run without the {} taken",
+        scattered.len()
+    );
+    // Where there is none that long, the lowest free nodes are taken.
+    let mut placer = Placer::new(&machine, 1);
+    let taken: HashSet<u32> = placer
+        .place(compute.len() as u32 / 2, Placement::RandomNodes)
+        .unwrap()
+        .into_iter()
+        .collect();
+    let free: Vec<u32> = compute
+        .iter()
+        .copied()
+        .filter(|n| !taken.contains(n))
+        .collect();
+    assert_eq!(
+        placer.place(1000, Placement::Contiguous).unwrap(),
+        free[..1000]
+    );
+}
+
+#[test]
+fn random_nodes_are_all_over_the_machine() {
+    let machine = theta();
+    let job = Placer::new(&machine, 1)
+        .place(400, Placement::RandomNodes)
+        .unwrap();
+    let (groups, changes) = spread(&job, |n| machine.group_of(n));
+    assert_eq!(groups as u32, machine.network.groups);
+    assert!(
+        changes > 300,
+        "neighbours in rank are in other groups: {changes}"
+    );
+}
+
+#[test]
+fn random_routers_are_filled_one_by_one() {
+    let machine = theta();
+    let router = |n: u32| machine.nodes[n as usize].router;
+    let job = Placer::new(&machine, 1)
+        .place(400, Placement::RandomRouters)
+        .unwrap();
+    let (routers, changes) = spread(&job, router);
+    assert_eq!(changes + 1, routers, "each router's nodes are together");
+    assert!(routers <= 120, "{routers} routers for 400 nodes");
+    assert!(spread(&job, |n| machine.group_of(n)).0 > 5);
+    assert!(!job.is_sorted());
+}
+
+#[test]
+fn random_groups_are_filled_one_by_one() {
+    let machine = theta();
+    let mut first = HashSet::new();
+    for seed in 0..10 {
+        let job = Placer::new(&machine, seed)
+            .place(1000, Placement::RandomGroups)
+            .unwrap();
+        let (groups, changes) = spread(&job, |n| machine.group_of(n));
+        assert_eq!(changes + 1, groups);
+        assert!(groups <= 4, "{groups}");
+        first.insert(machine.group_of(job[0]));
+    }
+    assert!(first.len() > 3, "the seed decides: {first:?}");
+}
+
+#[test]
+fn a_full_machine_says_what_is_free() {
+    let machine = theta();
+    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
+    let mut placer = Placer::new(&machine, 1);
+    assert!(
+        placer
+            .place(0, Placement::Contiguous)
+            .unwrap_err()
+            .to_string()
+            .contains("at least one")
+    );
+    placer
+        .place(compute - 10, Placement::RandomRouters)
+        .unwrap();
+    for placement in Placement::ALL {
+        let said = placer.place(11, placement).unwrap_err().to_string();
+        let right =
+            format!("theta has {compute} compute nodes, of which 10 are free; the job asks for 11");
+        assert_eq!(said, right);
+    }
+    assert_eq!(placer.place(10, Placement::RandomGroups).unwrap().len(), 10);
+    assert_eq!(placer.free(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn jobs_never_overlap_and_are_the_same_again(
+        seed: u64, jobs in prop::collection::vec((1_u32..900, 0_usize..4), 1..8),
+    ) {
+        let machine = theta();
+        let run = || {
+            let mut placer = Placer::new(&machine, seed);
+            jobs.iter()
+                .filter_map(|&(nodes, how)| placer.place(nodes, Placement::ALL[how]).ok())
+                .collect::<Vec<_>>()
+        };
+        let placed = run();
+        prop_assert_eq!(&placed, &run());
+        let mut seen = HashSet::new();
+        for (job, (nodes, _)) in placed.iter().zip(&jobs) {
+            prop_assert_eq!(job.len() as u32, *nodes);
+            for &node in job {
+                prop_assert!(seen.insert(node), "node {} twice", node);
+                prop_assert_eq!(machine.nodes[node as usize].kind, NodeKind::Compute);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Synthetic traffic: names and parameters, destinations, times.
+
+use forebay_model::units::{Bytes, Rate, Time};
+use forebay_workload::random::hash;
+use forebay_workload::traffic::{Arrival, Destinations, Pattern, TrafficSpec};
+use proptest::prelude::*;
+
+fn pattern(text: &str) -> Pattern {
+    text.parse().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Five groups of four nodes, numbered 0, 2, 3, 7 and 9 in the machine.
+fn groups() -> Vec<u32> {
+    [0, 2, 3, 7, 9].iter().flat_map(|&g| [g; 4]).collect()
+}
+
+/// How often each node is the destination of `node`.
+fn histogram(d: &Destinations, node: u32, messages: u64) -> Vec<u32> {
+    let mut counts = vec![0; d.nodes() as usize];
+    for message in 0..messages {
+        counts[d.of(node, message, hash(3, u64::from(node), message)) as usize] += 1;
+    }
+    counts
+}
+
+fn about(count: u32, expected: f64) {
+    let slack = 5.0 * expected.sqrt() + 1.0;
+    assert!(
+        (f64::from(count) - expected).abs() < slack,
+        "{count} where {expected} is expected"
+    );
+}
+
+#[test]
+fn names_and_parameters() {
+    for text in [
+        "uniform",
+        "nearest-group",
+        "adversarial",
+        "all-to-all",
+        "halo",
+        "halo:x=4,y=2,z=8",
+        "hot-spot:nodes=4,share=0.25",
+        "permutation",
+    ] {
+        assert_eq!(pattern(text).to_string(), text);
+    }
+    assert_eq!(
+        pattern("hot-spot"),
+        Pattern::HotSpot {
+            nodes: 1,
+            share: 0.1
+        }
+    );
+    assert_eq!(
+        pattern("hot-spot:share=1"),
+        Pattern::HotSpot {
+            nodes: 1,
+            share: 1.0
+        }
+    );
+}
+
+#[test]
+fn wrong_names_and_parameters() {
+    for (text, part) in [
+        (
+            "unifrom",
+            "no traffic pattern `unifrom`; there are uniform, nearest-group",
+        ),
+        ("", "no traffic pattern ``"),
+        ("uniform:x=1", "it has no parameter `x`"),
+        ("halo:x=1", "give all of x, y and z"),
+        ("halo:x=0,y=1,z=1", "`x` is a whole number from 1, not `0`"),
+        ("halo:w=3", "but x, y and z"),
+        ("halo:x=2,x=3", "`x` is given twice"),
+        ("halo:", "`` is no parameter"),
+        ("hot-spot:nodes", "`nodes` is no parameter; write key=value"),
+        ("hot-spot:nodes=-1", "not `-1`"),
+        ("hot-spot:share=0", "above 0 and at most 1, not `0`"),
+        ("hot-spot:share=nan", "not `nan`"),
+        ("hot-spot:rate=1", "but nodes and share"),
+    ] {
+        let said = text.parse::<Pattern>().unwrap_err().to_string();
+        assert!(said.contains(part), "{text}: {said}");
+    }
+}
+
+#[test]
+fn patterns_that_do_not_fit_the_job() {
+    for (text, groups, part) in [
+        ("uniform", vec![0], "at least 2 nodes, and it has 1"),
+        ("permutation", vec![], "at least 2 nodes"),
+        ("adversarial", vec![4; 10], "nodes in at least 2 groups"),
+        ("nearest-group", vec![4; 10], "nodes in at least 2 groups"),
+        (
+            "halo:x=3,y=3,z=1",
+            vec![0; 12],
+            "has to have 12 nodes, as x=2,y=2,z=3",
+        ),
+        (
+            "hot-spot:nodes=13",
+            vec![0; 12],
+            "1 to 12 of its nodes can be hot, not 13",
+        ),
+    ] {
+        let said = pattern(text).resolve(&groups, 0).unwrap_err().to_string();
+        assert!(said.contains(part), "{text}: {said}");
+    }
+}
+
+#[test]
+fn uniform_goes_everywhere_alike() {
+    let d = pattern("uniform").resolve(&groups(), 0).unwrap();
+    for node in [0, 7, 19] {
+        let counts = histogram(&d, node, 19_000);
+        for (to, &count) in counts.iter().enumerate() {
+            about(count, if to as u32 == node { 0.0 } else { 1000.0 });
+        }
+    }
+}
+
+#[test]
+fn adversarial_goes_to_the_next_group_of_the_job() {
+    let d = pattern("adversarial").resolve(&groups(), 0).unwrap();
+    for (node, next) in [(0, 4..8), (5, 8..12), (19, 0..4)] {
+        for (to, &count) in histogram(&d, node, 4000).iter().enumerate() {
+            about(count, if next.contains(&to) { 1000.0 } else { 0.0 });
+        }
+    }
+}
+
+#[test]
+fn nearest_group_goes_to_both_neighbours() {
+    let d = pattern("nearest-group").resolve(&groups(), 0).unwrap();
+    for (node, near) in [(0, [4..8, 16..20]), (9, [12..16, 4..8])] {
+        for (to, &count) in histogram(&d, node, 8000).iter().enumerate() {
+            about(
+                count,
+                if near.iter().any(|r| r.contains(&to)) {
+                    1000.0
+                } else {
+                    0.0
+                },
+            );
+        }
+    }
+    // With two groups there is only the other one.
+    let d = pattern("nearest-group").resolve(&[5, 8, 5, 8], 0).unwrap();
+    let counts = histogram(&d, 0, 2000);
+    assert_eq!((counts[0], counts[2]), (0, 0));
+    about(counts[1], 1000.0);
+}
+
+#[test]
+fn groups_of_a_scattered_job() {
+    // Nodes in no order of groups, groups of different sizes.
+    let group_of = [3, 1, 3, 2, 1, 3];
+    let d = pattern("adversarial").resolve(&group_of, 0).unwrap();
+    for node in 0..6 {
+        let wanted = match group_of[node as usize] {
+            1 => 2,
+            2 => 3,
+            _ => 1,
+        };
+        for message in 0..50 {
+            let to = d.of(node, message, hash(0, 0, message));
+            assert_eq!(group_of[to as usize], wanted);
+        }
+    }
+}
+
+#[test]
+fn all_to_all_goes_round() {
+    let d = pattern("all-to-all").resolve(&[0; 5], 0).unwrap();
+    let to: Vec<u32> = (0..6).map(|m| d.of(3, m, 0)).collect();
+    assert_eq!(to, [4, 0, 1, 2, 4, 0]);
+}
+
+#[test]
+fn halo_exchanges_with_six_neighbours() {
+    let d = pattern("halo").resolve(&[0; 60], 0).unwrap();
+    assert_eq!(d.grid(), Some([3, 4, 5]));
+    // Node 0 is at the corner (0, 0, 0): neighbours wrap around.
+    let to: Vec<u32> = (0..7).map(|m| d.of(0, m, 0)).collect();
+    assert_eq!(to, [1, 2, 3, 9, 12, 48, 1]);
+    // (1, 1, 1) is inside.
+    let to: Vec<u32> = (0..6).map(|m| d.of(16, m, 0)).collect();
+    assert_eq!(to, [17, 15, 19, 13, 28, 4]);
+    // What x + 1 sends back with x - 1 comes home: exchanges are mutual.
+    for node in 0..60 {
+        for turn in 0..6 {
+            assert_eq!(d.of(d.of(node, turn, 0), turn ^ 1, 0), node);
+        }
+    }
+    let grid = |n: usize| {
+        pattern("halo")
+            .resolve(&vec![0; n], 0)
+            .unwrap()
+            .grid()
+            .unwrap()
+    };
+    assert_eq!(grid(8192), [16, 16, 32]);
+    assert_eq!(grid(13), [1, 1, 13]);
+    assert_eq!(grid(64), [4, 4, 4]);
+    let ring = pattern("halo").resolve(&[0; 13], 0).unwrap();
+    assert_eq!(
+        (0..4).map(|m| ring.of(0, m, 0)).collect::<Vec<_>>(),
+        [1, 12, 1, 12]
+    );
+    let given = pattern("halo:x=1,y=2,z=6").resolve(&[0; 12], 0).unwrap();
+    assert_eq!(
+        (0..4).map(|m| given.of(0, m, 0)).collect::<Vec<_>>(),
+        [1, 1, 2, 10]
+    );
+}
+
+#[test]
+fn hot_spots_get_their_share() {
+    let d = pattern("hot-spot:nodes=4,share=0.4")
+        .resolve(&groups(), 0)
+        .unwrap();
+    // Hot nodes are 0, 5, 10 and 15.
+    for (to, &count) in histogram(&d, 7, 19_000).iter().enumerate() {
+        let cold = 0.6 * 19_000.0 / 19.0;
+        about(
+            count,
+            match to {
+                7 => 0.0,
+                0 | 5 | 10 | 15 => cold + 0.4 * 19_000.0 / 4.0,
+                _ => cold,
+            },
+        );
+    }
+    // A hot node sends its share to the other three.
+    for (to, &count) in histogram(&d, 5, 19_000).iter().enumerate() {
+        let cold = 0.6 * 19_000.0 / 19.0;
+        about(
+            count,
+            match to {
+                5 => 0.0,
+                0 | 10 | 15 => cold + 0.4 * 19_000.0 / 3.0,
+                _ => cold,
+            },
+        );
+    }
+    // The only hot node has no other: all at random.
+    let d = pattern("hot-spot:share=1").resolve(&groups(), 0).unwrap();
+    for (to, &count) in histogram(&d, 0, 19_000).iter().enumerate() {
+        about(count, if to == 0 { 0.0 } else { 1000.0 });
+    }
+    assert_eq!(histogram(&d, 3, 1000)[0], 1000);
+}
+
+#[test]
+fn a_permutation_is_one_cycle() {
+    let d = pattern("permutation").resolve(&vec![0; 1000], 4).unwrap();
+    let (mut node, mut steps) = (0, 0);
+    loop {
+        node = d.of(node, steps, steps);
+        steps += 1;
+        if node == 0 {
+            break;
+        }
+    }
+    assert_eq!(steps, 1000);
+    let other = pattern("permutation").resolve(&vec![0; 1000], 5).unwrap();
+    assert!(
+        (0..1000)
+            .filter(|&n| other.of(n, 0, 0) == d.of(n, 0, 0))
+            .count()
+            < 20
+    );
+}
+
+#[test]
+fn numbers_of_traffic_are_checked() {
+    let spec = |message: u64, load: f64, messages: u64| {
+        TrafficSpec::new(Pattern::Uniform, Bytes(message), load, messages)
+    };
+    assert!(spec(4096, 0.3, 20).is_ok() && spec(1, 1.0, 1).is_ok());
+    for (message, load, messages, part) in [
+        (0, 0.3, 20, "at least one byte"),
+        ((1 << 30) + 1, 0.3, 20, "at most 1 GiB"),
+        (4096, 0.0, 20, "above 0 and at most 1, not 0"),
+        (4096, 1.01, 20, "not 1.01"),
+        (4096, -0.5, 20, "not -0.5"),
+        (4096, f64::NAN, 20, "not NaN"),
+        (4096, 0.3, 0, "at least one message"),
+    ] {
+        let said = spec(message, load, messages).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
+    }
+    let spec = spec(4096, 0.5, 20).unwrap();
+    assert!(spec.arrivals(Rate(0)).is_err());
+}
+
+#[test]
+fn messages_come_at_the_offered_load() {
+    // 4096 bytes at half of 8 GB/s: one in 1.024 us.
+    let mut spec = TrafficSpec::new(Pattern::Uniform, Bytes(4096), 0.5, 20).unwrap();
+    let poisson = spec.arrivals(Rate(8_000_000_000)).unwrap();
+    assert_eq!(poisson.mean(), Time(1_024_000));
+    let total: u64 = (0..100_000).map(|i| poisson.gap(hash(1, 2, i)).0).sum();
+    assert!(
+        (total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01,
+        "{total}"
+    );
+    assert_eq!(poisson.gap(hash(1, 2, 3)), poisson.first(hash(1, 2, 3)));
+
+    spec.arrival = Arrival::Fixed;
+    let fixed = spec.arrivals(Rate(8_000_000_000)).unwrap();
+    assert!((0..100).all(|i| fixed.gap(hash(1, 2, i)) == Time(1_024_000)));
+    let firsts: Vec<u64> = (0..1000).map(|i| fixed.first(hash(1, 2, i)).0).collect();
+    assert!(firsts.iter().all(|&t| t <= 1_024_000));
+    let mean = firsts.iter().sum::<u64>() as f64 / 1000.0;
+    assert!((mean / 512_000.0 - 1.0).abs() < 0.1, "{mean}");
+}
+
+proptest! {
+    #[test]
+    fn never_to_itself_and_never_outside(
+        group_of in prop::collection::vec(0_u32..6, 2..60), message: u64, random: u64, seed: u64,
+        hot in 1_u32..5,
+    ) {
+        let mut patterns: Vec<Pattern> =
+            ["uniform", "nearest-group", "adversarial", "all-to-all", "halo", "permutation"]
+                .map(pattern).to_vec();
+        patterns.push(Pattern::HotSpot { nodes: hot, share: 0.9 });
+        for p in patterns {
+            // A job in one group, or of fewer nodes than hot ones, is refused: tested above.
+            let Ok(d) = p.resolve(&group_of, seed) else { continue };
+            for node in 0..group_of.len() as u32 {
+                let to = d.of(node, message, random);
+                prop_assert!(to < group_of.len() as u32, "{p}");
+                prop_assert_ne!(to, node, "{}", p);
+            }
+        }
+    }
+
+    #[test]
+    fn all_to_all_reaches_each_other_node_once_a_round(n in 2_u32..80, node in 0_u32..80, round in 0_u64..1000) {
+        let node = node % n;
+        let d = pattern("all-to-all").resolve(&vec![0; n as usize], 0).unwrap();
+        let turn = u64::from(n - 1);
+        let mut to: Vec<u32> = (round * turn..(round + 1) * turn).map(|m| d.of(node, m, 0)).collect();
+        to.sort_unstable();
+        prop_assert_eq!(to, (0..n).filter(|&k| k != node).collect::<Vec<_>>());
+    }
+}
