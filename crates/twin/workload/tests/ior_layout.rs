@@ -18,7 +18,7 @@ fn layout(line: &str, count: u32, per_node: u32) -> Layout {
         order: NodeOrder::Block,
         seed: 1,
     };
-    Layout::new(&test(line), processes).unwrap()
+    Layout::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
 fn offsets(layout: &Layout, rank: u32, access: Access) -> Vec<u64> {

@@ -394,3 +394,30 @@ fn a_job_has_to_have_room() {
         8
     );
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_command_line_panics(
+        arguments in proptest::collection::vec(
+            proptest::prop_oneof!["-{0,2}[a-zA-Z0-9=.,@é-]{0,6}", "-[a-zA-Z]", "[0-9]{1,20}[kmgtp]?"],
+            0..8,
+        ),
+    ) {
+        match Ior::parse(&arguments) {
+            // What is taken can be laid out, or the reason is given.
+            Ok(tests) => for ior in tests {
+                let processes = Processes { count: 5, per_node: 2, order: NodeOrder::Block, seed: 0 };
+                if let Ok(layout) = Layout::new(&ior, processes) {
+                    let stream = layout.stream(layout.tasks() - 1, forebay_workload::ior::Access::Read);
+                    if let Some(last) = stream.len().checked_sub(1) {
+                        let transfer = stream.transfer(last);
+                        proptest::prop_assert!(transfer.offset + transfer.bytes <= layout.total_bytes());
+                    }
+                }
+            },
+            Err(error) => proptest::prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+}

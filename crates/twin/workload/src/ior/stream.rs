@@ -14,7 +14,7 @@ pub struct Transfer {
     pub bytes: u64,
 }
 
-/// The transfers of one rank in one phase, each found by its index. `Copy`; some 100 bytes.
+/// The transfers of one rank in one phase, each found by its index. `Copy`, 80 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     pub(super) file: FileId,
