@@ -1,6 +1,12 @@
 //! A simulated machine: compute nodes, burst-buffer nodes and jobs on a fabric.
 //!
-//! A [`forebay_model::machine::Machine`] and a workload become [`results`].
+//! A [`forebay_model::machine::Machine`] and a workload become [`results`]; [`study`] has the
+//! calls.
 #![warn(missing_docs)]
 
+mod group;
+mod links;
 pub mod results;
+pub mod study;
+mod traffic;
+mod world;

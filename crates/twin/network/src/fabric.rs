@@ -16,7 +16,7 @@
 use crate::packet::{Packet, Route, VIA};
 use crate::port::{Cost, End, NONE, Passage, Port, Stall, Upstream, Waiting, costs};
 use crate::routing::{Random, Router};
-use crate::statistics::{LinkStatistics, Traffic};
+use crate::statistics::{LinkStatistics, Timeline, Traffic};
 use crate::topology::Topology;
 use forebay_engine::{Context, Partition, Picoseconds, Queue};
 use forebay_model::machine::{LinkClass, Network, Routing};
@@ -108,6 +108,10 @@ pub struct Fabric {
     random: Random,
     /// What was delivered here.
     pub traffic: Traffic,
+    /// Bytes granted to the links of each class over time (`LinkClass as usize`).
+    pub timeline: Timeline<4>,
+    /// Time that packets waited for links of each class, ps.
+    pub waited: [u64; 4],
     /// Nodes (numbers within the group) whose interface has room again after having had none,
     /// for the model to take away after each event.
     pub drained: Vec<u16>,
@@ -146,6 +150,8 @@ impl Fabric {
             batches: (0..BATCHES).map(|_| Batch::default()).collect(),
             random: Random::new(seed, group.into()),
             traffic: Traffic::default(),
+            timeline: Timeline::default(),
+            waited: [0; 4],
             drained: Vec::new(),
             topology,
             network,
@@ -358,9 +364,13 @@ impl Fabric {
     {
         let port = &mut self.ports[index];
         let cost = self.costs[port.class as usize];
-        port.free_at = passage.head.max(port.free_at) + cost.serialization(packet.bytes);
+        let start = passage.head.max(port.free_at);
+        port.free_at = start + cost.serialization(packet.bytes);
         port.bytes += u64::from(packet.bytes);
         let left = passage.tail.max(port.free_at);
+        self.waited[LinkClass::Node as usize] += start - passage.head;
+        self.timeline
+            .add(start, LinkClass::Node as usize, packet.bytes.into());
         let key = KEY_DELIVERY + port.peer;
         self.release(&packet, left, context);
         context
@@ -534,7 +544,9 @@ impl Fabric {
             } else {
                 self.waiting[tail as usize].next = next;
             }
-            passage.head = passage.head.max(context.now);
+            let waited = context.now.saturating_sub(passage.head);
+            self.waited[self.ports[index].class as usize] += waited;
+            passage.head += waited;
             self.depart(index, packet, passage, context);
             if last {
                 return;
@@ -576,6 +588,7 @@ impl Fabric {
             port.free_at = start + time;
             port.bytes += u64::from(bytes);
             self.traffic.injected_bytes += u64::from(bytes);
+            self.timeline.add(start, port.class as usize, bytes.into());
             let mut packet = Packet::new(
                 node,
                 message.to,

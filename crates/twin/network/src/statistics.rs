@@ -59,7 +59,7 @@ impl Traffic {
         self.latency_sum += u128::from(latency);
         self.latency_min = self.latency_min.min(latency);
         self.latency_max = self.latency_max.max(latency);
-        self.latency_ns.saturating_record(latency / 1000);
+        self.latency_ns += latency / 1000;
     }
 
     /// Adds another group's counts.
@@ -77,6 +77,92 @@ impl Traffic {
         self.latency_sum += other.latency_sum;
         self.latency_min = self.latency_min.min(other.latency_min);
         self.latency_max = self.latency_max.max(other.latency_max);
+    }
+}
+
+/// Sums over time, in a bounded number of intervals: when they run out, each two neighbours are
+/// merged and intervals last twice as long.
+#[derive(Clone, Debug)]
+pub struct Timeline<const COLUMNS: usize> {
+    /// An interval lasts 2^`bits` ps.
+    bits: u32,
+    rows: Vec<[u64; COLUMNS]>,
+}
+
+impl<const COLUMNS: usize> Default for Timeline<COLUMNS> {
+    fn default() -> Self {
+        // 2^20 ps: one microsecond.
+        Timeline {
+            bits: 20,
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl<const COLUMNS: usize> Timeline<COLUMNS> {
+    /// Most intervals.
+    const MOST: usize = 1024;
+
+    /// Adds to a column at a time.
+    #[inline]
+    pub fn add(&mut self, now: u64, column: usize, amount: u64) {
+        let row = (now >> self.bits) as usize;
+        if row < self.rows.len() {
+            self.rows[row][column] += amount;
+        } else {
+            self.extend(now, column, amount);
+        }
+    }
+
+    #[cold]
+    fn extend(&mut self, now: u64, column: usize, amount: u64) {
+        while (now >> self.bits) as usize >= Self::MOST {
+            self.halve();
+        }
+        let row = (now >> self.bits) as usize;
+        if row >= self.rows.len() {
+            self.rows.resize(row + 1, [0; COLUMNS]);
+        }
+        self.rows[row][column] += amount;
+    }
+
+    fn halve(&mut self) {
+        self.bits += 1;
+        for i in 0..self.rows.len().div_ceil(2) {
+            let mut sum = self.rows[2 * i];
+            if let Some(next) = self.rows.get(2 * i + 1) {
+                sum.iter_mut().zip(next).for_each(|(a, b)| *a += b);
+            }
+            self.rows[i] = sum;
+        }
+        self.rows.truncate(self.rows.len().div_ceil(2));
+    }
+
+    /// Adds another timeline, interval by interval.
+    pub fn merge(&mut self, other: &Timeline<COLUMNS>) {
+        let mut other = other.clone();
+        while self.bits < other.bits {
+            self.halve();
+        }
+        while other.bits < self.bits {
+            other.halve();
+        }
+        if self.rows.len() < other.rows.len() {
+            self.rows.resize(other.rows.len(), [0; COLUMNS]);
+        }
+        for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            mine.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// Length of an interval, ps.
+    pub fn interval(&self) -> u64 {
+        1 << self.bits
+    }
+
+    /// The sums of each interval from time 0 on.
+    pub fn rows(&self) -> &[[u64; COLUMNS]] {
+        &self.rows
     }
 }
 
@@ -99,4 +185,25 @@ pub struct LinkStatistics {
     pub stalled: u64,
     /// Most bytes that ever waited for it, were on it, or lay in the buffers at its far end.
     pub most_occupied: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_keeps_sums_however_long_it_grows() {
+        let mut one = Timeline::<2>::default();
+        let mut other = Timeline::<2>::default();
+        for i in 0..5_000u64 {
+            one.add(i << 20, 0, i);
+            other.add(i << 18, 1, 1);
+        }
+        assert!(one.rows().len() <= 1024);
+        one.merge(&other);
+        assert_eq!(one.interval(), 1 << 23);
+        assert_eq!(one.rows()[0], [28, 32]);
+        let total = |c: usize| one.rows().iter().map(|r| r[c]).sum::<u64>();
+        assert_eq!((total(0), total(1)), (4_999 * 2_500, 5_000));
+    }
 }

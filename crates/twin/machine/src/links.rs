@@ -1,0 +1,108 @@
+//! Links summed up: by class, from group to group, over time.
+
+use crate::results::{ClassUse, Series};
+use forebay_model::machine::{LinkClass, Network};
+use forebay_network::{LinkStatistics, Timeline};
+
+/// The classes in the order of `LinkClass as usize`, with their names in documents.
+pub(crate) const CLASSES: [(LinkClass, &str); 4] = [
+    (LinkClass::Node, "node"),
+    (LinkClass::Rank1, "rank-1"),
+    (LinkClass::Rank2, "rank-2"),
+    (LinkClass::Global, "global"),
+];
+
+/// All links of the machine, by group.
+pub(crate) type Links = Vec<Vec<LinkStatistics>>;
+
+/// Use of each class within a span of `span` ps.
+pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
+    let share = |busy: u64| {
+        if span == 0 {
+            0.0
+        } else {
+            busy as f64 / span as f64
+        }
+    };
+    let of_class = |class| links.iter().flatten().filter(move |l| l.class == class);
+    CLASSES
+        .iter()
+        .map(|&(class, name)| {
+            let count = of_class(class).count() as u64;
+            let busy: f64 = of_class(class).map(|l| share(l.busy)).sum();
+            ClassUse {
+                class: name.to_string(),
+                links: count,
+                bytes: of_class(class).map(|l| l.bytes).sum(),
+                mean_utilisation: if count == 0 { 0.0 } else { busy / count as f64 },
+                max_utilisation: of_class(class).map(|l| share(l.busy)).fold(0.0, f64::max),
+                stall_seconds: of_class(class).map(|l| l.stalled as f64 * 1e-12).sum(),
+                max_queue_bytes: of_class(class)
+                    .map(|l| l.most_occupied.into())
+                    .max()
+                    .unwrap_or(0),
+            }
+        })
+        .collect()
+}
+
+/// Bytes from group to group over rank-3 links; the diagonal: bytes on the group's local links.
+pub(crate) fn heat(links: &Links) -> Vec<Vec<u64>> {
+    let mut heat = vec![vec![0; links.len()]; links.len()];
+    for (from, links) in heat.iter_mut().zip(links) {
+        for link in links.iter().filter(|l| l.class != LinkClass::Node) {
+            from[usize::from(link.to_group)] += link.bytes;
+        }
+    }
+    heat
+}
+
+/// Mean utilisation of each class in each interval between `from` and `to`, ps; seconds count
+/// from `from`.
+pub(crate) fn utilisation(
+    timeline: &Timeline<4>,
+    links: &Links,
+    network: &Network,
+    from: u64,
+    to: u64,
+) -> Series {
+    let mut series = Series::default();
+    let specs = [
+        &network.node,
+        &network.rank1,
+        &network.rank2,
+        &network.global,
+    ];
+    for (column, ((class, name), spec)) in CLASSES.iter().zip(specs).enumerate() {
+        let count = links.iter().flatten().filter(|l| l.class == *class).count();
+        let capacity = spec.rate.0 as f64 * count as f64 * timeline.interval() as f64 * 1e-12;
+        let values = intervals(timeline, from, to)
+            .map(|(_, row)| {
+                if capacity == 0.0 {
+                    0.0
+                } else {
+                    row[column] as f64 / capacity
+                }
+            })
+            .collect();
+        series.columns.push((name.to_string(), values));
+    }
+    series.seconds = intervals(timeline, from, to)
+        .map(|(i, _)| ((i as u64 + 1) * timeline.interval()).saturating_sub(from) as f64 * 1e-12)
+        .collect();
+    series
+}
+
+/// The intervals of a timeline that overlap a span, with their numbers.
+pub(crate) fn intervals<const C: usize>(
+    timeline: &Timeline<C>,
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = (usize, &[u64; C])> {
+    let interval = timeline.interval();
+    timeline
+        .rows()
+        .iter()
+        .enumerate()
+        .filter(move |(i, _)| (*i as u64 + 1) * interval > from && (*i as u64) * interval < to)
+}

@@ -1,0 +1,193 @@
+//! Synthetic traffic on the network alone.
+
+use super::{Progress, SimOptions, StudyError, build, peak_rss, run};
+use crate::links::{class_use, heat, intervals, utilisation};
+use crate::results::{LatencyNs, SCHEMA, Series, TrafficRun};
+use crate::traffic::TrafficJob;
+use crate::world::World;
+use forebay_model::machine::{Machine, NodeKind, Routing};
+use forebay_network::{Timeline, Topology, Traffic};
+use forebay_workload::placement::Placer;
+use forebay_workload::traffic::TrafficSpec;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Simulates traffic among all compute nodes of a machine.
+///
+/// # Errors
+/// [`StudyError`] when the pattern does not fit the machine.
+pub fn traffic(
+    machine: &Machine,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+    progress: &dyn Progress,
+) -> Result<TrafficRun, StudyError> {
+    let started = Instant::now();
+    let network = options.network(machine)?;
+    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
+    let nodes = Placer::new(machine, options.seed).place(compute, options.placement)?;
+    let topology = Arc::new(Topology::new(machine));
+    let job = job(machine, spec, nodes, options.seed, Some(spec.messages))?;
+    let total = job.nodes.len() as u64 * spec.messages;
+    let world = Arc::new(World {
+        machine: machine.clone(),
+        network: Arc::new(network),
+        topology,
+        traffic: Some(job),
+    });
+    let mut simulation = build(&world, options);
+    let startup = started.elapsed();
+
+    let running = Instant::now();
+    let expected = spec.messages as f64 * spec.arrivals(machine.network.node.rate)?.mean().0 as f64;
+    let statistics = run(&mut simulation, progress, &|now, _| {
+        now as f64 / (expected * 1.1)
+    })?;
+    let wall = running.elapsed().as_secs_f64();
+
+    let end = statistics.last_event;
+    let mut outcome = Outcome::default();
+    for group in simulation.into_partitions() {
+        outcome.links.push(group.fabric.links(end));
+        outcome.traffic.add(&group.fabric.traffic);
+        outcome.timeline.merge(&group.fabric.timeline);
+        outcome.measured_bytes += group.sources.measured_bytes;
+        outcome.messages_delivered += group.sources.messages_delivered;
+    }
+    debug_assert_eq!(outcome.messages_delivered, total);
+    let mut result = outcome.describe(&world, spec, options, end);
+    result.wall_seconds = wall;
+    result.packets_per_second = outcome.traffic.packets as f64 / wall;
+    result.startup_seconds = startup.as_secs_f64();
+    result.events = statistics.events;
+    result.peak_rss_bytes = peak_rss();
+    Ok(result)
+}
+
+/// A traffic job on given nodes. The accepted load is measured between 20% and 70% of the time
+/// in which the messages are expected to be made: all nodes send then.
+pub(super) fn job(
+    machine: &Machine,
+    spec: &TrafficSpec,
+    nodes: Vec<u32>,
+    seed: u64,
+    messages: Option<u64>,
+) -> Result<TrafficJob, StudyError> {
+    let groups: Vec<u32> = nodes.iter().map(|&n| machine.group_of(n)).collect();
+    let arrivals = spec.arrivals(machine.network.node.rate)?;
+    let span = spec.messages as f64 * arrivals.mean().0 as f64;
+    Ok(TrafficJob {
+        destinations: spec.pattern.resolve(&groups, seed)?,
+        arrivals,
+        message_bytes: spec.message.0,
+        messages,
+        seed,
+        measured: ((0.2 * span) as u64, (0.7 * span) as u64),
+        nodes,
+    })
+}
+
+/// What the groups counted, added up.
+#[derive(Default)]
+struct Outcome {
+    links: crate::links::Links,
+    traffic: Traffic,
+    timeline: Timeline<4>,
+    measured_bytes: u64,
+    messages_delivered: u64,
+}
+
+impl Outcome {
+    /// The document; what the run cost is left at 0.
+    fn describe(
+        &self,
+        world: &World,
+        spec: &TrafficSpec,
+        options: &SimOptions,
+        end: u64,
+    ) -> TrafficRun {
+        let machine = &world.machine;
+        let nodes = world.traffic.as_ref().map_or(0, |job| job.nodes.len());
+        let measured = world.traffic.as_ref().map_or((0, 0), |job| job.measured);
+        let link_rate = machine.network.node.rate.0 as f64 * nodes as f64;
+        let window = (measured.1 - measured.0) as f64 * 1e-12;
+        let traffic = &self.traffic;
+        let packets = traffic.packets.max(1) as f64;
+        let hops: u64 = (0..)
+            .zip(traffic.hops)
+            .map(|(hops, n): (u64, u64)| hops * n)
+            .sum();
+        TrafficRun {
+            schema: SCHEMA,
+            kind: "sim traffic".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            machine: machine.name.clone(),
+            pattern: spec.pattern.to_string(),
+            routing: routing_name(world.network.routing.algorithm).into(),
+            seed: options.seed,
+            nodes: nodes as u32,
+            message_bytes: spec.message.0,
+            messages: spec.messages,
+            messages_delivered: self.messages_delivered,
+            packets_delivered: traffic.packets,
+            bytes_delivered: traffic.bytes,
+            packets_per_second: 0.0,
+            wall_seconds: 0.0,
+            startup_seconds: 0.0,
+            simulated_seconds: end as f64 * 1e-12,
+            events: 0,
+            threads: options.threads as u32,
+            peak_rss_bytes: 0,
+            offered_load: spec.load,
+            accepted_load: if window > 0.0 {
+                self.measured_bytes as f64 / window / link_rate
+            } else {
+                0.0
+            },
+            hops_mean: hops as f64 / packets,
+            hops_histogram: traffic.hops.to_vec(),
+            nonminimal_share: traffic.detours as f64 / packets,
+            latency_ns: latency(traffic),
+            links: class_use(&self.links, end),
+            heat: heat(&self.links),
+            series: self.series(world, end, link_rate),
+        }
+    }
+
+    fn series(&self, world: &World, end: u64, link_rate: f64) -> Series {
+        let mut series = utilisation(&self.timeline, &self.links, &world.network, 0, end);
+        // Each byte crosses two node links: one in, one out.
+        let seconds = self.timeline.interval() as f64 * 1e-12;
+        let accepted = intervals(&self.timeline, 0, end)
+            .map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate)
+            .collect();
+        series.columns.insert(0, ("accepted_load".into(), accepted));
+        series
+    }
+}
+
+pub(super) fn latency(traffic: &Traffic) -> LatencyNs {
+    if traffic.packets == 0 {
+        return LatencyNs::default();
+    }
+    let quantile = |q| traffic.latency_ns.value_at_quantile(q) as f64;
+    LatencyNs {
+        mean: traffic.latency_sum as f64 / traffic.packets as f64 / 1000.0,
+        min: traffic.latency_min as f64 / 1000.0,
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: traffic.latency_max as f64 / 1000.0,
+    }
+}
+
+/// The name of a routing algorithm in commands and documents.
+pub(super) fn routing_name(routing: Routing) -> &'static str {
+    match routing {
+        Routing::Minimal => "minimal",
+        Routing::Valiant => "valiant",
+        Routing::UgalL => "ugal-l",
+        Routing::ProgressiveAdaptive => "progressive-adaptive",
+    }
+}
