@@ -63,7 +63,10 @@ impl Machine {
         }
         let doc = Document::new(file, text);
         let machine = read(&doc, root.get_ref(), map_loader);
-        doc.check_unused_sources();
+        if doc.is_sound() {
+            // After another problem, parts of the file may not have been read.
+            doc.check_unused_sources();
+        }
         let (problems, provenance) = doc.finish();
         match machine {
             Some(machine) if problems.is_empty() => Ok(Machine {

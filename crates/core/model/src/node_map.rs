@@ -11,8 +11,10 @@
 //! C compute, B burst buffer, L LNET, S service. Routers that are not listed are empty. The
 //! lines may stand in any order; node numbers go router by router all the same.
 
+use crate::document::At;
 use crate::machine::{Network, Node, NodeKind};
 use crate::problem::Problem;
+use crate::section::Section;
 
 /// First line of a map that is not a comment.
 const HEADER: &str = "group,chassis,slot,nodes";
@@ -40,8 +42,86 @@ fn kind(letter: char) -> Option<NodeKind> {
     .find(|k| self::letter(*k) == letter)
 }
 
+/// A map file, and what it has to add up to.
+pub(crate) fn read(
+    section: &Section<'_, '_>,
+    network: &Network,
+    map_loader: &dyn Fn(&str) -> Result<String, String>,
+) -> Option<Vec<Node>> {
+    let doc = section.doc;
+    let map = section.sourced_text("map", "nodes.csv");
+    let mut expected: Vec<(NodeKind, &str, Option<At<u32>>)> = Vec::new();
+    for (key, kind) in [
+        ("compute", NodeKind::Compute),
+        ("burst_buffer", NodeKind::BurstBuffer),
+        ("lnet", NodeKind::Lnet),
+        ("service", NodeKind::Service),
+    ] {
+        if section.has(key) {
+            expected.push((kind, key, section.integer(key, 0..=10_000_000u32)));
+        } else {
+            let none = At {
+                value: 0,
+                span: section.span.clone(),
+            };
+            expected.push((kind, key, Some(none)));
+        }
+    }
+    section.unknown(&["map", "compute", "burst_buffer", "lnet", "service"]);
+    let map = map?;
+    if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
+        doc.problem(
+            map.span.start,
+            format!("`placement.map` is \"{}\"", map.value),
+            "the name of a file beside the machine file, without a path",
+        );
+        return None;
+    }
+    let folder = doc
+        .file
+        .rfind(['/', '\\'])
+        .and_then(|i| doc.file.get(..=i))
+        .unwrap_or("");
+    let file = format!("{folder}{}", map.value);
+    let text = match map_loader(&map.value) {
+        Ok(text) => text,
+        Err(why) => {
+            doc.problem(
+                map.span.start,
+                format!("the node map {file} cannot be read: {why}"),
+                "a node map beside the machine file",
+            );
+            return None;
+        }
+    };
+    let nodes = match parse(&file, &text, network) {
+        Ok(nodes) => nodes,
+        Err(problems) => {
+            problems
+                .into_iter()
+                .for_each(|p: Problem| doc.foreign(map.span.start, p));
+            return None;
+        }
+    };
+    for (kind, key, wanted) in expected {
+        let wanted = wanted?;
+        let found = nodes.iter().filter(|n| n.kind == kind).count();
+        if found != wanted.value as usize {
+            doc.problem(
+                wanted.span.start,
+                format!(
+                    "`placement.{key}` is {}, but {file} has {found}",
+                    wanted.value
+                ),
+                format!("{key} = {{ value = {found}, from = \"…\" }}, or another map"),
+            );
+        }
+    }
+    Some(nodes)
+}
+
 /// Reads a map; `file` is named in problems.
-pub(crate) fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Problem>> {
+fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut header_seen = false;
     let routers = network.groups as usize

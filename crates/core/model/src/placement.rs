@@ -17,15 +17,16 @@
 //! compute = { value = 12076, from = "nersc" }   # what the map has to add up to
 //! ```
 //!
-//! With ratios, the blades of a group that are not compute blades are spread evenly over its
-//! routers: blade k of n sits in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so
-//! that no chassis and no slot column has many of them. Compute blades fill the other routers
-//! in order; routers that are left over stay empty, at the end of the group.
+//! A total is dealt blade by blade to the groups in turn, compute blades last, so that groups
+//! differ by one blade at most; the last blade carries what is left over.
+//!
+//! In a group, the blades that are not compute blades are spread evenly over the routers:
+//! blade k of n sits in chassis k mod C, at slot (2k + 1) × S / 2n of the S slots, so that no
+//! chassis and no slot column has many of them. Compute blades fill the other routers in order;
+//! routers that are left over stay empty, at the end of the group.
 
-use crate::document::At;
 use crate::machine::{Network, Node, NodeKind};
 use crate::node_map;
-use crate::problem::Problem;
 use crate::section::Section;
 use std::collections::VecDeque;
 
@@ -36,6 +37,9 @@ pub(crate) const KINDS: [(&str, NodeKind); 4] = [
     ("lnet", NodeKind::Lnet),
     ("service", NodeKind::Service),
 ];
+
+/// Largest number of nodes that blade ratios may place.
+const MAX_NODES: u64 = 10_000_000;
 
 /// One kind of blade: how many nodes it carries and how many there are.
 struct Blades {
@@ -79,7 +83,7 @@ pub(crate) fn read(
                 place(section, network, &blades)
             }
         }
-        (false, true) => read_map(section, network, map_loader),
+        (false, true) => node_map::read(section, network, map_loader),
         (true, true) => {
             section.doc.problem(
                 section.span.start,
@@ -202,6 +206,21 @@ fn deal(
         too_many();
         return None;
     }
+    let nodes: u64 = blades
+        .iter()
+        .map(|b| match b.count {
+            Count::PerGroup(n) => u64::from(n) * groups,
+            Count::Total(n) => u64::from(n),
+        })
+        .sum();
+    if nodes > MAX_NODES {
+        doc.problem(
+            offset,
+            format!("{nodes} nodes"),
+            format!("at most {MAX_NODES} nodes"),
+        );
+        return None;
+    }
     let empty = || {
         blades
             .iter()
@@ -311,82 +330,4 @@ pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
         .iter()
         .find(|(_, k)| *k == kind)
         .map_or("", |(name, _)| name)
-}
-
-/// A map file, and what it has to add up to.
-fn read_map(
-    section: &Section<'_, '_>,
-    network: &Network,
-    map_loader: &dyn Fn(&str) -> Result<String, String>,
-) -> Option<Vec<Node>> {
-    let doc = section.doc;
-    let map = section.sourced_text("map", "nodes.csv");
-    let mut expected: Vec<(NodeKind, &str, Option<At<u32>>)> = Vec::new();
-    for (key, kind) in [
-        ("compute", NodeKind::Compute),
-        ("burst_buffer", NodeKind::BurstBuffer),
-        ("lnet", NodeKind::Lnet),
-        ("service", NodeKind::Service),
-    ] {
-        if section.has(key) {
-            expected.push((kind, key, section.integer(key, 0..=10_000_000u32)));
-        } else {
-            let none = At {
-                value: 0,
-                span: section.span.clone(),
-            };
-            expected.push((kind, key, Some(none)));
-        }
-    }
-    section.unknown(&["map", "compute", "burst_buffer", "lnet", "service"]);
-    let map = map?;
-    if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
-        doc.problem(
-            map.span.start,
-            format!("`placement.map` is \"{}\"", map.value),
-            "the name of a file beside the machine file, without a path",
-        );
-        return None;
-    }
-    let folder = doc
-        .file
-        .rfind(['/', '\\'])
-        .and_then(|i| doc.file.get(..=i))
-        .unwrap_or("");
-    let file = format!("{folder}{}", map.value);
-    let text = match map_loader(&map.value) {
-        Ok(text) => text,
-        Err(why) => {
-            doc.problem(
-                map.span.start,
-                format!("the node map {file} cannot be read: {why}"),
-                "a node map beside the machine file",
-            );
-            return None;
-        }
-    };
-    let nodes = match node_map::parse(&file, &text, network) {
-        Ok(nodes) => nodes,
-        Err(problems) => {
-            problems
-                .into_iter()
-                .for_each(|p: Problem| doc.foreign(map.span.start, p));
-            return None;
-        }
-    };
-    for (kind, key, wanted) in expected {
-        let wanted = wanted?;
-        let found = nodes.iter().filter(|n| n.kind == kind).count();
-        if found != wanted.value as usize {
-            doc.problem(
-                wanted.span.start,
-                format!(
-                    "`placement.{key}` is {}, but {file} has {found}",
-                    wanted.value
-                ),
-                format!("{key} = {{ value = {found}, from = \"…\" }}, or another map"),
-            );
-        }
-    }
-    Some(nodes)
 }

@@ -228,7 +228,11 @@ impl<'d, 't> Section<'d, 't> {
                         doc.problem(
                             id.span.start,
                             format!("`{}` is not in [sources]", id.value),
-                            suggestion(&id.value, known.iter().map(String::as_str)),
+                            if known.is_empty() {
+                                format!("a line `{} = \"…\"` in [sources]", id.value)
+                            } else {
+                                suggestion(&id.value, known.iter().map(String::as_str))
+                            },
                         );
                         None
                     }

@@ -2,7 +2,7 @@
 
 use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
 use crate::node_map::letter;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Rate, grouped};
 use std::fmt::Write;
 
 /// Columns of a row of numbers.
@@ -59,19 +59,6 @@ pub fn sources(machine: &Machine) -> String {
 /// `1 card`, `2 cards`.
 fn many(n: u32, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
-/// 12345 as 12,345.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 fn totals(machine: &Machine, out: &mut String) {

@@ -6,6 +6,7 @@
 mod display;
 mod parse;
 
+pub(crate) use display::grouped;
 pub use parse::UnitError;
 
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,24 @@ use super::parse::{BYTES, Quantity, RATE, TIME};
 use super::{Bytes, Rate, Time};
 use std::fmt;
 
+/// 12345 as 12,345.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// Largest whole part of a printed number, where a larger unit is to be had.
 const MOST_WHOLE: u64 = 9_999;
+
+/// Most decimals of a printed number.
+const MOST_DECIMALS: usize = 9;
 
 /// `value` in the unit that needs the fewest digits, without rounding; at a tie the one with a
 /// whole part up to 999, then the one with fewer decimals.
@@ -24,6 +40,9 @@ fn shortest(quantity: &Quantity, value: u64) -> String {
             rest *= 10;
             fraction.push(char::from(b'0' + u8::try_from(rest / factor).unwrap_or(0)));
             rest %= factor;
+        }
+        if fraction.len() > MOST_DECIMALS {
+            continue;
         }
         let digits = whole.to_string().len() + fraction.len();
         let score = (whole > MOST_WHOLE, digits, whole > 999, fraction.len());

@@ -1,5 +1,6 @@
 //! Text to units, exactly.
 
+use super::display::grouped;
 use super::{Bytes, PS_PER_SECOND, Rate, Time};
 use std::fmt;
 use std::str::FromStr;
@@ -64,6 +65,7 @@ const fn bits(name: &'static str, factor: u64) -> Unit {
 pub(super) struct Quantity {
     name: &'static str,
     base: &'static str,
+    plural: &'static str,
     example: &'static str,
     pub(super) units: &'static [Unit],
 }
@@ -71,6 +73,7 @@ pub(super) struct Quantity {
 pub(super) const BYTES: Quantity = Quantity {
     name: "size",
     base: "byte",
+    plural: "bytes",
     example: "a size as `512 KiB` or `4 TB`",
     units: &[
         unit("B", 1),
@@ -89,7 +92,8 @@ pub(super) const BYTES: Quantity = Quantity {
 
 pub(super) const RATE: Quantity = Quantity {
     name: "rate",
-    base: "byte per second",
+    base: "byte a second",
+    plural: "bytes a second",
     example: "a rate as `18.75 GB/s`",
     units: &[
         unit("B/s", 1),
@@ -113,6 +117,7 @@ pub(super) const RATE: Quantity = Quantity {
 pub(super) const TIME: Quantity = Quantity {
     name: "time",
     base: "picosecond",
+    plural: "picoseconds",
     example: "a time as `100 ns` or `1.5 us`",
     units: &[
         unit("ps", 1),
@@ -202,15 +207,15 @@ impl Quantity {
             self.error(
                 offset,
                 format!("{} `{number} {}` is too large", self.name, unit.name),
-                format!("at most {} {}s", u64::MAX, self.base),
+                format!("at most {} {}", u64::MAX, self.plural),
             )
         };
         let too_fine = || {
             self.error(
                 offset,
                 format!(
-                    "`{number} {}` is not a whole number of {}s",
-                    unit.name, self.base
+                    "`{number} {}` is not a whole number of {}",
+                    unit.name, self.plural
                 ),
                 format!("a multiple of 1 {}", self.base),
             )
@@ -300,17 +305,14 @@ impl Quantity {
         )
     }
 
+    /// The unit in full, as `1,000,000 bytes a second`.
     fn meaning(&self, unit: &Unit) -> String {
-        if unit.divisor == 8 {
-            format!("{} bits a second", unit.factor)
+        let base = if unit.divisor == 8 {
+            "bits a second"
         } else {
-            format!(
-                "{} {}{}",
-                unit.factor,
-                self.base,
-                if unit.factor == 1 { "" } else { "s" }
-            )
-        }
+            self.plural
+        };
+        format!("{} {base}", grouped(unit.factor))
     }
 }
 
