@@ -4,14 +4,15 @@
 use crate::failure::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files and directories that are not finished yet.
-static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Files and directories that are not finished yet, each with the directory that was made to hold
+/// it, if one was.
+static UNFINISHED: Mutex<BTreeMap<PathBuf, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
 
-fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn unfinished() -> MutexGuard<'static, BTreeMap<PathBuf, Option<PathBuf>>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -25,8 +26,8 @@ pub fn watch() -> Result<(), Failure> {
             if let Some(signal) = signals.forever().next() {
                 // Held to the end of the process: nothing can be finished from here on.
                 let paths = unfinished();
-                for path in paths.iter() {
-                    remove(path);
+                for (path, holder) in paths.iter() {
+                    remove(path, holder.as_deref());
                 }
                 eprintln!("\ninterrupted: nothing was written");
                 std::process::exit(128 + signal);
@@ -38,7 +39,8 @@ pub fn watch() -> Result<(), Failure> {
 
 /// Removes a file or a directory with what is in it. The other thread may be creating a file in
 /// it at the same time, so a directory that is "not empty" is tried again.
-pub fn remove(path: &Path) {
+/// The directory that was made to hold it goes as well if nothing else is in it.
+fn remove(path: &Path, holder: Option<&Path>) {
     for _ in 0..20 {
         let done = if path.is_dir() {
             std::fs::remove_dir_all(path).is_ok()
@@ -46,15 +48,19 @@ pub fn remove(path: &Path) {
             std::fs::remove_file(path).is_ok() || !path.exists()
         };
         if done {
-            return;
+            break;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    if let Some(holder) = holder {
+        let _ = std::fs::remove_dir(holder);
+    }
 }
 
-/// Notes `path` as half-written from now on.
-pub fn begin(path: &Path) {
-    unfinished().insert(path.to_path_buf());
+/// Notes `path` as half-written from now on; `holder` is the directory that was made to hold it, if
+/// there was none before.
+pub fn begin(path: &Path, holder: Option<&Path>) {
+    unfinished().insert(path.to_path_buf(), holder.map(Path::to_path_buf));
 }
 
 /// Runs `finish` (a rename to the final name), which no signal can cut in half; afterwards
@@ -71,6 +77,6 @@ pub fn complete<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E>) -> Res
 /// Removes `path` and forgets it.
 pub fn abandon(path: &Path) {
     let mut paths = unfinished();
-    remove(path);
-    paths.remove(path);
+    let holder = paths.remove(path).flatten();
+    remove(path, holder.as_deref());
 }

@@ -4,10 +4,16 @@
 //! directory. Nothing about the simulated machine is decided here.
 #![warn(missing_docs)]
 
+pub mod cli;
 pub mod failure;
+pub mod figures;
 pub mod interrupt;
+pub mod ior_output;
 pub mod plot;
 pub mod progress;
 pub mod quantity;
+pub mod report;
 pub mod rundir;
+pub mod series;
 pub mod table;
+pub mod validate;

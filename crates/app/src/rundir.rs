@@ -66,7 +66,11 @@ impl RunDir {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
             _ => PathBuf::from("."),
         };
+        let mut made = None;
         if let Place::Numbered(_) = place {
+            if !parent.is_dir() {
+                made = Some(parent.as_path());
+            }
             fs::create_dir_all(&parent).map_err(|e| Failure::io("create", &parent, e))?;
         } else if !parent.is_dir() {
             return Err(Failure::Input(format!(
@@ -76,7 +80,7 @@ impl RunDir {
             )));
         }
         let partial = parent.join(format!(".{name}.partial-{}", std::process::id()));
-        interrupt::begin(&partial);
+        interrupt::begin(&partial, made);
         fs::create_dir(&partial).map_err(|e| {
             interrupt::abandon(&partial);
             Failure::io("create", &partial, e)
@@ -88,9 +92,24 @@ impl RunDir {
         })
     }
 
-    /// Adds a file.
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-        let path = self.partial.join(name);
+    /// Adds a file, in a folder of the run directory or (for an empty one) at its top.
+    pub fn write(
+        &self,
+        folder: &str,
+        name: &str,
+        content: impl AsRef<[u8]>,
+    ) -> Result<(), Failure> {
+        let mut place = self.partial.clone();
+        if !folder.is_empty() {
+            place.push(folder);
+            match fs::create_dir(&place) {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Failure::io("create", &place, e));
+                }
+                _ => {}
+            }
+        }
+        let path = place.join(name);
         fs::write(&path, content).map_err(|e| Failure::io("write", &path, e))
     }
 
@@ -148,7 +167,7 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure>
         name.to_string_lossy(),
         std::process::id()
     ));
-    interrupt::begin(&partial);
+    interrupt::begin(&partial, None);
     let result = fs::write(&partial, content)
         .and_then(|()| interrupt::complete(&partial, || fs::rename(&partial, path)));
     result.map_err(|e| {
@@ -175,13 +194,13 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let target = tmp.path().join("run");
         let dir = RunDir::begin(Place::Exactly(target.clone())).unwrap();
-        dir.write("table.txt", "x").unwrap();
+        dir.write("", "table.txt", "x").unwrap();
         assert!(!target.exists());
         drop(dir);
         assert!(names(tmp.path()).is_empty());
 
         let dir = RunDir::begin(Place::Exactly(target.clone())).unwrap();
-        dir.write("table.txt", "x").unwrap();
+        dir.write("", "table.txt", "x").unwrap();
         assert_eq!(dir.finish().unwrap(), target);
         assert_eq!(names(tmp.path()), ["run"]);
         assert_eq!(names(&target), ["table.txt"]);

@@ -40,7 +40,10 @@ impl FromStr for NodeCounts {
         counts.sort_unstable();
         counts.dedup();
         if counts.len() > MOST {
-            return Err(format!("{} node counts; at most {MOST} fit one study", counts.len()));
+            return Err(format!(
+                "{} node counts; at most {MOST} fit one study",
+                counts.len()
+            ));
         }
         Ok(NodeCounts(counts))
     }

@@ -3,15 +3,16 @@
 
 use super::axis::{Axis, Scale, label};
 use super::palette::Palette;
-use super::svg::{Anchor, Stroke, Svg, TextStyle, width_of};
+use super::svg::{Anchor, Stroke, Svg, TextStyle, fitted, width_of};
 use crate::quantity::significant;
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 460.0;
-const LEFT: f64 = 66.0;
-const RIGHT: f64 = 128.0;
-const TOP: f64 = 88.0;
-const BOTTOM: f64 = 54.0;
+pub(super) const WIDTH: f64 = 760.0;
+const HEADING: f64 = 52.0;
+pub(super) const HEIGHT: f64 = 408.0;
+pub(super) const LEFT: f64 = 66.0;
+pub(super) const RIGHT: f64 = 132.0;
+pub(super) const TOP: f64 = 36.0;
+pub(super) const BOTTOM: f64 = 54.0;
 
 /// One simulated curve.
 #[derive(Clone, Debug)]
@@ -57,11 +58,9 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Draws the figure.
+    /// Draws the figure with its heading.
     pub fn draw(&self, palette: &Palette) -> Svg {
-        let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
-        let x = self.x_axis();
-        let y = self.y_axis(&x);
+        let mut svg = Svg::new(WIDTH, HEADING, &self.title);
         svg.text(
             (16.0, 26.0),
             TextStyle::plain(16.0, palette.ink).bold(),
@@ -72,18 +71,33 @@ impl Figure {
             (16.0, 45.0),
             TextStyle::plain(12.0, palette.muted),
             false,
-            &self.subtitle,
+            &fitted(&self.subtitle, 12.0, WIDTH - 32.0),
         );
-        self.draw_axes(&mut svg, palette, &x, &y);
-        self.draw_limits(&mut svg, palette, &x);
-        for mark in &self.marks {
-            self.draw_mark(&mut svg, palette, &x, &y, mark);
-        }
-        self.draw_curves(&mut svg, palette, &x, &y);
+        svg.below(&self.draw_plain(palette));
         svg
     }
 
-    fn colour(&self, palette: &Palette, name: &str) -> &'static str {
+    /// Draws the figure without its heading, for a page that has one.
+    pub fn draw_plain(&self, palette: &Palette) -> Svg {
+        let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
+        let x = self.x_axis();
+        let y = self.y_axis(&x);
+        self.draw_axes(&mut svg, palette, &x, &y);
+        self.draw_limits(&mut svg, palette, &x);
+        for mark in &self.marks {
+            if let Some((a, b)) = self.clip(&x, mark).filter(|(a, b)| a.0 < b.0) {
+                let colour = self.colour(palette, &mark.name);
+                svg.halo((x.at(a.0), y.at(a.1)), (x.at(b.0), y.at(b.1)), colour);
+            }
+        }
+        self.draw_curves(&mut svg, palette, &x, &y);
+        for mark in &self.marks {
+            self.draw_mark(&mut svg, palette, &x, &y, mark);
+        }
+        svg
+    }
+
+    pub(super) fn colour(&self, palette: &Palette, name: &str) -> &'static str {
         match name {
             "write" => palette.series(0),
             "read" => palette.series(1),
@@ -180,129 +194,6 @@ impl Figure {
             &self.x_name,
         );
         svg.text((18.0, (TOP + bottom) / 2.0), style, true, "GB/s");
-    }
-
-    /// The strip above the plot: which resource was the limit from where to where.
-    fn draw_limits(&self, svg: &mut Svg, palette: &Palette, x: &Axis) {
-        let (left, right) = (LEFT, WIDTH - RIGHT);
-        let mut runs: Vec<(usize, usize)> = Vec::new();
-        for (i, (_, name)) in self.limits.iter().enumerate() {
-            match runs.last_mut() {
-                Some((first, last)) if self.limits[*first].1 == *name => *last = i,
-                _ => runs.push((i, i)),
-            }
-        }
-        if runs.is_empty() {
-            return;
-        }
-        let style = TextStyle::plain(11.0, palette.muted);
-        svg.text(
-            (WIDTH - RIGHT + 8.0, TOP - 12.0),
-            style,
-            false,
-            "limited by",
-        );
-        let middle = |a: usize, b: usize| (x.at(self.limits[a].0) + x.at(self.limits[b].0)) / 2.0;
-        for (number, (first, last)) in runs.iter().enumerate() {
-            let begin = if number == 0 {
-                left
-            } else {
-                middle(*first - 1, *first)
-            };
-            let end = if number + 1 == runs.len() {
-                right
-            } else {
-                middle(*last, *last + 1)
-            };
-            let name = &self.limits[*first].1;
-            let range = if first == last {
-                (self.x_label)(self.limits[*first].0)
-            } else {
-                let (a, b) = (self.limits[*first].0, self.limits[*last].0);
-                format!("{} to {}", (self.x_label)(a), (self.x_label)(b))
-            };
-            let tip = format!("{range} {}: limited by the {name}", self.x_name);
-            let fill = palette.grey[number % 2];
-            svg.rect(
-                begin + 1.0,
-                TOP - 26.0,
-                end - begin - 2.0,
-                20.0,
-                fill,
-                Some(&tip),
-            );
-            if number > 0 {
-                let bottom = HEIGHT - BOTTOM;
-                svg.line(
-                    (begin, TOP - 6.0),
-                    (begin, bottom),
-                    Stroke::dashed(palette.grid, 1.0),
-                );
-            }
-            let text = [name.as_str(), name.split('-').next().unwrap_or(name)]
-                .into_iter()
-                .find(|t| width_of(t, 11.0) + 6.0 <= end - begin);
-            if let Some(text) = text {
-                let style = TextStyle::plain(11.0, palette.ink).anchored(Anchor::Middle);
-                svg.text(((begin + end) / 2.0, TOP - 12.0), style, false, text);
-            }
-        }
-    }
-
-    /// The part of a published figure that lies on the x axis: its two ends.
-    fn clip(&self, x: &Axis, mark: &Mark) -> Option<((f64, f64), (f64, f64))> {
-        let (low, high) = x.range();
-        let (a, b) = (mark.span.0.max(low), mark.span.1.min(high));
-        let at = |x: f64| {
-            if mark.per_x {
-                mark.value * x
-            } else {
-                mark.value
-            }
-        };
-        (a <= b).then(|| ((a, at(a)), (b, at(b))))
-    }
-
-    fn draw_mark(&self, svg: &mut Svg, palette: &Palette, x: &Axis, y: &Axis, mark: &Mark) {
-        let Some((a, b)) = self.clip(x, mark) else {
-            return;
-        };
-        let colour = self.colour(palette, &mark.name);
-        let (from, to) = ((x.at(a.0), y.at(a.1)), (x.at(b.0), y.at(b.1)));
-        let single = mark.span.0 == mark.span.1;
-        let stroke = Stroke::solid(colour, 1.5);
-        if !single {
-            svg.line(
-                from,
-                to,
-                Stroke {
-                    dashes: "6 4",
-                    ..stroke
-                },
-            );
-        }
-        svg.diamond(from, 6.0, palette.surface, stroke, &mark.tip);
-        if !single {
-            svg.diamond(to, 6.0, palette.surface, stroke, &mark.tip);
-        }
-        let each = if mark.per_x { " a node" } else { "" };
-        let text = format!("published {}{each}", significant(mark.value));
-        let width = width_of(&text, 11.0);
-        let style = TextStyle::plain(11.0, colour);
-        // A rising line is labelled below its upper part, a level one above its middle.
-        let at = if mark.per_x && !single {
-            (
-                ((from.0 + 2.0 * to.0) / 3.0 + 12.0).min(WIDTH - RIGHT - width),
-                (from.1 + 2.0 * to.1) / 3.0 + 18.0,
-            )
-        } else {
-            let centre = (from.0 + to.0) / 2.0 - width / 2.0;
-            (
-                centre.clamp(LEFT + 2.0, WIDTH - RIGHT - width),
-                from.1.min(to.1) - 11.0,
-            )
-        };
-        svg.text(at, style, false, &text);
     }
 
     fn draw_curves(&self, svg: &mut Svg, palette: &Palette, x: &Axis, y: &Axis) {
@@ -430,7 +321,7 @@ mod tests {
         };
         let svg = figure.draw(&PAPER).document(PAPER.surface);
         assert!(!svg.contains("published 1,200"));
-        assert!(svg.contains("published 2.00 a node"));
+        assert!(svg.contains("published 2.00 GB/s a node"));
         assert_eq!(svg.matches(">client<").count(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Figures: drawn once as SVG, and from that as PNG. Needs no fonts on the machine.
 
+mod annotations;
 pub mod axis;
 pub mod bandwidth;
 pub mod bars;

@@ -186,6 +186,19 @@ impl Svg {
         self.push(&element, None);
     }
 
+    /// A broad translucent line, to lie under another one.
+    pub fn halo(&mut self, from: (f64, f64), to: (f64, f64), colour: &str) {
+        let element = format!(
+            "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"{colour}\" \
+             stroke-width=\"9\" stroke-opacity=\"0.25\"",
+            number(from.0),
+            number(from.1),
+            number(to.0),
+            number(to.1)
+        );
+        self.push(&element, None);
+    }
+
     /// A line through points.
     pub fn polyline(&mut self, points: &[(f64, f64)], stroke: Stroke) {
         let list: Vec<String> = points
@@ -262,6 +275,18 @@ impl Svg {
         );
     }
 
+    /// Puts another figure below what is there and makes room for it.
+    pub fn below(&mut self, other: &Svg) {
+        let _ = writeln!(
+            self.body,
+            "<g transform=\"translate(0 {})\">\n{}</g>",
+            number(self.height),
+            other.body
+        );
+        self.height += other.height;
+        self.width = self.width.max(other.width);
+    }
+
     fn wrap(&self, opening: &str, background: &str) -> String {
         format!(
             "{opening} viewBox=\"0 0 {} {}\" font-family=\"{FONT}\" role=\"img\">\n\
@@ -292,6 +317,18 @@ impl Svg {
             "",
         )
     }
+}
+
+/// A text cut short, with an ellipsis, to be at most about `width` pixels wide.
+pub fn fitted(text: &str, size: f64, width: f64) -> String {
+    if width_of(text, size) <= width {
+        return text.to_string();
+    }
+    let mut short = text.to_string();
+    while !short.is_empty() && width_of(&short, size) > width - size {
+        short.pop();
+    }
+    short.trim_end().to_string() + "…"
 }
 
 /// About how wide a text will be, in pixels; Noto Sans averages 0.56 of its size.

@@ -1,0 +1,24 @@
+# make run    IOR on Trinity at growing node counts: a table, files, a picture, a report
+# make test   everything that is checked
+# make bench  how fast the simulator is
+
+# Where rustup puts cargo, if scripts/setup.sh has just installed it.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+.PHONY: run test bench
+
+run:
+	scripts/setup.sh build
+	cargo build --release --package forebay
+	cargo run --quiet --release --package forebay -- sim ior --machine trinity-phase2 \
+		--nodes 1..8192 --ppn 1 -- -a POSIX -F -w -t 1m -b 64m
+
+test:
+	scripts/setup.sh test
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace
+
+bench:
+	scripts/setup.sh build
+	cargo bench --package forebay --bench twin

@@ -1,0 +1,91 @@
+//! What can be typed.
+
+mod machine;
+pub mod nodes;
+mod options;
+mod output;
+mod traffic;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The version in result documents and in `--version`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    about = "A burst buffer's digital twin: dragonfly machines and their I/O, packet by packet",
+    after_help = "Examples:\n  \
+        forebay machine list\n  \
+        forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n\n\
+        Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look at the machines that can be simulated, and check machine files
+    #[command(subcommand)]
+    Machine(machine::MachineCommand),
+    /// Simulate: IOR, traffic, or both on one machine
+    #[command(subcommand)]
+    Sim(SimCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum SimCommand {
+    /// Synthetic traffic on the network alone
+    Traffic(traffic::TrafficArgs),
+}
+
+/// Runs the command that was typed and says how it went.
+pub fn main() -> ExitCode {
+    // clap prints what is wrong, or the help that was asked for, and exits with 2 or 0.
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "error: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    interrupt::watch()?;
+    match command {
+        Command::Machine(command) => machine::run(command),
+        Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+    }
+}
+
+/// Prints to standard output. A reader that has gone away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(Failure::Failed(format!(
+            "cannot write to standard output: {e}"
+        ))),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

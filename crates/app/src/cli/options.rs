@@ -1,0 +1,185 @@
+//! Options that all simulations share.
+
+use super::machine::load;
+use crate::failure::Failure;
+use crate::progress::{Display, Meter};
+use crate::report::Inputs;
+use clap::Args;
+use forebay_machine::study::{Progress, SimOptions, StudyError};
+use forebay_model::machine::{Machine, NodeKind, Routing};
+use forebay_model::units::{Bytes, Time};
+use forebay_model::{ROUTINGS, show};
+use forebay_workload::placement::Placement;
+
+#[derive(Debug, Args)]
+pub(super) struct SimArgs {
+    /// The machine: a built-in name (`forebay machine list`) or the path of a .toml file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(super) machine: String,
+    /// Routing instead of the machine's own: minimal, valiant, ugal-l, progressive-adaptive
+    #[arg(long, value_parser = routing)]
+    pub(super) routing: Option<Routing>,
+    /// Which nodes the job gets: contiguous, random-nodes, random-routers, random-groups
+    #[arg(long, value_name = "HOW", default_value = "contiguous", value_parser = placement)]
+    pub(super) placement: Placement,
+    /// Seed of every random choice
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
+    pub(super) seed: u64,
+    /// Threads that simulate; the results do not depend on it [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) threads: Option<u16>,
+    /// Largest packet instead of the machine's own, as 4KiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) packet: Option<Bytes>,
+}
+
+fn routing(name: &str) -> Result<Routing, String> {
+    match ROUTINGS.iter().find(|(n, _)| *n == name) {
+        Some((_, routing)) => Ok(*routing),
+        None => {
+            let known: Vec<&str> = ROUTINGS.iter().map(|(n, _)| *n).collect();
+            Err(format!(
+                "there is no such routing; known are {}",
+                known.join(", ")
+            ))
+        }
+    }
+}
+
+/// A routing's name, as it is typed.
+pub(super) fn routing_name(routing: Routing) -> &'static str {
+    ROUTINGS
+        .iter()
+        .find(|(_, r)| *r == routing)
+        .map_or("unnamed", |(name, _)| name)
+}
+
+pub(super) fn placement(name: &str) -> Result<Placement, String> {
+    name.parse::<Placement>().map_err(|e| e.to_string())
+}
+
+pub(super) fn size(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(0)) => Err("a size above zero is needed".to_string()),
+        Ok(size) => Ok(size),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+impl SimArgs {
+    /// The machine.
+    pub(super) fn machine(&self) -> Result<Machine, Failure> {
+        load(&self.machine)
+    }
+
+    /// The simulator's options.
+    pub(super) fn options(&self, burst_buffers: Option<u32>) -> SimOptions {
+        SimOptions {
+            threads: self.threads.map_or_else(cores, usize::from),
+            seed: self.seed,
+            routing: self.routing,
+            placement: self.placement,
+            packet: self.packet,
+            burst_buffers,
+        }
+    }
+
+    /// The inputs of a run, for the run directory and the report.
+    pub(super) fn inputs(&self, machine: &Machine) -> Inputs {
+        let packet = self.packet.unwrap_or(machine.network.packet);
+        let routing = self.routing.unwrap_or(machine.network.routing.algorithm);
+        let settings = [
+            ("forebay", super::VERSION.to_string()),
+            ("machine", machine.name.clone()),
+            ("routing", routing_name(routing).to_string()),
+            ("placement", self.placement.to_string()),
+            ("packet", crate::quantity::bytes(packet.0)),
+            ("seed", self.seed.to_string()),
+            (
+                "threads",
+                self.threads.map_or_else(cores, usize::from).to_string(),
+            ),
+        ];
+        Inputs {
+            command: std::env::args().collect(),
+            machine_text: machine_text(machine),
+            settings: settings.map(|(n, v)| (n.to_string(), v)).to_vec(),
+        }
+    }
+}
+
+/// Everything about a machine as it was resolved: what it is, and each number with its source.
+pub(super) fn machine_text(machine: &Machine) -> String {
+    format!("{}\n{}", show::describe(machine), show::sources(machine))
+}
+
+/// Threads that this process may keep busy.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Checks that a machine has so many compute nodes.
+pub(super) fn check_nodes(machine: &Machine, what: &str, nodes: u32) -> Result<(), Failure> {
+    let most = machine.nodes_of(NodeKind::Compute).len();
+    if nodes as usize > most {
+        return Err(Failure::Input(format!(
+            "{what} {nodes} is beyond {}, which has {most} compute nodes",
+            machine.name
+        )));
+    }
+    Ok(())
+}
+
+/// Checks the number of burst-buffer nodes asked for and gives the number that is used.
+pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Result<u32, Failure> {
+    let most = machine.nodes_of(NodeKind::BurstBuffer).len() as u32;
+    if most == 0 {
+        return Err(Failure::Input(format!(
+            "{} has no burst-buffer nodes that IOR could write to; \
+             `forebay machine list` shows which machines have some",
+            machine.name
+        )));
+    }
+    match asked {
+        Some(0) => Err(Failure::Input(
+            "--burst-buffers must be at least 1".to_string(),
+        )),
+        Some(n) if n > most => Err(Failure::Input(format!(
+            "--burst-buffers {n} is beyond {}, which has {most}",
+            machine.name
+        ))),
+        Some(n) => Ok(n),
+        None => Ok(most),
+    }
+}
+
+/// What the simulator refuses is wrong input.
+pub(super) fn refused(error: &StudyError) -> Failure {
+    Failure::Input(error.to_string())
+}
+
+/// The simulator's progress, shown by a meter.
+pub(super) struct Shown {
+    meter: Meter,
+}
+
+impl Shown {
+    pub(super) fn start(label: &str, display: Display) -> Shown {
+        Shown {
+            meter: Meter::start(label, display),
+        }
+    }
+}
+
+impl Progress for Shown {
+    /// Never asks for an end: a signal ends the process by itself.
+    fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
+        self.meter.note(simulated.as_seconds(), done, events);
+        true
+    }
+}

@@ -1,0 +1,187 @@
+//! Where results go: standard output, a JSON file, a run directory.
+
+use super::print;
+use crate::failure::Failure;
+use crate::plot::palette::PAPER;
+use crate::plot::png;
+use crate::plot::svg::Svg;
+use crate::progress::Display;
+use crate::report::Inputs;
+use crate::rundir::{Place, RunDir, write_file};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct OutputArgs {
+    /// The run directory, which must not exist [default: runs/COMMAND-MACHINE-N]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_out")]
+    out: Option<PathBuf>,
+    /// Write no run directory
+    #[arg(long)]
+    no_out: bool,
+    /// Also write the result document to a file, or with `-` to standard output, and nothing else
+    /// there
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// The outputs of one command, checked before any work is done.
+pub(super) struct Output {
+    directory: Option<RunDir>,
+    json: Option<PathBuf>,
+    said: String,
+    /// How progress is shown.
+    pub(super) display: Display,
+}
+
+/// One set of result files.
+pub(super) struct Files<'a> {
+    pub(super) inputs: &'a Inputs,
+    pub(super) table: &'a str,
+    /// The time series, as CSV.
+    pub(super) series: String,
+    pub(super) plot: Svg,
+    pub(super) report: String,
+}
+
+impl OutputArgs {
+    /// Checks the places and prepares the run directory; `stem` is its default name.
+    pub(super) fn begin(&self, stem: &str) -> Result<Output, Failure> {
+        let json = self.json.clone();
+        if let Some(path) = json.as_deref().filter(|p| p.as_os_str() != "-") {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+            if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
+                return Err(Failure::Input(format!(
+                    "--json {}: not a file that could be written; its directory must exist",
+                    path.display()
+                )));
+            }
+        }
+        let directory = match (&self.out, self.no_out) {
+            (_, true) => None,
+            (Some(path), _) => Some(RunDir::begin(Place::Exactly(path.clone()))?),
+            (None, _) => Some(RunDir::begin(Place::Numbered(stem.to_string()))?),
+        };
+        Ok(Output {
+            directory,
+            json,
+            said: String::new(),
+            display: Display::choose(self.quiet),
+        })
+    }
+}
+
+impl Output {
+    fn json_only(&self) -> bool {
+        self.json.as_deref().is_some_and(|p| p.as_os_str() == "-")
+    }
+
+    /// A line for the reader and for `table.txt`.
+    pub(super) fn say(&mut self, line: &str) -> Result<(), Failure> {
+        self.said.push_str(line);
+        self.said.push('\n');
+        self.show(line)
+    }
+
+    /// A line for the reader only.
+    pub(super) fn show(&self, line: &str) -> Result<(), Failure> {
+        if self.json_only() {
+            Ok(())
+        } else {
+            print(&format!("{line}\n"))
+        }
+    }
+
+    /// All lines said so far.
+    pub(super) fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// Adds a file to the run directory, if there is one; `folder` is empty for its top.
+    pub(super) fn write(
+        &self,
+        folder: &str,
+        name: &str,
+        content: impl AsRef<[u8]>,
+    ) -> Result<(), Failure> {
+        match &self.directory {
+            Some(directory) => directory.write(folder, name, content),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the files of one result.
+    pub(super) fn add(
+        &self,
+        folder: &str,
+        document: &impl Serialize,
+        files: &Files<'_>,
+    ) -> Result<(), Failure> {
+        if self.directory.is_none() {
+            return Ok(());
+        }
+        let inputs = files.inputs;
+        let settings: serde_json::Map<String, serde_json::Value> = inputs
+            .settings
+            .iter()
+            .map(|(n, v)| (n.clone(), v.clone().into()))
+            .collect();
+        let given = serde_json::json!({ "command": inputs.command, "settings": settings });
+        self.write(folder, "inputs.json", text_of(&given)?)?;
+        self.write(folder, "machine.txt", &inputs.machine_text)?;
+        self.write(folder, "summary.json", text_of(document)?)?;
+        self.write(folder, "table.txt", files.table)?;
+        self.write(folder, "series.csv", &files.series)?;
+        let svg = files.plot.document(PAPER.surface);
+        self.write(folder, "plot.png", png::render(&svg)?)?;
+        self.write(folder, "plot.svg", svg)?;
+        self.write(folder, "report.html", &files.report)
+    }
+
+    /// Writes the JSON, names the run directory, and says where things are.
+    pub(super) fn finish(self, document: &impl Serialize) -> Result<(), Failure> {
+        let json_only = self.json_only();
+        let mut places = Vec::new();
+        if let Some(path) = &self.json {
+            let text = text_of(document)?;
+            if json_only {
+                print(&text)?;
+            } else {
+                write_file(path, text)?;
+                places.push(format!("JSON      {}", path.display()));
+            }
+        }
+        if let Some(directory) = self.directory {
+            let folder = directory.finish()?;
+            for (what, name) in [
+                ("table", "table.txt"),
+                ("numbers", "summary.json"),
+                ("picture", "plot.png"),
+                ("report", "report.html"),
+            ] {
+                let path = folder.join(name);
+                if path.exists() {
+                    places.push(format!("{what:<8}  {}", path.display()));
+                }
+            }
+            if places.is_empty() {
+                places.push(format!("files     {}", folder.display()));
+            }
+        }
+        if !json_only && !places.is_empty() {
+            print(&format!("\n{}\n", places.join("\n")))?;
+        }
+        Ok(())
+    }
+}
+
+/// A document as JSON, ending in a newline.
+pub(super) fn text_of(document: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(document)
+        .map(|text| text + "\n")
+        .map_err(|e| Failure::Failed(format!("cannot write the results as JSON: {e}")))
+}

@@ -1,0 +1,164 @@
+//! The figure of an IOR study: rates against node count beside published measurements.
+
+use crate::plot::axis;
+use crate::plot::bandwidth::{Curve, Figure, Mark};
+use crate::plot::lines::{Chart, Line};
+use crate::quantity::significant;
+use crate::validate::published::Published;
+use forebay_machine::results::{IorPoint, IorStudy, Phase};
+
+/// The published measurements that a study can be compared with: the same machine, burst-buffer
+/// count and kind of file, in GB/s, of an access that the study has.
+pub fn comparable<'a>(
+    study: &IorStudy,
+    file_per_process: bool,
+    published: &'a [Published],
+) -> Vec<&'a Published> {
+    let files = if file_per_process {
+        "file-per-process"
+    } else {
+        "shared"
+    };
+    let has = |access: &str| {
+        study.points.iter().any(|p| match access {
+            "write" => p.write_gbps.is_some(),
+            "read" => p.read_gbps.is_some(),
+            _ => false,
+        })
+    };
+    published
+        .iter()
+        .filter(|row| {
+            row.machine == study.machine
+                && row.files == files
+                && row.unit == "GB/s"
+                && !row.scope.is_empty()
+                && row.storage_nodes == study.burst_buffers.to_string()
+                && has(&row.access)
+        })
+        .collect()
+}
+
+fn mark(row: &Published) -> Option<Mark> {
+    let (first, last) = (row.first_nodes?, row.last_nodes?);
+    let value = row.number()?;
+    let processes = if row.client_procs_per_node.is_empty() {
+        String::new()
+    } else {
+        format!(", {} processes a node", row.client_procs_per_node)
+    };
+    Some(Mark {
+        name: row.access.clone(),
+        span: (f64::from(first), f64::from(last)),
+        value,
+        per_x: row.scope == "per-node",
+        tip: format!(
+            "published: {}, {} ({} nodes{processes}): {} {}; {}",
+            row.system,
+            row.what,
+            row.clients,
+            significant(value),
+            row.unit,
+            row.source
+        ),
+    })
+}
+
+fn curve(name: &str, points: &[IorPoint], rate: fn(&IorPoint) -> Option<f64>) -> Option<Curve> {
+    let points: Vec<(f64, f64)> = points
+        .iter()
+        .filter_map(|p| Some((f64::from(p.nodes), rate(p)?)))
+        .collect();
+    (!points.is_empty()).then(|| Curve {
+        name: name.to_string(),
+        points,
+    })
+}
+
+/// The figure of a study.
+pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
+    let each = if study.ppn == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    Figure {
+        title: format!("IOR on {}", study.machine),
+        subtitle: format!(
+            "{} burst-buffer nodes, {} {each} a node; {}",
+            study.burst_buffers,
+            study.ppn,
+            study.ior.join(" ")
+        ),
+        x_name: "compute nodes".to_string(),
+        x_label: axis::label,
+        curves: [
+            curve("write", &study.points, |p| p.write_gbps),
+            curve("read", &study.points, |p| p.read_gbps),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        marks: published.iter().filter_map(|row| mark(row)).collect(),
+        limits: study
+            .points
+            .iter()
+            .map(|p| (f64::from(p.nodes), p.limit.clone()))
+            .collect(),
+    }
+}
+
+/// The phase whose limit is the point's: the best write phase, else the best read phase.
+pub fn deciding(point: &IorPoint) -> Option<&Phase> {
+    best(point, "write").or_else(|| best(point, "read"))
+}
+
+/// The fastest phase of one access.
+pub fn best<'a>(point: &'a IorPoint, access: &str) -> Option<&'a Phase> {
+    point
+        .phases
+        .iter()
+        .filter(|p| p.access == access)
+        .max_by(|a, b| a.gbps.total_cmp(&b.gbps))
+}
+
+/// Use of the link classes against node count, of the deciding phases: the busiest link of
+/// each class, or the mean of all of them.
+pub fn link_use(study: &IorStudy, busiest: bool) -> Chart {
+    let mut lines: Vec<Line> = Vec::new();
+    for point in &study.points {
+        let Some(phase) = deciding(point) else {
+            continue;
+        };
+        for class in &phase.links {
+            let value = if busiest {
+                class.max_utilisation
+            } else {
+                class.mean_utilisation
+            };
+            let at = (f64::from(point.nodes), value);
+            match lines.iter_mut().find(|l| l.name == class.class) {
+                Some(line) => line.points.push(at),
+                None => lines.push(Line {
+                    name: class.class.clone(),
+                    points: vec![at],
+                }),
+            }
+        }
+    }
+    let what = if busiest {
+        "busiest link of each class"
+    } else {
+        "mean of all links of a class"
+    };
+    Chart {
+        title: format!("Busy share, {what}"),
+        x_name: "compute nodes".to_string(),
+        x_label: axis::label,
+        x_scale: axis::Scale::Log,
+        x_at_points: true,
+        y_top: if busiest { 1.0 } else { 0.0 },
+        lines,
+        size: (560.0, 260.0),
+    }
+}

@@ -1,0 +1,146 @@
+//! Figures of traffic runs.
+
+use crate::plot::bars::{self, Bar};
+use crate::plot::palette::Palette;
+use crate::plot::svg::{Svg, TextStyle};
+use crate::quantity::{percent, seconds};
+use forebay_machine::results::{InterferenceRun, TrafficRun};
+
+/// Latency of a packet: mean and percentiles.
+pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
+    let l = &run.latency_ns;
+    let bars: Vec<Bar> = [
+        ("mean", l.mean),
+        ("median", l.p50),
+        ("90th percentile", l.p90),
+        ("99th percentile", l.p99),
+        ("99.9th percentile", l.p999),
+        ("largest", l.max),
+    ]
+    .into_iter()
+    .map(|(name, ns)| Bar {
+        name: name.to_string(),
+        value: ns,
+        text: seconds(ns * 1e-9),
+        series: 0,
+    })
+    .collect();
+    bars::draw("Latency of a packet", &bars, 560.0, palette)
+}
+
+/// Packets by number of router-to-router links crossed.
+pub fn hops(run: &TrafficRun, palette: &Palette) -> Svg {
+    let all: u64 = run.hops_histogram.iter().sum();
+    let bars: Vec<Bar> = run
+        .hops_histogram
+        .iter()
+        .enumerate()
+        .map(|(hops, packets)| Bar {
+            name: format!("{hops} hops"),
+            value: *packets as f64,
+            text: percent(*packets as f64 / all.max(1) as f64),
+            series: 2,
+        })
+        .collect();
+    bars::draw(
+        "Packets by router-to-router links crossed",
+        &bars,
+        560.0,
+        palette,
+    )
+}
+
+/// Use of each class of links: busiest and mean.
+pub fn links(run: &TrafficRun, palette: &Palette) -> Svg {
+    let bars: Vec<Bar> = run
+        .links
+        .iter()
+        .flat_map(|class| {
+            [
+                ("busiest", class.max_utilisation, 1),
+                ("mean", class.mean_utilisation, 5),
+            ]
+            .map(|(which, value, series)| Bar {
+                name: format!("{} {which}", class.class),
+                value,
+                text: percent(value),
+                series,
+            })
+        })
+        .collect();
+    bars::draw("Busy share of links by class", &bars, 560.0, palette)
+}
+
+/// The picture of a traffic run: latency, hops and links below each other.
+pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
+    let title = format!(
+        "{} traffic on {}, load {}",
+        run.pattern,
+        run.machine,
+        percent(run.offered_load)
+    );
+    let mut figure = heading(&title, palette);
+    for part in [
+        latency(run, palette),
+        hops(run, palette),
+        links(run, palette),
+    ] {
+        figure.below(&part);
+    }
+    figure
+}
+
+/// The picture of an interference run.
+pub fn interference_overview(run: &InterferenceRun, palette: &Palette) -> Svg {
+    let title = format!(
+        "IOR beside {} traffic on {}",
+        run.traffic_alone.pattern, run.machine
+    );
+    let mut figure = heading(&title, palette);
+    for part in interference(run, palette) {
+        figure.below(&part);
+    }
+    figure
+}
+
+fn heading(title: &str, palette: &Palette) -> Svg {
+    let mut figure = Svg::new(560.0, 40.0, title);
+    figure.text(
+        (16.0, 26.0),
+        TextStyle::plain(16.0, palette.ink).bold(),
+        false,
+        title,
+    );
+    figure
+}
+
+/// IOR's rate and the traffic's latency, alone and together.
+pub fn interference(run: &InterferenceRun, palette: &Palette) -> [Svg; 2] {
+    let rate = |point: &forebay_machine::results::IorPoint| {
+        point.write_gbps.or(point.read_gbps).unwrap_or(f64::NAN)
+    };
+    let bar = |name: &str, value: f64, text: String, series| Bar {
+        name: name.to_string(),
+        value,
+        text,
+        series,
+    };
+    let gbps = |v: f64| format!("{} GB/s", crate::quantity::significant(v));
+    let (alone, together) = (rate(&run.ior_alone), rate(&run.ior_together));
+    let rates = [
+        bar("IOR alone", alone, gbps(alone), 0),
+        bar("beside traffic", together, gbps(together), 1),
+    ];
+    let (a, t) = (
+        run.traffic_alone.latency_ns.mean,
+        run.traffic_together.latency_ns.mean,
+    );
+    let latencies = [
+        bar("traffic alone", a, seconds(a * 1e-9), 0),
+        bar("beside IOR", t, seconds(t * 1e-9), 1),
+    ];
+    [
+        bars::draw("IOR's rate", &rates, 560.0, palette),
+        bars::draw("Mean latency of the traffic", &latencies, 560.0, palette),
+    ]
+}

@@ -1,0 +1,50 @@
+//! IOR's own output of a simulated run.
+
+use forebay_machine::results::IorPoint;
+use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
+use forebay_workload::ior::{Access, Ior, Layout};
+
+/// What IOR would have printed for one node count. Its latency column holds the mean time of a
+/// transfer over all tasks; the removal of files is not simulated and has no line.
+pub fn text(
+    arguments: &[String],
+    machine: &str,
+    test: &Ior,
+    layout: &Layout,
+    point: &IorPoint,
+) -> String {
+    let lines: Vec<Line> = point
+        .phases
+        .iter()
+        .map(|p| {
+            Line::Phase(PhaseResult {
+                access: if p.access == "read" {
+                    Access::Read
+                } else {
+                    Access::Write
+                },
+                iteration: p.iteration,
+                bytes: p.bytes,
+                open_seconds: p.open_seconds,
+                transfer_seconds: p.transfer_seconds,
+                close_seconds: p.close_seconds,
+                total_seconds: p.seconds,
+                latency_seconds: p.operation_seconds.mean,
+                stonewall: None,
+            })
+        })
+        .collect();
+    let report = TestReport {
+        ior: test,
+        layout,
+        started_seconds: 0.0,
+        lines: &lines,
+    };
+    Report {
+        arguments,
+        machine,
+        tests: &[report],
+        finished_seconds: point.run.simulated_seconds,
+    }
+    .to_string()
+}

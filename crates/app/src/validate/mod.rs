@@ -1,0 +1,5 @@
+//! Published measurements and what the simulator says, side by side.
+
+pub mod cases;
+pub mod published;
+pub mod verdict;

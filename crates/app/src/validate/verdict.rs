@@ -1,0 +1,224 @@
+//! From simulated points and a published measurement to a row of the validation table.
+
+use super::cases::{Case, Check, Measure, Role, Run};
+use super::published::Published;
+use crate::figures::ior::best;
+use forebay_machine::results::IorPoint;
+use serde::Serialize;
+
+/// One step of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Nodes, processes a node, or bytes a transfer.
+    pub x: f64,
+    /// The same as it was written in the case.
+    pub label: String,
+    /// What was compared: GB/s or operations a second.
+    pub value: f64,
+    /// Limiting resource.
+    pub limit: String,
+}
+
+/// One published measurement and what the simulator says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The case that was run.
+    pub case: String,
+    /// The measurement's id.
+    pub row: String,
+    /// Machine file.
+    pub machine: String,
+    /// What was measured.
+    pub what: String,
+    /// The published value, if it is a number.
+    pub measured: Option<f64>,
+    /// The simulated value, if it is a number.
+    pub simulated: Option<f64>,
+    /// Unit of both.
+    pub unit: String,
+    /// 100 × (simulated − measured) / measured.
+    pub error_percent: Option<f64>,
+    /// `validation` or `calibration`.
+    pub role: String,
+    /// What would still be accepted, in words.
+    pub tolerance: String,
+    /// Whether it was met.
+    pub met: bool,
+    /// The verdict in words.
+    pub verdict: String,
+    /// What the sweep goes over.
+    pub axis: String,
+    /// The run or sweep.
+    pub steps: Vec<Step>,
+    /// IOR's options as simulated.
+    pub ior: String,
+    /// How that differs from the real run.
+    pub scaling: String,
+    /// The document with the published value.
+    pub source: String,
+}
+
+/// The value of one point; none if the point has no such phase.
+fn value(measure: Measure, point: &IorPoint) -> Option<f64> {
+    let phase = best(point, measure.access())?;
+    Some(match measure {
+        Measure::WriteRatePerNode => phase.gbps / f64::from(point.nodes),
+        Measure::WriteIops | Measure::ReadIops => phase.iops,
+        _ => phase.gbps,
+    })
+}
+
+fn step(case: &Case, measure: Measure, run: &Run, point: &IorPoint) -> Option<Step> {
+    let x = match case.axis() {
+        "nodes" => f64::from(run.nodes),
+        "transfer" => {
+            let phase = best(point, measure.access())?;
+            phase.bytes as f64 / phase.operations.max(1) as f64
+        }
+        _ => f64::from(run.ppn),
+    };
+    let limit = best(point, measure.access())?.limit.resource.clone();
+    Some(Step {
+        x,
+        label: run.label.clone(),
+        value: value(measure, point)?,
+        limit,
+    })
+}
+
+/// The smallest x whose value is at least 95% of the best.
+fn saturation(steps: &[Step]) -> Option<f64> {
+    let most = steps.iter().map(|s| s.value).fold(0.0, f64::max);
+    steps.iter().find(|s| s.value >= 0.95 * most).map(|s| s.x)
+}
+
+/// The value furthest from the measured one.
+fn worst(steps: &[Step], measured: f64) -> Option<f64> {
+    let off = |v: f64| (v / measured).ln().abs();
+    steps
+        .iter()
+        .map(|s| s.value)
+        .max_by(|a, b| off(*a).total_cmp(&off(*b)))
+}
+
+/// Compares the points of a case with one measurement.
+pub fn compare(
+    case: &Case,
+    check: &Check,
+    published: &Published,
+    points: &[(Run, IorPoint)],
+) -> Row {
+    let steps: Vec<Step> = points
+        .iter()
+        .filter_map(|(run, point)| step(case, check.measure, run, point))
+        .collect();
+    let measured = published.number();
+    let tolerance = check.tolerance.unwrap_or(0.0);
+    let (simulated, met, accepted, mut verdict) = match check.measure {
+        Measure::Limit => {
+            let expect = check.expect.as_deref().unwrap_or_default();
+            let at: Vec<&str> = steps
+                .iter()
+                .filter(|s| s.limit == expect)
+                .map(|s| s.label.as_str())
+                .collect();
+            let seen: Vec<String> = steps
+                .iter()
+                .map(|s| format!("{} at {}", s.limit, s.label))
+                .collect();
+            let verdict = if at.is_empty() {
+                format!("not seen: {}", seen.join(", "))
+            } else {
+                format!("{expect} at {}", at.join(", "))
+            };
+            (
+                None,
+                !at.is_empty(),
+                format!("{expect} is the limit"),
+                verdict,
+            )
+        }
+        Measure::WriteSaturation | Measure::ReadSaturation => {
+            let simulated = saturation(&steps);
+            let factor = match (simulated, measured) {
+                (Some(s), Some(m)) => (s / m).max(m / s),
+                _ => f64::INFINITY,
+            };
+            let met = factor <= tolerance;
+            (
+                simulated,
+                met,
+                format!("within a factor of {tolerance}"),
+                words(met),
+            )
+        }
+        _ => {
+            let simulated = measured.and_then(|m| worst(&steps, m));
+            let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
+            let met = error.abs() <= tolerance;
+            (simulated, met, format!("within {tolerance}%"), words(met))
+        }
+    };
+    if check.role == Role::Calibration {
+        verdict.push_str(", fitted");
+    }
+    Row {
+        case: case.id.clone(),
+        row: check.row.clone(),
+        machine: case.machine.clone(),
+        what: published.what.clone(),
+        measured,
+        simulated,
+        unit: published.unit.clone(),
+        error_percent: error_percent(measured, simulated),
+        role: check.role.name().to_string(),
+        tolerance: accepted,
+        met,
+        verdict,
+        axis: case.axis().to_string(),
+        steps,
+        ior: case.ior.clone(),
+        scaling: case.scaling.clone(),
+        source: published.source.clone(),
+    }
+}
+
+fn words(met: bool) -> String {
+    if met { "met" } else { "MISSED" }.to_string()
+}
+
+fn error_percent(measured: Option<f64>, simulated: Option<f64>) -> Option<f64> {
+    let (measured, simulated) = (measured?, simulated?);
+    Some(100.0 * (simulated - measured) / measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(values: &[(f64, f64)]) -> Vec<Step> {
+        values
+            .iter()
+            .map(|(x, v)| Step {
+                x: *x,
+                label: x.to_string(),
+                value: *v,
+                limit: String::new(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn saturation_is_the_first_step_near_the_best() {
+        let curve = steps(&[(1.0, 1.0), (2.0, 2.0), (4.0, 3.9), (8.0, 4.0), (16.0, 3.0)]);
+        assert_eq!(saturation(&curve), Some(4.0));
+        assert_eq!(saturation(&[]), None);
+    }
+
+    #[test]
+    fn a_sweep_is_judged_by_its_worst_value() {
+        let curve = steps(&[(1.0, 1190.0), (2.0, 1000.0), (4.0, 1210.0)]);
+        assert_eq!(worst(&curve, 1200.0), Some(1000.0));
+        assert_eq!(error_percent(Some(1200.0), Some(900.0)), Some(-25.0));
+    }
+}

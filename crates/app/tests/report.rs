@@ -1,0 +1,128 @@
+//! Reports and figures, looked at from outside: in Chromium, after scripts ran.
+
+mod sample;
+
+use forebay_app::figures;
+use forebay_app::plot::{palette, png};
+use forebay_app::report::{self, Inputs};
+use forebay_app::validate::published;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn inputs() -> Inputs {
+    Inputs {
+        command: ["forebay", "sim", "ior", "--", "-o", "a b"]
+            .map(String::from)
+            .to_vec(),
+        machine_text: "name = \"<toy>\"".to_string(),
+        settings: vec![("seed".to_string(), "1".to_string())],
+    }
+}
+
+fn keep(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).expect("a file in target/tmp");
+    path
+}
+
+/// What Chromium makes of a page, and what it says on the console.
+fn browse(page: &Path) -> (String, String) {
+    let profile = tempfile::tempdir().expect("a temporary directory");
+    let mut chromium = Command::new("chromium");
+    chromium
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ])
+        .args([
+            "--enable-logging=stderr",
+            "--v=0",
+            "--virtual-time-budget=5000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()));
+    let output = chromium
+        .output()
+        .expect("chromium, which `make test` installs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let console: String = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .filter(|l| l.contains("CONSOLE"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        console,
+    )
+}
+
+fn count(dom: &str, what: &str) -> usize {
+    dom.matches(what).count()
+}
+
+#[test]
+fn ior_report_works_in_a_browser() {
+    let study = sample::study();
+    let table = published::all().unwrap();
+    let rows = figures::ior::comparable(&study, true, &table);
+    assert_eq!(rows.len(), 2, "cap and client rate of Trinity Phase II");
+    let figure = figures::ior::bandwidth(&study, &rows).draw(&palette::PAPER);
+    let svg = figure.document(palette::PAPER.surface);
+    keep("ior.svg", &svg);
+    keep("ior.png", png::render(&svg).unwrap());
+    let page = keep("ior.html", report::ior(&study, &rows, &inputs()));
+    let (dom, console) = browse(&page);
+    assert_eq!(console, "");
+    assert!(
+        dom.contains("data-ready=\"yes\""),
+        "the script did not reach its end"
+    );
+    assert_eq!(count(&dom, "<details class=\"point\""), 14);
+    assert_eq!(count(&dom, "class=\"heat\""), 28);
+    assert!(dom.contains("published 1,200"));
+    // Tooltips were taken over by the script, so no mark has a title of its own any more.
+    assert!(dom.contains("aria-label=\"8,192 compute nodes: simulated write 1,190 GB/s\""));
+    assert_eq!(count(&dom, "</title></circle>"), 0);
+    assert!(dom.contains("name = \"&lt;toy&gt;\""));
+    assert!(dom.contains("forebay sim ior -- -o 'a b'"));
+}
+
+#[test]
+fn traffic_and_interference_reports_work_in_a_browser() {
+    let page = keep(
+        "traffic.html",
+        report::traffic(&sample::traffic(), &inputs()),
+    );
+    let (dom, console) = browse(&page);
+    assert_eq!(console, "");
+    assert!(dom.contains("data-ready=\"yes\""));
+    assert!(dom.contains("Uniform traffic on theta"));
+    let page = keep(
+        "interference.html",
+        report::interference(&sample::interference(), &inputs()),
+    );
+    let (dom, console) = browse(&page);
+    assert_eq!(console, "");
+    assert!(dom.contains("data-ready=\"yes\""));
+    assert_eq!(count(&dom, "<details class=\"point\""), 4);
+}
+
+#[test]
+fn a_page_with_a_fault_is_seen() {
+    let page = keep("fault.html", "<script>undefinedName();</script>");
+    let (_, console) = browse(&page);
+    assert!(console.contains("undefinedName"), "{console}");
+}

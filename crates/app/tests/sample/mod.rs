@@ -1,0 +1,247 @@
+#![allow(dead_code, missing_docs)]
+//! Result documents with every field filled in, for tests of what is made of them. The numbers
+//! are invented; nothing is compared with them.
+
+use forebay_machine::results::*;
+
+fn class(name: &str, links: u64, mean: f64, max: f64) -> ClassUse {
+    ClassUse {
+        class: name.to_string(),
+        links,
+        bytes: (mean * 1e12) as u64,
+        mean_utilisation: mean,
+        max_utilisation: max,
+        stall_seconds: mean * 3.0,
+        max_queue_bytes: 65536,
+    }
+}
+
+pub fn classes(load: f64) -> Vec<ClassUse> {
+    vec![
+        class("node", 43_000, 0.2 * load, 0.95 * load),
+        class("rank-1", 82_080, 0.3 * load, 0.6 * load),
+        class("rank-2", 27_360, 0.1 * load, 0.3 * load),
+        class("global", 12_768, 0.15 * load, 0.8 * load),
+    ]
+}
+
+pub fn heat(groups: usize, senders: usize) -> Vec<Vec<u64>> {
+    (0..groups)
+        .map(|i| {
+            (0..groups)
+                .map(|j| match i < senders {
+                    true if i == j => 5_000_000_000,
+                    true => 40_000_000 + 1_000_000 * ((i * 7 + j * 13) % 29) as u64,
+                    false => 0,
+                })
+                .collect()
+        })
+        .collect()
+}
+
+pub fn series(top: f64) -> Series {
+    let n = 60;
+    let seconds: Vec<f64> = (1..=n).map(|i| i as f64 * 1e-3).collect();
+    let shape = |f: f64| -> Vec<f64> {
+        (0..n)
+            .map(|i| f * (1.0 - (-(i as f64) / 8.0).exp()) * if i > 52 { 0.5 } else { 1.0 })
+            .collect()
+    };
+    Series {
+        seconds,
+        columns: vec![
+            ("write_GBps".to_string(), shape(top)),
+            ("node".to_string(), shape(0.5)),
+            ("rank-1".to_string(), shape(0.2)),
+            ("rank-2".to_string(), shape(0.18)),
+            ("global".to_string(), shape(0.4)),
+        ],
+    }
+}
+
+fn limit(resource: &str) -> Limit {
+    let evidence = [
+        "client",
+        "local-link",
+        "global-link",
+        "node-link",
+        "server",
+        "ssd",
+    ]
+    .into_iter()
+    .map(|name| ResourceUse {
+        resource: name.to_string(),
+        busiest: format!("{name} of <node 17>"),
+        peak_utilisation: if name == resource { 0.98 } else { 0.4 },
+        mean_utilisation: if name == resource { 0.91 } else { 0.2 },
+        time_share: if name == resource { 0.6 } else { 0.08 },
+    })
+    .collect();
+    Limit {
+        resource: resource.to_string(),
+        because: format!(
+            "the busiest {resource} was busy 98% of the time & nothing else above 40%"
+        ),
+        evidence,
+    }
+}
+
+pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str) -> Phase {
+    let bytes = u64::from(nodes) * (64 << 20);
+    let seconds = bytes as f64 / gbps / 1e9;
+    Phase {
+        access: access.to_string(),
+        iteration,
+        bytes,
+        operations: u64::from(nodes) * 64,
+        seconds,
+        open_seconds: seconds * 0.02,
+        transfer_seconds: seconds * 0.97,
+        close_seconds: seconds * 0.01,
+        gbps,
+        iops: f64::from(nodes) * 64.0 / seconds,
+        operation_seconds: Spread {
+            mean: 5e-4,
+            min: 4e-4,
+            p50: 5e-4,
+            p99: 8e-4,
+            max: 1e-3,
+        },
+        limit: limit(limited),
+        links: classes(gbps / 1300.0),
+        heat: heat(57, (nodes as usize).div_ceil(360)),
+        series: series(gbps),
+    }
+}
+
+pub fn run_cost() -> RunCost {
+    RunCost {
+        wall_seconds: 3.2,
+        simulated_seconds: 0.06,
+        events: 12_345_678,
+        packets_delivered: 1_234_567,
+        threads: 2,
+        peak_rss_bytes: 300 << 20,
+    }
+}
+
+pub fn point(nodes: u32) -> IorPoint {
+    let write = (f64::from(nodes) * 2.0).min(1190.0);
+    let read = (f64::from(nodes) * 2.6).min(1600.0);
+    let limited = match nodes {
+        0..=256 => "client",
+        257..=512 => "local-link",
+        _ => "ssd",
+    };
+    IorPoint {
+        nodes,
+        processes: nodes,
+        write_gbps: Some(write),
+        read_gbps: Some(read),
+        limit: limited.to_string(),
+        phases: vec![
+            phase("write", 0, nodes, write, limited),
+            phase("read", 0, nodes, read, limited),
+            phase("write", 1, nodes, write * 0.99, limited),
+            phase("read", 1, nodes, read * 0.99, limited),
+        ],
+        run: run_cost(),
+    }
+}
+
+pub fn study() -> IorStudy {
+    IorStudy {
+        schema: SCHEMA,
+        kind: "sim ior".to_string(),
+        version: "0.0.0".to_string(),
+        machine: "trinity-phase2".to_string(),
+        ior: ["-a", "POSIX", "-F", "-i", "2", "-t", "1m", "-b", "64m"]
+            .map(String::from)
+            .to_vec(),
+        ppn: 1,
+        burst_buffers: 230,
+        seed: 1,
+        routing: "progressive-adaptive".to_string(),
+        placement: "contiguous".to_string(),
+        points: (0..14).map(|i| point(1 << i)).collect(),
+    }
+}
+
+pub fn traffic() -> TrafficRun {
+    TrafficRun {
+        schema: SCHEMA,
+        kind: "sim traffic".to_string(),
+        version: "0.0.0".to_string(),
+        machine: "theta".to_string(),
+        pattern: "uniform".to_string(),
+        routing: "ugal-l".to_string(),
+        seed: 1,
+        nodes: 4392,
+        message_bytes: 4096,
+        messages: 20,
+        messages_delivered: 87_840,
+        packets_delivered: 87_840,
+        bytes_delivered: 359_792_640,
+        packets_per_second: 900_000.0,
+        wall_seconds: 0.1,
+        startup_seconds: 0.02,
+        simulated_seconds: 5e-5,
+        events: 600_000,
+        threads: 1,
+        peak_rss_bytes: 90 << 20,
+        offered_load: 0.3,
+        accepted_load: 0.298,
+        hops_mean: 3.4,
+        hops_histogram: vec![10, 500, 9_000, 30_000, 40_000, 8_000, 330],
+        nonminimal_share: 0.11,
+        latency_ns: LatencyNs {
+            mean: 2100.0,
+            min: 900.0,
+            p50: 1900.0,
+            p90: 3000.0,
+            p99: 5200.0,
+            p999: 8000.0,
+            max: 12_000.0,
+        },
+        links: classes(0.5),
+        heat: heat(12, 12),
+        series: Series {
+            seconds: (1..=20).map(|i| i as f64 * 2.5e-6).collect(),
+            columns: vec![
+                ("accepted_load".to_string(), vec![0.3; 20]),
+                ("global".to_string(), vec![0.1; 20]),
+            ],
+        },
+    }
+}
+
+pub fn interference() -> InterferenceRun {
+    InterferenceRun {
+        schema: SCHEMA,
+        kind: "sim interference".to_string(),
+        version: "0.0.0".to_string(),
+        machine: "trinity".to_string(),
+        ior_placement: "contiguous".to_string(),
+        traffic_placement: "random-groups".to_string(),
+        ior_alone: point(512),
+        ior_together: point(256),
+        traffic_alone: traffic(),
+        traffic_together: traffic(),
+        ior_rate_ratio: 0.52,
+        traffic_latency_ratio: 1.7,
+    }
+}
+
+pub fn validation_row() -> forebay_app::validate::verdict::Row {
+    use forebay_app::validate::{cases, verdict};
+    let table = cases::table().expect("the published table");
+    let case = cases::all().expect("cases").swap_remove(0);
+    let points: Vec<_> = case
+        .runs()
+        .into_iter()
+        .map(|run| (run.clone(), point(run.nodes)))
+        .collect();
+    let check = &case.check[0];
+    let published = cases::measurement(check, &table).expect("a row");
+    verdict::compare(&case, check, published, &points)
+}

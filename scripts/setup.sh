@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
+#   scripts/setup.sh build   a C linker and Rust
+#   scripts/setup.sh test    the same, and Chromium, in which the tests open the reports
+set -euo pipefail
+
+RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+
+say() { echo "setup: $*" >&2; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        say "needs root for: $*"
+        say "run it as root, or install sudo, and start again"
+        exit 1
+    fi
+}
+
+updated=
+apt_install() {
+    if ! command -v apt-get >/dev/null; then
+        say "$* is missing, and there is no apt-get here to install it with; install it and start again"
+        exit 1
+    fi
+    if [ -z "$updated" ]; then
+        as_root apt-get update -qq </dev/null
+        updated=yes
+    fi
+    say "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+# Whether version $1 is at least version $2.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+rust_version() { cargo --version 2>/dev/null | awk '{ print $2 }'; }
+
+rust_is_fine() {
+    command -v cargo >/dev/null && at_least "$(rust_version)" "$RUST_NEEDED"
+}
+
+need_rust() {
+    [ -d "${CARGO_HOME:-$HOME/.cargo}/bin" ] && PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+    rust_is_fine && return
+    if command -v cargo >/dev/null; then
+        say "cargo $(rust_version) is too old; $RUST_NEEDED or later is needed"
+    fi
+    if command -v rustup >/dev/null; then
+        rustup toolchain install stable --profile minimal -c clippy -c rustfmt </dev/null
+        rustup default stable
+    elif apt_rust_is_fine; then
+        apt_install cargo rustc rust-clippy rustfmt
+    else
+        apt_install ca-certificates curl
+        say "installing Rust with rustup into ${CARGO_HOME:-$HOME/.cargo}"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+            sh -s -- -y --profile minimal -c clippy -c rustfmt
+        PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+    fi
+    if ! rust_is_fine; then
+        say "no cargo of version $RUST_NEEDED or later could be had; see https://rustup.rs"
+        exit 1
+    fi
+}
+
+apt_rust_is_fine() {
+    command -v apt-cache >/dev/null || return 1
+    local offered
+    offered=$(apt-cache policy cargo 2>/dev/null | awk '/Candidate:/ { print $2 }')
+    [ -n "$offered" ] && [ "$offered" != "(none)" ] && at_least "${offered#*:}" "$RUST_NEEDED"
+}
+
+need_linker() { command -v cc >/dev/null || apt_install gcc libc6-dev; }
+
+need_checkers() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
+    if command -v rustup >/dev/null; then
+        rustup component add clippy rustfmt
+    else
+        apt_install rust-clippy rustfmt
+    fi
+}
+
+need_chromium() {
+    command -v chromium >/dev/null && return
+    apt_install chromium
+    if ! command -v chromium >/dev/null; then
+        say "no command chromium after installing the package (on Ubuntu it is a snap); the tests need one"
+        exit 1
+    fi
+}
+
+case "${1:-}" in
+build)
+    need_linker
+    need_rust
+    ;;
+test)
+    need_linker
+    need_rust
+    need_checkers
+    need_chromium
+    ;;
+*)
+    say "usage: scripts/setup.sh build|test"
+    exit 2
+    ;;
+esac
