@@ -76,8 +76,8 @@ impl Meter {
     pub fn note(&self, simulated_seconds: f64, done: f64, events: u64) {
         let elapsed = self.started.elapsed();
         if let Some(bar) = &self.bar {
-            bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
             bar.set_message(status(simulated_seconds, done, events, elapsed));
+            bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
         } else if self.lines {
             // A thread that finds another one printing has nothing to add.
             let Ok(mut last) = self.last_line.try_lock() else {

@@ -100,6 +100,43 @@ fn ior_report_works_in_a_browser() {
     assert!(dom.contains("forebay sim ior -- -o 'a b'"));
 }
 
+/// What a reader does to a page, as a script at its end.
+const READER: &str = r##"<script>
+const table = document.querySelector("#bandwidth table");
+table.tHead.rows[0].cells[2].click();
+table.tHead.rows[0].cells[2].click();
+const first = table.tBodies[0].rows[0].cells[0].textContent;
+document.body.dataset.first = first;
+const tip = document.getElementById("tip");
+const mark = document.querySelector("#bandwidth circle");
+mark.dispatchEvent(new MouseEvent("mousemove", { clientX: 5, clientY: 5 }));
+document.body.dataset.mark = tip.textContent;
+for (const point of document.querySelectorAll("details.point")) { point.open = true; }
+const map = document.querySelector("#points details:last-child svg.heat");
+const data = JSON.parse(map.parentNode.querySelector("script").textContent);
+const area = map.getBoundingClientRect();
+const scale = area.width / map.viewBox.baseVal.width;
+map.dispatchEvent(new MouseEvent("mousemove", {
+  clientX: area.left + (data.x + 3.5 * data.cell) * scale,
+  clientY: area.top + (data.y + 2.5 * data.cell) * scale,
+}));
+document.body.dataset.heat = tip.textContent;
+</script>"##;
+
+#[test]
+fn tables_sort_and_marks_tell_what_they_are() {
+    let study = sample::study();
+    let page = report::ior(&study, &[], &inputs()).replace("</body>", &format!("{READER}</body>"));
+    let (dom, console) = browse(&keep("reader.html", page));
+    assert_eq!(console, "");
+    // Sorted twice by write rate: the largest comes first.
+    assert!(dom.contains("aria-sort=\"descending\""));
+    assert!(dom.contains("data-first=\"1,024\"") || dom.contains("data-first=\"8,192\""));
+    assert!(dom.contains("data-mark=\"1 compute nodes: simulated write 2.00 GB/s\""));
+    let bytes = study.points[13].phases[0].heat[2][3] as f64 / f64::from(1 << 20);
+    assert!(dom.contains(&format!("data-heat=\"group 2 to group 3: {bytes:.1} MiB\"")));
+}
+
 #[test]
 fn traffic_and_interference_reports_work_in_a_browser() {
     let page = keep(

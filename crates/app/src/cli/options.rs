@@ -106,7 +106,7 @@ impl SimArgs {
             ),
         ];
         Inputs {
-            command: std::env::args().collect(),
+            command: command_line(),
             machine_text: machine_text(machine),
             settings: settings.map(|(n, v)| (n.to_string(), v)).to_vec(),
         }
@@ -116,6 +116,14 @@ impl SimArgs {
 /// Everything about a machine as it was resolved: what it is, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
     format!("{}\n{}", show::describe(machine), show::sources(machine))
+}
+
+/// The command line, the program by its name alone.
+pub(super) fn command_line() -> Vec<String> {
+    let words = std::env::args().skip(1);
+    std::iter::once("forebay".to_string())
+        .chain(words)
+        .collect()
 }
 
 /// Threads that this process may keep busy.

@@ -31,12 +31,19 @@ pub fn latency(run: &TrafficRun, palette: &Palette) -> Svg {
 /// Packets by number of router-to-router links crossed.
 pub fn hops(run: &TrafficRun, palette: &Palette) -> Svg {
     let all: u64 = run.hops_histogram.iter().sum();
+    let last = run
+        .hops_histogram
+        .iter()
+        .rposition(|packets| *packets > 0)
+        .unwrap_or(0);
     let bars: Vec<Bar> = run
         .hops_histogram
         .iter()
         .enumerate()
+        .skip_while(|(_, packets)| **packets == 0)
+        .take_while(|(hops, _)| *hops <= last)
         .map(|(hops, packets)| Bar {
-            name: format!("{hops} hops"),
+            name: format!("{hops} {}", if hops == 1 { "hop" } else { "hops" }),
             value: *packets as f64,
             text: percent(*packets as f64 / all.max(1) as f64),
             series: 2,
@@ -75,7 +82,7 @@ pub fn links(run: &TrafficRun, palette: &Palette) -> Svg {
 pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
     let title = format!(
         "{} traffic on {}, load {}",
-        run.pattern,
+        capitalised(&run.pattern),
         run.machine,
         percent(run.offered_load)
     );
@@ -112,6 +119,15 @@ fn heading(title: &str, palette: &Palette) -> Svg {
         title,
     );
     figure
+}
+
+/// A pattern's name at the start of a heading.
+pub fn capitalised(name: &str) -> String {
+    let mut chars = name.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
 }
 
 /// IOR's rate and the traffic's latency, alone and together.

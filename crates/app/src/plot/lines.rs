@@ -1,4 +1,4 @@
-//! Values over time or node count: thin lines, each labelled at its end.
+//! Values over time or node count: thin lines, each labelled at its right.
 
 use super::axis::{Axis, Scale, label};
 use super::bandwidth::spread;
@@ -108,8 +108,15 @@ impl Chart {
                     );
                 }
             }
-            if let Some(last) = pixels.last() {
-                ends.push((i, last.1 + 4.0));
+            // A line over time often ends at zero with all others; its label then stands at the
+            // height of its middle.
+            let labelled = if self.x_at_points {
+                pixels.last()
+            } else {
+                pixels.get(pixels.len() / 2)
+            };
+            if let Some(at) = labelled {
+                ends.push((i, at.1 + 4.0));
             }
         }
         for (i, at) in spread(&ends, 14.0) {

@@ -1,7 +1,7 @@
 //! The report of a traffic run.
 
 use super::{Inputs, Page, parts};
-use crate::figures::traffic::{hops, latency, links};
+use crate::figures::traffic::{capitalised, hops, latency, links};
 use crate::plot::palette::PAGE;
 use crate::quantity::{bytes, count, percent, seconds, significant, thousands};
 use forebay_machine::results::{RunCost, TrafficRun};
@@ -54,13 +54,4 @@ pub(super) fn result(run: &TrafficRun) -> String {
         peak_rss_bytes: run.peak_rss_bytes,
     });
     format!("{facts}<div class=\"pair\">\n{figures}</div>\n{cost}")
-}
-
-/// A pattern's name at the start of a heading.
-pub(crate) fn capitalised(name: &str) -> String {
-    let mut chars = name.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
 }
