@@ -86,11 +86,16 @@ need_checkers() {
     fi
 }
 
+has_chromium() {
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+        command -v google-chrome >/dev/null
+}
+
 need_chromium() {
-    command -v chromium >/dev/null && return
+    has_chromium && return
     apt_install chromium
-    if ! command -v chromium >/dev/null; then
-        say "no command chromium after installing the package (on Ubuntu it is a snap); the tests need one"
+    if ! has_chromium; then
+        say "no Chromium after installing its package (on Ubuntu that is a snap); the tests need one"
         exit 1
     fi
 }

@@ -28,7 +28,12 @@ fn keep(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
 /// What Chromium makes of a page, and what it says on the console.
 fn browse(page: &Path) -> (String, String) {
     let profile = tempfile::tempdir().expect("a temporary directory");
-    let mut chromium = Command::new("chromium");
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var("PATH").unwrap_or_default();
+    let found = names
+        .into_iter()
+        .find(|n| std::env::split_paths(&path).any(|p| p.join(n).is_file()));
+    let mut chromium = Command::new(found.unwrap_or("chromium"));
     chromium
         .args([
             "--headless",

@@ -93,6 +93,18 @@ mod tests {
         assert_eq!(counts("2147483648..4294967295"), [2147483648, 4294967295]);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9.,= x-]{0,12}") {
+            if let Ok(counts) = text.parse::<NodeCounts>() {
+                assert!(!counts.0.is_empty());
+                assert!(counts.0[0] > 0);
+                assert!(counts.0.windows(2).all(|w| w[0] < w[1]));
+                assert_eq!(counts.to_string().parse::<NodeCounts>().unwrap(), counts);
+            }
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_said() {
         for (text, word) in [

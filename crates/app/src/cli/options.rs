@@ -168,7 +168,10 @@ pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Resu
 
 /// What the simulator refuses is wrong input.
 pub(super) fn refused(error: &StudyError) -> Failure {
-    Failure::Input(error.to_string())
+    match error {
+        StudyError::Interrupted => Failure::Failed(error.to_string()),
+        other => Failure::Input(other.to_string()),
+    }
 }
 
 /// The simulator's progress, shown by a meter.

@@ -1,6 +1,6 @@
 //! What is run against which published measurement: `validation/cases.toml`, compiled in.
 
-use super::published::{self, Published};
+use super::published::Published;
 use crate::failure::Failure;
 use serde::Deserialize;
 
@@ -211,11 +211,6 @@ pub fn measurement<'a>(check: &Check, table: &'a [Published]) -> Result<&'a Publ
     })
 }
 
-/// All published measurements, for [`measurement`].
-pub fn table() -> Result<Vec<Published>, Failure> {
-    published::all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_case_can_be_run_and_compared() {
-        let table = table().unwrap();
+        let table = crate::validate::published::all().unwrap();
         for case in all().unwrap() {
             let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
             assert!(

@@ -233,8 +233,8 @@ pub fn interference() -> InterferenceRun {
 }
 
 pub fn validation_row() -> forebay_app::validate::verdict::Row {
-    use forebay_app::validate::{cases, verdict};
-    let table = cases::table().expect("the published table");
+    use forebay_app::validate::{cases, published, verdict};
+    let table = published::all().expect("the published table");
     let case = cases::all().expect("cases").swap_remove(0);
     let points: Vec<_> = case
         .runs()
