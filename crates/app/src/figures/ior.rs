@@ -75,6 +75,14 @@ fn curve(name: &str, points: &[IorPoint], rate: fn(&IorPoint) -> Option<f64>) ->
     })
 }
 
+/// A limiting resource in a sentence: `local link`, `SSD`.
+pub fn resource(name: &str) -> String {
+    match name {
+        "ssd" => "SSD".to_string(),
+        other => other.replace('-', " "),
+    }
+}
+
 /// The figure of a study.
 pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
     let each = if study.ppn == 1 {
@@ -103,7 +111,7 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
         limits: study
             .points
             .iter()
-            .map(|p| (f64::from(p.nodes), p.limit.clone()))
+            .map(|p| (f64::from(p.nodes), resource(&p.limit)))
             .collect(),
     }
 }

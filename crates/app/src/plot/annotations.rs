@@ -67,7 +67,7 @@ impl Figure {
                     Stroke::dashed(palette.grid, 1.0),
                 );
             }
-            let text = [name.as_str(), name.split('-').next().unwrap_or(name)]
+            let text = [name.as_str(), name.split(' ').next().unwrap_or(name)]
                 .into_iter()
                 .find(|t| width_of(t, 11.0) + 6.0 <= end - begin);
             if let Some(text) = text {

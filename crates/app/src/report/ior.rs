@@ -2,7 +2,7 @@
 
 use super::parts::{self, number, text};
 use super::{Inputs, Page};
-use crate::figures::ior::{bandwidth, best, deciding, link_use};
+use crate::figures::ior::{bandwidth, best, deciding, link_use, resource};
 use crate::plot::palette::PAGE;
 use crate::plot::svg::escape;
 use crate::quantity::{percent, seconds, significant, thousands};
@@ -151,7 +151,7 @@ fn point(point: &IorPoint, open: bool) -> String {
         thousands(point.nodes.into()),
         if point.nodes == 1 { "node" } else { "nodes" },
         rates.join(", "),
-        escape(&point.limit),
+        escape(&resource(&point.limit)),
         repetitions(point),
         parts::cost(&point.run)
     )

@@ -1,6 +1,7 @@
 //! Parts that several reports share.
 
 use super::Inputs;
+use crate::figures::ior::resource;
 use crate::plot::palette::PAGE;
 use crate::plot::svg::{Svg, escape};
 use crate::plot::{heat, lines};
@@ -100,7 +101,7 @@ pub(crate) fn limit(limit: &Limit) -> String {
         .collect();
     format!(
         "<p>Limited by the <strong>{}</strong>: {}</p>\n{}",
-        escape(&limit.resource),
+        escape(&resource(&limit.resource)),
         escape(&limit.because),
         table(
             &[
