@@ -4,9 +4,12 @@ use crate::barrier::Barrier;
 use crate::{Picoseconds, Queue};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Windows between two looks at how the work is spread over the threads.
-const REBALANCE_EVERY: u64 = 512;
+const EPOCH: u64 = 256;
+/// Epochs until the way of sharing that was slower is tried again.
+const RETRY_AFTER: u32 = 32;
 /// Windows between two calls of [`Progress::update`].
 const PROGRESS_EVERY: u64 = 256;
 
@@ -174,8 +177,9 @@ impl<P: Partition> Simulation<P> {
             earliest: (0..self.threads).map(|_| AtomicU64::new(0)).collect(),
             messages: AtomicU64::new(0),
             events: AtomicU64::new(0),
+            epoch_events: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            owner: Mutex::new(even_shares(self.cells.len(), self.threads)),
+            owner: Mutex::new(vec![0; self.cells.len()]),
         };
         let windows = std::thread::scope(|scope| {
             let others: Vec<_> = (1..run.threads)
@@ -234,6 +238,10 @@ struct Run<'a, P: Partition> {
     earliest: Vec<AtomicU64>,
     messages: AtomicU64,
     events: AtomicU64,
+    /// Events of the present epoch.
+    epoch_events: AtomicU64,
+    /// No event is left, or an end was asked for. Set only where all threads will see it before
+    /// the same window.
     stop: AtomicBool,
     /// Which thread runs a partition.
     owner: Mutex<Vec<u32>>,
@@ -252,55 +260,83 @@ impl Drop for Alarm<'_> {
 
 impl<P: Partition> Run<'_, P> {
     /// The life of one thread; returns the number of windows.
+    ///
+    /// Windows come in epochs. Before each epoch thread 0 deals the partitions out anew, or keeps
+    /// all of them to itself while the others wait: whichever was quicker of late. Meetings cost
+    /// more than they bring where windows hold few events, or where other programs want the
+    /// processors. This changes how long a run takes, and nothing else.
     fn thread(&self, me: usize, progress: &dyn Progress) -> u64 {
         let _alarm = Alarm(&self.barrier);
-        let mut owner = lock(&self.owner).clone();
         let mut outbox: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
         let mut windows = 0;
-        self.exchange(me, &owner);
+        let mut pace = Pace::default();
         loop {
+            // All outboxes are empty here, but for the first epoch, when all queues have events
+            // that were put there before.
             if !self.meet() {
                 return windows;
             }
-            let start = self
-                .earliest
-                .iter()
-                .map(|t| t.load(Ordering::Relaxed))
-                .min()
-                .unwrap_or(u64::MAX);
-            if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
-                return windows;
-            }
-            let end = start.saturating_add(self.lookahead);
-            let mut events = 0;
-            for (partition, _) in owner.iter().enumerate().filter(|(_, o)| **o as usize == me) {
-                events += self.run_window(partition, end, &owner, &mut outbox);
-            }
-            self.events.fetch_add(events, Ordering::Relaxed);
-            windows += 1;
-            if !self.meet() {
-                return windows;
-            }
-            if windows % REBALANCE_EVERY == 0 && self.threads > 1 {
-                // Outboxes are sorted by the old owners: hand over before the owners change.
-                self.exchange(me, &owner);
-                if !self.meet() {
+            let owner = lock(&self.owner).clone();
+            let alone = owner.iter().all(|&o| o == 0);
+            if alone && me != 0 {
+                if !self.meet() || self.stop.load(Ordering::Relaxed) {
                     return windows;
                 }
-                if me == 0 {
-                    *lock(&self.owner) = self.weighted_shares();
-                }
-                if !self.meet() {
-                    return windows;
-                }
-                owner.clone_from(&lock(&self.owner));
+                continue;
             }
+            let meet = || alone || self.meet();
             self.exchange(me, &owner);
-            if me == 0 && windows % PROGRESS_EVERY == 0 {
-                let events = self.events.load(Ordering::Relaxed);
-                if !progress.update(start, events) {
-                    self.stop.store(true, Ordering::Relaxed);
+            let begun = Instant::now();
+            let mut events_of_epoch = 0;
+            for _ in 0..EPOCH {
+                if !meet() {
+                    return windows;
                 }
+                let earliest = self.earliest.iter().map(|t| t.load(Ordering::Relaxed));
+                let start = if alone {
+                    self.earliest[0].load(Ordering::Relaxed)
+                } else {
+                    earliest.min().unwrap_or(u64::MAX)
+                };
+                if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
+                    self.stop.store(true, Ordering::Relaxed);
+                    break;
+                }
+                let end = start.saturating_add(self.lookahead);
+                let mut events = 0;
+                for (partition, _) in owner.iter().enumerate().filter(|(_, o)| **o as usize == me) {
+                    events += self.run_window(partition, end, &owner, &mut outbox);
+                }
+                self.events.fetch_add(events, Ordering::Relaxed);
+                events_of_epoch += events;
+                windows += 1;
+                if !meet() {
+                    return windows;
+                }
+                self.exchange(me, &owner);
+                if me == 0 && windows % PROGRESS_EVERY == 0 {
+                    let events = self.events.load(Ordering::Relaxed);
+                    if !progress.update(start, events) {
+                        self.stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+            self.epoch_events
+                .fetch_add(events_of_epoch, Ordering::Relaxed);
+            if !self.meet() {
+                return windows;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return windows;
+            }
+            if me == 0 {
+                let events = self.epoch_events.swap(0, Ordering::Relaxed);
+                let share = pace.share_next(alone, events, begun.elapsed());
+                *lock(&self.owner) = if share && self.threads > 1 {
+                    self.weighted_shares()
+                } else {
+                    vec![0; self.cells.len()]
+                };
             }
         }
     }
@@ -400,7 +436,34 @@ impl<P: Partition> Run<'_, P> {
     }
 }
 
-/// Partitions dealt out to threads in turn.
-fn even_shares(partitions: usize, threads: usize) -> Vec<u32> {
-    (0..partitions).map(|p| (p % threads) as u32).collect()
+/// Which way of sharing the work is quicker.
+#[derive(Default)]
+struct Pace {
+    /// Seconds an event in the last epoch in which thread 0 ran all; in which all threads ran.
+    alone: Option<f64>,
+    together: Option<f64>,
+    /// Epochs since the slower way was last tried.
+    untried: u32,
+}
+
+impl Pace {
+    /// Whether to share the next epoch's work, given how the last one went.
+    fn share_next(&mut self, alone: bool, events: u64, time: Duration) -> bool {
+        let cost = time.as_secs_f64() / events.max(1) as f64;
+        *(if alone {
+            &mut self.alone
+        } else {
+            &mut self.together
+        }) = Some(cost);
+        let (Some(apart), Some(together)) = (self.alone, self.together) else {
+            return self.together.is_none();
+        };
+        let share = together < apart;
+        self.untried = if share == alone { 0 } else { self.untried + 1 };
+        if self.untried > RETRY_AFTER {
+            self.untried = 0;
+            return !share;
+        }
+        share
+    }
 }

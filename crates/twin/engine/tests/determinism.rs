@@ -57,8 +57,8 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
         .collect();
     let mut simulation = Simulation::new(towns, LOOKAHEAD, threads);
     simulation.each(|p, _, queue| {
-        for i in 0..8 {
-            queue.push(u64::from(p % 3) * 1_000, i, 150 + i);
+        for i in 0..20 {
+            queue.push(u64::from(p % 3) * 1_000, i, 100 + i);
         }
     });
     let statistics = simulation.run(&Silent);
@@ -75,12 +75,9 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let (states, statistics) = run(1);
-    assert!(statistics.events > 20_000, "{statistics:?}");
-    assert!(statistics.messages > 1_000, "{statistics:?}");
-    assert!(
-        statistics.windows > 512,
-        "rebalancing was never tried: {statistics:?}"
-    );
+    // Long enough for both ways of sharing the work to be tried: epochs have 256 windows.
+    assert!(statistics.messages > 10_000, "{statistics:?}");
+    assert!(statistics.windows > 3 * 256, "{statistics:?}");
     for threads in [2, 3, 13] {
         assert_eq!(
             run(threads),

@@ -5,6 +5,8 @@
 #![warn(missing_docs)]
 
 mod group;
+mod io;
+mod limit;
 mod links;
 pub mod results;
 pub mod study;

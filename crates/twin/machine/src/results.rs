@@ -15,11 +15,12 @@ pub struct ResourceUse {
     pub resource: String,
     /// Which one is the busiest: `rank-2 link, group 3: c1s4 -> c0s4`.
     pub busiest: String,
-    /// Busy share of the busiest single one, 0 to 1, over the phase's steady part.
+    /// Busy share of the busiest single one, 0 to 1, over the phase's transfers.
     pub peak_utilisation: f64,
     /// Mean busy share of all those of this kind that did any work, 0 to 1.
     pub mean_utilisation: f64,
-    /// Share of an operation's mean time spent in or waiting for this resource, 0 to 1.
+    /// Share of a transfer's mean time spent waiting for this resource, 0 to 1; for `client`, the
+    /// share that it would take alone.
     pub time_share: f64,
 }
 
@@ -30,7 +31,7 @@ pub struct Limit {
     pub resource: String,
     /// One sentence: why this one.
     pub because: String,
-    /// All kinds of resources, most used first.
+    /// All kinds of resources, the one with the greatest `time_share` first.
     pub evidence: Vec<ResourceUse>,
 }
 
@@ -104,6 +105,8 @@ pub struct Phase {
     pub iops: f64,
     /// Time of one transfer as its process sees it.
     pub operation_seconds: Spread,
+    /// The least, over the processes, of a process's mean time a transfer (IOR's `Latency(s)`).
+    pub least_mean_seconds: f64,
     /// What held it back.
     pub limit: Limit,
     /// Links by class.
@@ -244,7 +247,8 @@ pub struct TrafficRun {
     pub peak_rss_bytes: u64,
     /// Load asked for, as a share of the node link's rate.
     pub offered_load: f64,
-    /// Load carried while all nodes were sending, as a share of the node link's rate.
+    /// Load carried between 20% and 70% of the time in which the messages are made, as a share
+    /// of the node link's rate.
     pub accepted_load: f64,
     /// Mean number of router-to-router links a packet crossed.
     pub hops_mean: f64,

@@ -1,9 +1,11 @@
 //! What all groups of one simulation share and none changes.
 
+use crate::io::IoJob;
 use crate::traffic::TrafficJob;
 use forebay_model::machine::{Machine, Network};
 use forebay_network::Topology;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A machine and the jobs on it.
 pub(crate) struct World {
@@ -12,4 +14,14 @@ pub(crate) struct World {
     pub network: Arc<Network>,
     pub topology: Arc<Topology>,
     pub traffic: Option<TrafficJob>,
+    pub io: Option<IoJob>,
+    /// Bytes that IOR's processes have moved so far, for reports of progress only.
+    pub bytes_done: AtomicU64,
+}
+
+impl World {
+    /// Notes progress.
+    pub fn count_done(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
 }

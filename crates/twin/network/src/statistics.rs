@@ -138,6 +138,14 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
         self.rows.truncate(self.rows.len().div_ceil(2));
     }
 
+    /// An empty timeline with intervals of `interval` ps or the next power of two.
+    pub fn of_interval(interval: u64) -> Self {
+        Timeline {
+            bits: interval.next_power_of_two().trailing_zeros(),
+            rows: Vec::new(),
+        }
+    }
+
     /// Adds another timeline, interval by interval.
     pub fn merge(&mut self, other: &Timeline<COLUMNS>) {
         let mut other = other.clone();

@@ -1,16 +1,23 @@
 //! Studies: a machine and a workload in, a result document out.
 
+mod ior;
 mod traffic;
 
+pub use ior::ior_point;
 pub use traffic::traffic;
 
+pub(crate) use ior::Whole;
+
 use crate::group::Group;
+use crate::io::client::Clients;
+use crate::io::server::Servers;
 use crate::traffic::Sources;
 use crate::world::World;
 use forebay_engine::{Picoseconds, Simulation};
 use forebay_model::machine::{Machine, Network, Routing};
 use forebay_model::units::{Bytes, Time};
 use forebay_network::{Fabric, lookahead};
+use forebay_workload::ior::LayoutError;
 use forebay_workload::placement::{Placement, PlacementError};
 use forebay_workload::traffic::TrafficError;
 use std::fmt;
@@ -106,6 +113,37 @@ pub enum StudyError {
         /// The machine.
         machine: String,
     },
+    /// The test does not fit the processes.
+    Layout(LayoutError),
+    /// The machine has no burst buffers.
+    NoBurstBuffers(String),
+    /// The machine has not as many burst-buffer nodes as the instance asks for.
+    BurstBuffers {
+        /// What was asked for.
+        asked: usize,
+        /// The machine.
+        machine: String,
+        /// What it has.
+        have: usize,
+    },
+    /// The files do not fit into the instance.
+    Capacity {
+        /// Bytes of the test's files.
+        needed: Bytes,
+        /// Bytes of the instance.
+        have: Bytes,
+        /// Its nodes.
+        servers: usize,
+        /// The machine.
+        machine: String,
+    },
+    /// More of something than the simulator can tell apart.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// This many are too many.
+        most: u64,
+    },
     /// [`Progress::update`] asked for an end.
     Interrupted,
 }
@@ -124,6 +162,36 @@ impl fmt::Display for StudyError {
                 "packets of {packet} do not fit: the smallest buffer of {machine} has {smallest}; \
                  a packet has 1 byte to {smallest}"
             ),
+            StudyError::Layout(error) => write!(f, "{error}"),
+            StudyError::NoBurstBuffers(machine) => write!(
+                f,
+                "{machine} has no burst-buffer nodes; IOR is simulated on burst buffers: \
+                 choose a machine that has some (`forebay machine list`)"
+            ),
+            StudyError::BurstBuffers {
+                asked,
+                machine,
+                have,
+            } => write!(
+                f,
+                "an instance on {asked} burst-buffer nodes; {machine} has {have}: ask for 1 to {have}"
+            ),
+            StudyError::Capacity {
+                needed,
+                have,
+                servers,
+                machine,
+            } => write!(
+                f,
+                "the test's files have {needed}, and {servers} burst-buffer nodes of {machine} \
+                 hold {have}: use a smaller block (-b), fewer segments (-s) or fewer processes"
+            ),
+            StudyError::TooMany { what, most } => {
+                write!(
+                    f,
+                    "too many {what}: the simulator tells fewer than {most} apart"
+                )
+            }
             StudyError::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -134,6 +202,12 @@ impl std::error::Error for StudyError {}
 impl From<PlacementError> for StudyError {
     fn from(error: PlacementError) -> Self {
         StudyError::Placement(error)
+    }
+}
+
+impl From<LayoutError> for StudyError {
+    fn from(error: LayoutError) -> Self {
+        StudyError::Layout(error)
     }
 }
 
@@ -155,11 +229,18 @@ fn build(world: &Arc<World>, options: &SimOptions) -> Simulation<Group> {
             ),
             world: world.clone(),
             sources: Sources::default(),
+            clients: Clients::new(world, group),
+            servers: Servers::new(world, group),
+            phases: Vec::new(),
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(&world.network), options.threads);
     simulation.each(|group, state, queue| {
         state.sources = Sources::new(world, group as u16, queue);
+        state.clients.start(queue);
+        if let Some(job) = &world.io {
+            state.pass(0, job, 0);
+        }
     });
     simulation
 }

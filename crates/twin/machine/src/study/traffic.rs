@@ -34,6 +34,8 @@ pub fn traffic(
         network: Arc::new(network),
         topology,
         traffic: Some(job),
+        io: None,
+        bytes_done: 0.into(),
     });
     let mut simulation = build(&world, options);
     let startup = started.elapsed();

@@ -1,0 +1,536 @@
+//! Client processes: each takes the steps of the test in turn, one call at a time.
+
+use super::barrier::Arrivals;
+use super::measure::Phase;
+use super::{IoJob, Piece, Tag, kind};
+use crate::group::{Event, Group, Io};
+use crate::world::World;
+use forebay_engine::{Context, Queue};
+use forebay_model::units::Bytes;
+use forebay_network::{Message, Packet};
+use forebay_workload::ior::{Access, Action, Api, Layout, Transfer};
+use rustc_hash::FxHashMap;
+
+/// What a process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Between two steps, or at the end.
+    Nothing,
+    /// Waiting at a barrier between steps.
+    Barrier,
+    /// Waiting for the others before a collective transfer.
+    Collective,
+    /// Past the deadline of a stonewall with wear-out: waiting for the furthest task's count.
+    WearOut,
+    /// A transfer is under way.
+    Transfer,
+    /// The fsync after a write is under way.
+    SyncWrite,
+    /// An fsync, open, close, removal … is under way.
+    Other,
+}
+
+/// One process.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    rank: u32,
+    /// Step it is at.
+    step: u32,
+    doing: Doing,
+    /// Transfers begun in this phase.
+    transfer: u64,
+    /// Transfers to make in this phase.
+    last: u64,
+    /// Transfers that the write phase of this repetition made; `u64::MAX`: there was none.
+    written: u64,
+    /// Whether the wear-out count is known.
+    worn_out: bool,
+    /// What is left to be asked for of the call under way: bytes of the file, or requests.
+    offset: u64,
+    end: u64,
+    /// Requests of the call sent, and under way.
+    sent: u32,
+    open: u32,
+    /// When the call began; when the transfers of the phase did, ps.
+    call_began: u64,
+    transfers_began: u64,
+    /// Time spent in transfers of this phase, ps.
+    in_transfers: u64,
+}
+
+/// The processes of one group, and where the test stands.
+pub(crate) struct Clients {
+    ranks: Vec<Rank>,
+    pub arrivals: Arrivals,
+    /// The layout of the present repetition.
+    layout: Option<Layout>,
+    access: Access,
+    iteration: u32,
+    /// The phase under way.
+    pub phase: Phase,
+    /// Bytes of read requests still to come, by tag.
+    coming: FxHashMap<u64, u64>,
+    /// When each node's client is free to move more data in and out, ps.
+    node_free: Vec<[u64; 2]>,
+}
+
+impl Clients {
+    pub fn new(world: &World, group: u16) -> Self {
+        let mut clients = Clients {
+            ranks: Vec::new(),
+            arrivals: Arrivals::default(),
+            layout: world.io.as_ref().map(|job| job.layout),
+            access: Access::Write,
+            iteration: 0,
+            phase: Phase::default(),
+            coming: FxHashMap::default(),
+            node_free: vec![[0; 2]; world.topology.members(group).len()],
+        };
+        let Some(job) = &world.io else { return clients };
+        for rank in 0..job.tasks() {
+            if world.topology.place(job.node_of(rank)).group == group {
+                clients.ranks.push(Rank::new(rank));
+            }
+        }
+        clients
+    }
+
+    /// All processes begin.
+    pub fn start(&self, queue: &mut Queue<Event>) {
+        for slot in 0..self.count() {
+            let event = Io::Resume(slot);
+            queue.push(0, event.key(), Event::Io(event));
+        }
+    }
+
+    /// Processes in this group.
+    pub fn count(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Which transfer a request belongs to, and which piece of it the request is about.
+    pub fn piece(&self, tag: Tag, job: &IoJob) -> (Transfer, Piece) {
+        let layout = self.layout.unwrap_or(job.layout);
+        let transfer = layout.access(tag.rank, self.access, tag.call);
+        let mut pieces = job.pieces(transfer.offset, transfer.bytes);
+        let Some(piece) = pieces.nth(tag.request as usize) else {
+            unreachable!("a request beyond its transfer: {tag:?}")
+        };
+        (transfer, piece)
+    }
+
+    /// The least, over the group's processes, of a process's mean time a transfer, ps.
+    pub fn least_mean(&self) -> Option<f64> {
+        self.ranks
+            .iter()
+            .filter(|r| r.transfer > 0)
+            .map(|r| r.in_transfers as f64 / r.transfer as f64)
+            .min_by(f64::total_cmp)
+    }
+
+    /// The test enters a phase.
+    pub fn enter(&mut self, iteration: u32, access: Access, job: &IoJob) {
+        self.iteration = iteration;
+        self.access = access;
+        self.layout = Some(job.layout.for_iteration(iteration));
+        for rank in &mut self.ranks {
+            rank.transfer = 0;
+            rank.in_transfers = 0;
+            rank.worn_out = false;
+            if access == Access::Write {
+                rank.written = u64::MAX;
+            }
+            rank.last = job.layout.transfers_per_rank();
+            if access == Access::Read && job.ior.stonewall.is_some() {
+                rank.last = rank.last.min(rank.written);
+            }
+        }
+    }
+}
+
+impl Rank {
+    fn new(rank: u32) -> Self {
+        Rank {
+            rank,
+            step: 0,
+            doing: Doing::Nothing,
+            transfer: 0,
+            last: 0,
+            written: u64::MAX,
+            worn_out: false,
+            offset: 0,
+            end: 0,
+            sent: 0,
+            open: 0,
+            call_began: 0,
+            transfers_began: 0,
+            in_transfers: 0,
+        }
+    }
+
+    fn is_through(&self) -> bool {
+        self.open == 0 && self.offset >= self.end
+    }
+}
+
+impl Group {
+    fn rank(&mut self, slot: u32) -> &mut Rank {
+        &mut self.clients.ranks[slot as usize]
+    }
+
+    /// Goes on with the next step, and the next, until one takes time.
+    pub(crate) fn advance(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        loop {
+            let at = self.rank(slot).step;
+            let Some(step) = job.steps.get(at as usize) else {
+                return;
+            };
+            self.rank(slot).doing = Doing::Nothing;
+            match step.action {
+                Action::Begin(_) => {
+                    let next = job.skip_late_phase(at, self.clients.arrivals.released);
+                    self.rank(slot).step = next.unwrap_or(at + 1);
+                    continue;
+                }
+                Action::End(_) => {}
+                Action::Delay(seconds) => {
+                    self.rank(slot).step += 1;
+                    let wait = u64::from(seconds) * 1_000_000_000_000;
+                    return self.later(context.now + wait, Io::Resume(slot), context);
+                }
+                Action::Barrier => {
+                    self.rank(slot).doing = Doing::Barrier;
+                    return self.arrive(at, 0, context);
+                }
+                Action::RemoveExisting => {
+                    let left_over = step.iteration > 0 && job.ior.keep_file && !job.ior.multi_file;
+                    let file = self.layout(job).removed_by(self.rank(slot).rank);
+                    if left_over && file.is_some() {
+                        return self.call(slot, context);
+                    }
+                }
+                Action::Remove => {
+                    if self.layout(job).removed_by(self.rank(slot).rank).is_some() {
+                        return self.call(slot, context);
+                    }
+                }
+                Action::Open(_) | Action::MakeDirectories | Action::Close(_) | Action::Fsync => {
+                    return self.call(slot, context);
+                }
+                Action::Transfer(_) => {
+                    self.rank(slot).transfers_began = context.now;
+                    self.clients.phase.transfers.begin(context.now);
+                    return self.next_transfer(slot, context);
+                }
+            }
+            self.rank(slot).step += 1;
+        }
+    }
+
+    fn layout(&self, job: &IoJob) -> Layout {
+        self.clients.layout.unwrap_or(job.layout)
+    }
+
+    /// Begins a call that is no transfer: the step says which.
+    fn call(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let step = job.steps[self.rank(slot).step as usize];
+        match step.action {
+            Action::Open(_) => self.clients.phase.opens.begin(context.now),
+            Action::Close(_) => self.clients.phase.closes.begin(context.now),
+            _ => {}
+        }
+        let requests = match step.action {
+            Action::Fsync => self.servers_written(slot, job),
+            _ => 1,
+        };
+        let rank = self.rank(slot);
+        (rank.offset, rank.end, rank.doing) = (0, requests, Doing::Other);
+        self.begin_call(slot, job, context);
+    }
+
+    /// How many servers have data that a process wrote.
+    fn servers_written(&mut self, slot: u32, job: &IoJob) -> u64 {
+        let rank = *self.rank(slot);
+        let bytes = rank.transfer * job.layout.transfer_bytes();
+        bytes
+            .div_ceil(job.burst_buffer.stripe.0)
+            .clamp(1, job.servers.len() as u64)
+    }
+
+    fn begin_call(&mut self, slot: u32, job: &IoJob, context: &mut Context<'_, Self>) {
+        let rank = self.rank(slot);
+        (rank.sent, rank.open, rank.call_began) = (0, 0, context.now);
+        let at = context.now + job.client.call_overhead.0;
+        self.later(at, Io::Issue(slot), context);
+    }
+
+    fn next_transfer(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let collective = job.ior.collective && job.ior.api == Api::MpiIo;
+        let rank = *self.rank(slot);
+        let late = job.ior.stonewall.is_some_and(|s| {
+            context.now - rank.transfers_began >= u64::from(s.seconds) * 1_000_000_000_000
+        });
+        if let Some(stonewall) = job.ior.stonewall
+            && stonewall.wear_out
+            && !collective // all tasks stop after the same transfer anyway
+            && !rank.worn_out
+            && (late || rank.transfer == rank.last)
+        {
+            self.rank(slot).doing = Doing::WearOut;
+            return self.arrive(Arrivals::WITHIN_STEP, rank.transfer, context);
+        }
+        let stops = late && !rank.worn_out && !collective;
+        if rank.transfer == rank.last || stops {
+            return self.transfers_done(slot, context);
+        }
+        if collective {
+            self.rank(slot).doing = Doing::Collective;
+            let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
+            return self.arrive(Arrivals::WITHIN_STEP, stop, context);
+        }
+        self.begin_transfer(slot, context);
+    }
+
+    fn begin_transfer(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let Rank { rank, transfer, .. } = *self.rank(slot);
+        let next = self.layout(job).access(rank, self.clients.access, transfer);
+        let state = self.rank(slot);
+        (state.offset, state.end) = (next.offset, next.offset + next.bytes);
+        state.doing = Doing::Transfer;
+        self.begin_call(slot, job, context);
+    }
+
+    fn transfers_done(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let access = self.clients.access;
+        let rank = self.rank(slot);
+        if access == Access::Write {
+            rank.written = rank.transfer;
+        }
+        rank.step += 1;
+        self.clients.phase.transfers.end(context.now);
+        self.advance(slot, context);
+    }
+
+    /// Sends as many requests of the call as may be under way.
+    pub(crate) fn issue(&mut self, slot: u32, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let state = *self.rank(slot);
+        let step = job.steps[state.step as usize];
+        let layout = self.layout(job);
+        let access = self.clients.access;
+        let mut rank = state;
+        while rank.offset < rank.end && rank.open < job.client.requests_in_flight {
+            let file = layout.file(rank.rank, access);
+            let (server, request_kind) = match rank.doing {
+                Doing::Transfer | Doing::SyncWrite => {
+                    let mut pieces = job.pieces(rank.offset, rank.end - rank.offset);
+                    let Some(piece) = pieces.next() else { break };
+                    rank.offset = piece.offset + piece.bytes;
+                    let kind = match (rank.doing, access) {
+                        (Doing::SyncWrite, _) => kind::SYNC,
+                        (_, Access::Write) => kind::WRITE,
+                        (_, Access::Read) => kind::READ,
+                    };
+                    (job.server_of(file, piece.offset), kind)
+                }
+                _ => {
+                    rank.offset += 1;
+                    match step.action {
+                        Action::Fsync => {
+                            let first = layout.access(rank.rank, access, 0).offset;
+                            let nth = u64::from(rank.sent) * job.burst_buffer.stripe.0;
+                            (job.server_of(file, first + nth), kind::SYNC)
+                        }
+                        Action::Remove | Action::RemoveExisting => {
+                            let file = layout.removed_by(rank.rank).unwrap_or(file);
+                            (job.first_server(file), kind::METADATA)
+                        }
+                        _ => (job.first_server(file), kind::METADATA),
+                    }
+                }
+            };
+            let tag = Tag {
+                rank: rank.rank,
+                call: rank.transfer,
+                request: rank.sent,
+            };
+            rank.sent += 1;
+            rank.open += 1;
+            let message = Message {
+                to: job.servers[server],
+                bytes: job.client.control_message.0,
+                tag: tag.pack(),
+                kind: request_kind,
+                born: context.now,
+            };
+            self.fabric.send(job.node_of(rank.rank), message, context);
+        }
+        *self.rank(slot) = rank;
+    }
+
+    /// A packet for a client of this group has come.
+    pub(crate) fn answer_client(&mut self, packet: &Packet, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let tag = Tag::unpack(packet.tag());
+        match packet.kind() {
+            kind::GET => {
+                let (_, piece) = self.clients.piece(tag, job);
+                let at = self.pace(packet.dst, 0, piece.bytes, job, context.now);
+                if at > context.now {
+                    self.later(at, Io::Feed(packet.tag()), context);
+                } else {
+                    self.feed(packet.tag(), context);
+                }
+            }
+            kind::READ_DATA => {
+                let left = match self.clients.coming.get_mut(&packet.tag()) {
+                    Some(left) => left,
+                    None => {
+                        let (_, piece) = self.clients.piece(tag, job);
+                        self.clients
+                            .coming
+                            .entry(packet.tag())
+                            .or_insert(piece.bytes)
+                    }
+                };
+                *left -= u64::from(packet.bytes);
+                if *left == 0 {
+                    self.clients.coming.remove(&packet.tag());
+                    let (_, piece) = self.clients.piece(tag, job);
+                    let at = self.pace(packet.dst, 1, piece.bytes, job, context.now);
+                    if at > context.now {
+                        self.later(at, Io::Through(packet.tag()), context);
+                    } else {
+                        self.request_done(packet.tag(), context);
+                    }
+                }
+            }
+            _ => self.request_done(packet.tag(), context),
+        }
+    }
+
+    /// When a node's client has moved the data before these, in one direction. The limit of the
+    /// client matters only where the node's link is faster.
+    fn pace(&mut self, node: u32, direction: usize, bytes: u64, job: &IoJob, now: u64) -> u64 {
+        if job.client.node_rate >= self.world.network.node.rate {
+            return now;
+        }
+        let local = usize::from(self.world.topology.place(node).local);
+        let free = &mut self.clients.node_free[local][direction];
+        let at = (*free).max(now);
+        *free = at + job.client.node_rate.time_for(Bytes(bytes)).0;
+        at
+    }
+
+    /// Sends the data of a write to the server that asked for them.
+    pub(crate) fn feed(&mut self, bits: u64, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let tag = Tag::unpack(bits);
+        let (transfer, piece) = self.clients.piece(tag, job);
+        let message = Message {
+            to: job.servers[job.server_of(transfer.file, piece.offset)],
+            bytes: piece.bytes,
+            tag: bits,
+            kind: kind::WRITE_DATA,
+            born: context.now,
+        };
+        self.fabric.send(job.node_of(tag.rank), message, context);
+    }
+
+    /// A request is through; perhaps its call is, too.
+    pub(crate) fn request_done(&mut self, bits: u64, context: &mut Context<'_, Self>) {
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let slot = job.slot_of_rank[Tag::unpack(bits).rank as usize];
+        self.rank(slot).open -= 1;
+        if !self.rank(slot).is_through() {
+            return self.issue(slot, context);
+        }
+        if self.rank(slot).open > 0 {
+            return;
+        }
+        match self.rank(slot).doing {
+            Doing::Transfer => self.transfer_done(slot, job, context),
+            Doing::SyncWrite => {
+                self.rank(slot).transfer += 1;
+                self.next_transfer(slot, context);
+            }
+            _ => self.call_done(slot, job, context),
+        }
+    }
+
+    fn transfer_done(&mut self, slot: u32, job: &IoJob, context: &mut Context<'_, Self>) {
+        let took = context.now - self.rank(slot).call_began;
+        let bytes = job.layout.transfer_bytes();
+        self.clients.phase.transferred(took, bytes, context.now);
+        self.world.count_done(bytes);
+        self.rank(slot).in_transfers += took;
+        if job.ior.fsync_per_write && self.clients.access == Access::Write {
+            let rank = self.rank(slot);
+            (rank.offset, rank.doing) = (rank.end - bytes, Doing::SyncWrite);
+            self.begin_call(slot, job, context);
+        } else {
+            self.rank(slot).transfer += 1;
+            self.next_transfer(slot, context);
+        }
+    }
+
+    fn call_done(&mut self, slot: u32, job: &IoJob, context: &mut Context<'_, Self>) {
+        let phase = &mut self.clients.phase;
+        match job.steps[self.clients.ranks[slot as usize].step as usize].action {
+            Action::Open(_) => phase.opens.end(context.now),
+            Action::Close(_) => phase.closes.end(context.now),
+            Action::Fsync => phase.transfers.end(context.now),
+            _ => {}
+        }
+        self.rank(slot).step += 1;
+        self.advance(slot, context);
+    }
+
+    /// All have come to the barrier: the processes of this group go on.
+    pub(crate) fn resume_all(&mut self, value: u64, context: &mut Context<'_, Self>) {
+        for slot in 0..self.clients.ranks.len() as u32 {
+            match self.rank(slot).doing {
+                Doing::Barrier => {
+                    self.rank(slot).step += 1;
+                    self.advance(slot, context);
+                }
+                Doing::Collective if value > 0 => self.transfers_done(slot, context),
+                Doing::Collective => self.begin_transfer(slot, context),
+                Doing::WearOut => {
+                    let rank = self.rank(slot);
+                    (rank.worn_out, rank.last) = (true, value);
+                    self.next_transfer(slot, context);
+                }
+                other => unreachable!("a process at a barrier is {other:?}"),
+            }
+        }
+    }
+}
+
+impl IoJob {
+    /// Where to go on when the phase that begins at step `at` is left out because the test's
+    /// minutes (`-T`) have passed at `now`; `None`: the phase is run.
+    pub fn skip_late_phase(&self, at: u32, now: u64) -> Option<u32> {
+        let minutes = self.ior.max_minutes.filter(|&m| m > 0)?;
+        if now < u64::from(minutes) * 60_000_000_000_000 {
+            return None;
+        }
+        let from = at as usize + 1;
+        let end = self.steps[from..]
+            .iter()
+            .position(|s| matches!(s.action, Action::End(_)))?;
+        Some((from + end + 1) as u32)
+    }
+}

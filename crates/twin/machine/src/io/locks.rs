@@ -1,0 +1,118 @@
+//! Locks of the objects that files are on one server: many readers or one writer, in the order
+//! in which they came.
+
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// A file's object on a server: (file, object).
+pub(crate) type Object = (u64, u32);
+
+/// Somebody who holds or waits for a lock: the server's number for the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    request: u32,
+    write: bool,
+    since: u64,
+}
+
+#[derive(Default)]
+struct Lock {
+    writers: u32,
+    readers: u32,
+    waiting: VecDeque<Claim>,
+}
+
+impl Lock {
+    fn admits(&self, write: bool) -> bool {
+        self.writers == 0 && (!write || self.readers == 0)
+    }
+
+    fn enter(&mut self, write: bool) {
+        if write {
+            self.writers += 1;
+        } else {
+            self.readers += 1;
+        }
+    }
+}
+
+/// The locks of one server; those that nobody holds take no room.
+#[derive(Default)]
+pub(crate) struct Locks {
+    held: FxHashMap<Object, Lock>,
+}
+
+impl Locks {
+    /// Takes the lock at once if it is free for this; otherwise remembers the request and
+    /// returns false.
+    pub fn acquire(&mut self, object: Object, request: u32, write: bool, now: u64) -> bool {
+        let lock = self.held.entry(object).or_default();
+        let free = lock.waiting.is_empty() && lock.admits(write);
+        if free {
+            lock.enter(write);
+        } else {
+            lock.waiting.push_back(Claim {
+                request,
+                write,
+                since: now,
+            });
+        }
+        free
+    }
+
+    /// Gives the lock back; calls `granted(request, since)` for each that has it now.
+    pub fn release(&mut self, object: Object, write: bool, mut granted: impl FnMut(u32, u64)) {
+        let Some(lock) = self.held.get_mut(&object) else {
+            unreachable!("a lock released that nobody holds: {object:?}")
+        };
+        if write {
+            lock.writers -= 1;
+        } else {
+            lock.readers -= 1;
+        }
+        while let Some(claim) = lock
+            .waiting
+            .front()
+            .copied()
+            .filter(|c| lock.admits(c.write))
+        {
+            lock.waiting.pop_front();
+            lock.enter(claim.write);
+            granted(claim.request, claim.since);
+        }
+        if lock.writers == 0 && lock.readers == 0 {
+            self.held.remove(&object);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_writer_or_many_readers_in_the_order_in_which_they_came() {
+        let mut locks = Locks::default();
+        let object = (1, 0);
+        assert!(locks.acquire(object, 1, false, 0));
+        assert!(locks.acquire(object, 2, false, 0));
+        assert!(!locks.acquire(object, 3, true, 5));
+        assert!(
+            !locks.acquire(object, 4, false, 6),
+            "readers do not overtake a writer"
+        );
+        assert!(
+            locks.acquire((1, 1), 5, true, 0),
+            "another object has another lock"
+        );
+        let mut order = Vec::new();
+        locks.release(object, false, |r, s| order.push((r, s)));
+        assert!(order.is_empty());
+        locks.release(object, false, |r, s| order.push((r, s)));
+        assert_eq!(order, [(3, 5)]);
+        locks.release(object, true, |r, s| order.push((r, s)));
+        assert_eq!(order, [(3, 5), (4, 6)]);
+        locks.release(object, false, |_, _| unreachable!());
+        assert_eq!(locks.held.len(), 1);
+    }
+}

@@ -1,0 +1,159 @@
+//! What a group measures of each phase of a test.
+
+use super::server::Usage;
+use crate::group::Group;
+use forebay_network::{LinkStatistics, Timeline};
+use forebay_workload::ior::Access;
+use hdrhistogram::Histogram;
+
+/// First beginning and last end of something that many processes do, ps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Span {
+            first: u64::MAX,
+            last: 0,
+        }
+    }
+}
+
+impl Span {
+    pub fn begin(&mut self, now: u64) {
+        self.first = self.first.min(now);
+    }
+
+    pub fn end(&mut self, now: u64) {
+        self.last = self.last.max(now);
+    }
+
+    pub fn join(&mut self, other: &Span) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+
+    /// From the first beginning to the last end, ps; 0 if nothing was done.
+    pub fn length(&self) -> u64 {
+        self.last.saturating_sub(self.first)
+    }
+}
+
+/// Time that requests waited for others, summed over the requests, ps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// For dispatch, a thread, the data path, or the metadata service.
+    pub server: u64,
+    /// For an object's lock.
+    pub lock: u64,
+    /// For flash channels.
+    pub ssd: u64,
+}
+
+/// What one group counted in one phase.
+#[derive(Clone)]
+pub(crate) struct Phase {
+    pub iteration: u32,
+    pub access: Access,
+    pub begun: u64,
+    pub ended: u64,
+    pub opens: Span,
+    pub transfers: Span,
+    pub closes: Span,
+    pub bytes: u64,
+    pub operations: u64,
+    /// Times of the transfers, ns.
+    pub times: Histogram<u64>,
+    /// Sum of the same, ps.
+    pub time: u64,
+    /// The least of the processes' mean times a transfer, ps.
+    pub least_mean: Option<f64>,
+    /// Bytes moved over time.
+    pub timeline: Timeline<1>,
+    pub waits: Waits,
+    /// Time that packets waited for links of each class, ps.
+    pub link_waits: [u64; 4],
+    pub links: Vec<LinkStatistics>,
+    /// Node number and busy times of each server.
+    pub servers: Vec<(u32, Usage)>,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Phase {
+            iteration: 0,
+            access: Access::Write,
+            begun: 0,
+            ended: 0,
+            opens: Span::default(),
+            transfers: Span::default(),
+            closes: Span::default(),
+            bytes: 0,
+            operations: 0,
+            times: Histogram::new(3).unwrap_or_else(|e| unreachable!("{e}")),
+            time: 0,
+            least_mean: None,
+            timeline: Timeline::default(),
+            waits: Waits::default(),
+            link_waits: [0; 4],
+            links: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+}
+
+impl Phase {
+    /// A transfer is through.
+    pub fn transferred(&mut self, took: u64, bytes: u64, now: u64) {
+        self.operations += 1;
+        self.bytes += bytes;
+        self.time += took;
+        self.times += took / 1000;
+        self.timeline.add(now, 0, bytes);
+    }
+}
+
+impl Group {
+    /// Notes where all counters stand.
+    pub(crate) fn begin_phase(&mut self, iteration: u32, access: Access, now: u64) {
+        self.clients.phase = Phase {
+            iteration,
+            access,
+            begun: now,
+            waits: self.servers.waits,
+            link_waits: self.fabric.waited,
+            links: self.fabric.links(now),
+            servers: self.servers.usage(),
+            ..Phase::default()
+        };
+    }
+
+    /// Keeps what was counted since the phase began.
+    pub(crate) fn end_phase(&mut self, now: u64) {
+        let mut phase = std::mem::take(&mut self.clients.phase);
+        phase.ended = now;
+        phase.least_mean = self.clients.least_mean();
+        let waits = self.servers.waits;
+        phase.waits = Waits {
+            server: waits.server - phase.waits.server,
+            lock: waits.lock - phase.waits.lock,
+            ssd: waits.ssd - phase.waits.ssd,
+        };
+        for (wait, now) in phase.link_waits.iter_mut().zip(self.fabric.waited) {
+            *wait = now - *wait;
+        }
+        for (before, now) in phase.links.iter_mut().zip(self.fabric.links(now)) {
+            before.bytes = now.bytes - before.bytes;
+            before.busy = now.busy - before.busy;
+            before.stalled = now.stalled - before.stalled;
+            before.most_occupied = now.most_occupied;
+        }
+        for (before, now) in phase.servers.iter_mut().zip(self.servers.usage()) {
+            before.1 = now.1.since(&before.1);
+        }
+        self.phases.push(phase);
+    }
+}

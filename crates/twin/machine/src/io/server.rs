@@ -1,0 +1,413 @@
+//! Burst-buffer nodes: dispatch, threads, data path, locks, flash, metadata.
+
+use super::locks::{Locks, Object};
+use super::measure::Waits;
+use super::ssd::Ssd;
+use super::{IoJob, Tag, kind};
+use crate::group::{Event, Group, Io};
+use crate::world::World;
+use forebay_engine::Context;
+use forebay_model::machine::BurstBuffer;
+use forebay_model::units::{Bytes, Rate};
+use forebay_network::{Message, Packet};
+use forebay_workload::ior::FileId;
+use forebay_workload::random::{Permutation, hash, label};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// Bytes in ps at a rate.
+fn transfer_time(rate: Rate, bytes: u64) -> u64 {
+    rate.time_for(Bytes(bytes)).0
+}
+
+/// Busy times of one server up to some moment, ps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub dispatch: u64,
+    pub inbound: u64,
+    pub outbound: u64,
+    pub metadata: u64,
+    /// Sum over the channels.
+    pub channels: u64,
+}
+
+impl Usage {
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            dispatch: self.dispatch - before.dispatch,
+            inbound: self.inbound - before.inbound,
+            outbound: self.outbound - before.outbound,
+            metadata: self.metadata - before.metadata,
+            channels: self.channels - before.channels,
+        }
+    }
+}
+
+/// One burst-buffer node.
+struct Server {
+    node: u32,
+    dispatch_free: u64,
+    inbound_free: u64,
+    outbound_free: u64,
+    metadata_free: u64,
+    idle_threads: u32,
+    /// Dispatched requests without a thread; each is of a call that its client waits for, so
+    /// there are at most `requests_in_flight` a process.
+    ready: VecDeque<u32>,
+    locks: Locks,
+    ssd: Ssd,
+    usage: Usage,
+}
+
+/// A request at a server.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    tag: u64,
+    client: u32,
+    server: u32,
+    kind: u8,
+    controller: u32,
+    object: Object,
+    bytes: u64,
+    /// Bytes of data still to come from the client.
+    missing: u64,
+    /// Since when it waits for what it waits for, ps.
+    since: u64,
+}
+
+/// The servers of one group.
+#[derive(Default)]
+pub(crate) struct Servers {
+    servers: Vec<Server>,
+    /// By the node's number within the group: its server, or `u32::MAX`.
+    of_node: Vec<u32>,
+    requests: Vec<Request>,
+    unused: Vec<u32>,
+    /// Writes whose data are on the way, by tag.
+    fetching: FxHashMap<u64, u32>,
+    /// Time that requests waited for servers, ps.
+    pub waits: Waits,
+}
+
+impl Servers {
+    pub fn new(world: &World, group: u16) -> Self {
+        let Some(job) = &world.io else {
+            return Servers::default();
+        };
+        let members = world.topology.members(group);
+        let mut servers = Servers {
+            of_node: vec![u32::MAX; members.len()],
+            ..Servers::default()
+        };
+        for &node in &job.servers {
+            let place = world.topology.place(node);
+            if place.group == group {
+                servers.of_node[usize::from(place.local)] = servers.servers.len() as u32;
+                servers.servers.push(Server {
+                    node,
+                    dispatch_free: 0,
+                    inbound_free: 0,
+                    outbound_free: 0,
+                    metadata_free: 0,
+                    idle_threads: job.burst_buffer.threads,
+                    ready: VecDeque::new(),
+                    locks: Locks::default(),
+                    ssd: Ssd::new(&job.burst_buffer),
+                    usage: Usage::default(),
+                });
+            }
+        }
+        servers
+    }
+
+    /// Node number and busy times of each server.
+    pub fn usage(&self) -> Vec<(u32, Usage)> {
+        self.servers
+            .iter()
+            .map(|s| {
+                (
+                    s.node,
+                    Usage {
+                        channels: s.ssd.busy,
+                        ..s.usage
+                    },
+                )
+            })
+            .collect()
+    }
+
+    fn insert(&mut self, request: Request) -> u32 {
+        match self.unused.pop() {
+            Some(index) => {
+                self.requests[index as usize] = request;
+                index
+            }
+            None => {
+                self.requests.push(request);
+                (self.requests.len() - 1) as u32
+            }
+        }
+    }
+
+    fn request(&mut self, index: u32) -> &mut Request {
+        &mut self.requests[index as usize]
+    }
+}
+
+/// Card and controller that have a sub-stripe of a file. Sub-stripes go to the cards in turn, and
+/// on a card each controller has one of every row, in an order that differs from row to row and
+/// from file to file: the file system there puts extents where it finds room.
+fn controller(file: FileId, chunk: u64, make: &BurstBuffer) -> (u32, u32) {
+    let (cards, controllers) =
+        (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
+    let (card, on_card) = (chunk % cards, chunk / cards);
+    let (row, column) = (on_card / controllers, on_card % controllers);
+    let order = Permutation::new(controllers, hash(file.0, label("extents") ^ card, row));
+    (card as u32, (card * controllers + order.apply(column)) as u32)
+}
+
+impl Group {
+    /// A packet for a server of this group has come.
+    pub(crate) fn serve(&mut self, packet: &Packet, context: &mut Context<'_, Self>) {
+        let local = self.world.topology.place(packet.dst).local;
+        let server = self.servers.of_node[usize::from(local)];
+        if packet.kind() == kind::WRITE_DATA {
+            self.take_data(packet, context);
+            return;
+        }
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let mut request = Request {
+            tag: packet.tag(),
+            client: packet.src,
+            server,
+            kind: packet.kind(),
+            controller: 0,
+            object: (0, 0),
+            bytes: 0,
+            missing: 0,
+            since: context.now,
+        };
+        let state = &mut self.servers.servers[server as usize];
+        if packet.kind() == kind::METADATA {
+            let cost = 1_000_000_000_000 / u64::from(job.burst_buffer.metadata_rate);
+            let start = state.metadata_free.max(context.now);
+            state.metadata_free = start + cost;
+            state.usage.metadata += cost;
+            self.servers.waits.server += start - context.now;
+            let at = start + cost;
+            let index = self.servers.insert(request);
+            self.later(at, Io::Answer(index), context);
+            return;
+        }
+        let start = state.dispatch_free.max(context.now);
+        state.dispatch_free = start + job.burst_buffer.dispatch.0;
+        state.usage.dispatch += job.burst_buffer.dispatch.0;
+        let at = state.dispatch_free;
+        if matches!(packet.kind(), kind::WRITE | kind::READ) {
+            self.locate(&mut request, job);
+        }
+        self.servers.waits.server += start - context.now;
+        let index = self.servers.insert(request);
+        self.later(at, Io::Dispatched(index), context);
+    }
+
+    /// Which piece of which file a request is about.
+    fn locate(&self, request: &mut Request, job: &IoJob) {
+        let tag = Tag::unpack(request.tag);
+        let (transfer, piece) = self.clients.piece(tag, job);
+        let chunk = piece.offset / job.burst_buffer.substripe.0;
+        request.bytes = piece.bytes;
+        request.missing = piece.bytes;
+        let (card, controller) = controller(transfer.file, chunk, &job.burst_buffer);
+        request.controller = controller;
+        request.object = (transfer.file.0, card % job.burst_buffer.objects_per_file.max(1));
+    }
+
+    pub(crate) fn dispatched(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let server = self.servers.request(index).server as usize;
+        self.servers.request(index).since = context.now;
+        if self.servers.servers[server].idle_threads > 0 {
+            self.servers.servers[server].idle_threads -= 1;
+            self.begin(index, context);
+        } else {
+            self.servers.servers[server].ready.push_back(index);
+        }
+    }
+
+    /// A thread takes a request.
+    fn begin(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let now = context.now;
+        let world = self.world.clone();
+        let Some(job) = &world.io else { return };
+        let request = *self.servers.request(index);
+        self.servers.waits.server += now - request.since;
+        match request.kind {
+            kind::WRITE => {
+                let server = &mut self.servers.servers[request.server as usize];
+                let time = transfer_time(job.burst_buffer.data_rate, request.bytes);
+                let at = server.inbound_free.max(now);
+                server.inbound_free = at + time;
+                server.usage.inbound += time;
+                self.servers.waits.server += at - now;
+                self.servers.fetching.insert(request.tag, index);
+                self.later(at, Io::Fetch(index), context);
+            }
+            kind::READ => self.lock(index, context),
+            _ => self.later(
+                now + job.burst_buffer.write_latency.0,
+                Io::Answer(index),
+                context,
+            ),
+        }
+    }
+
+    /// Asks the client for the data of a write.
+    pub(crate) fn fetch(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        self.reply(&request, kind::GET, 0, context);
+    }
+
+    /// Sends a message to a request's client: `bytes` of data, or 0 for a control message.
+    fn reply(&mut self, request: &Request, kind: u8, bytes: u64, context: &mut Context<'_, Self>) {
+        let control = self.world.machine.client.control_message.0;
+        let node = self.servers.servers[request.server as usize].node;
+        let bytes = if bytes == 0 { control } else { bytes };
+        let message = Message {
+            to: request.client,
+            bytes,
+            tag: request.tag,
+            kind,
+            born: context.now,
+        };
+        self.fabric.send(node, message, context);
+    }
+
+    fn take_data(&mut self, packet: &Packet, context: &mut Context<'_, Self>) {
+        let Some(&index) = self.servers.fetching.get(&packet.tag()) else {
+            unreachable!("data that no server asked for: {packet:?}")
+        };
+        let request = self.servers.request(index);
+        request.missing -= u64::from(packet.bytes);
+        if request.missing == 0 {
+            self.servers.fetching.remove(&packet.tag());
+            self.lock(index, context);
+        }
+    }
+
+    fn lock(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        let locks = &mut self.servers.servers[request.server as usize].locks;
+        if locks.acquire(
+            request.object,
+            index,
+            request.kind == kind::WRITE,
+            context.now,
+        ) {
+            self.access_flash(index, context);
+        }
+    }
+
+    fn access_flash(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        let write = request.kind == kind::WRITE;
+        let ssd = &mut self.servers.servers[request.server as usize].ssd;
+        let done = ssd.submit(
+            request.controller as usize,
+            request.bytes,
+            write,
+            context.now,
+        );
+        self.servers.waits.ssd += done.waited;
+        let event = if write {
+            Io::Stored(index)
+        } else {
+            Io::Loaded(index)
+        };
+        self.later(done.at, event, context);
+    }
+
+    /// A write is on flash.
+    pub(crate) fn stored(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        self.reply(&request, kind::DONE, 0, context);
+        let hold = self
+            .world
+            .machine
+            .burst_buffer
+            .as_ref()
+            .map_or(0, |b| b.lock_hold.0);
+        self.later(context.now + hold, Io::Unlock(index), context);
+        self.free_thread(request.server, context);
+    }
+
+    /// A read is off flash.
+    pub(crate) fn loaded(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        let rate = self
+            .world
+            .machine
+            .burst_buffer
+            .as_ref()
+            .map_or(Rate(1), |b| b.data_rate);
+        let time = transfer_time(rate, request.bytes);
+        let server = &mut self.servers.servers[request.server as usize];
+        let at = server.outbound_free.max(context.now);
+        server.outbound_free = at + time;
+        server.usage.outbound += time;
+        self.servers.waits.server += at - context.now;
+        self.later(at, Io::Send(index), context);
+        self.later(at + time, Io::Unlock(index), context);
+    }
+
+    pub(crate) fn send_data(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        self.reply(&request, kind::READ_DATA, request.bytes, context);
+    }
+
+    /// The lock of a request's object is given back; the request is forgotten.
+    pub(crate) fn unlock(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        let write = request.kind == kind::WRITE;
+        let mut granted = Vec::new();
+        let waits = &mut self.servers.waits;
+        self.servers.servers[request.server as usize].locks.release(
+            request.object,
+            write,
+            |next, since| {
+                waits.lock += context.now - since;
+                granted.push(next);
+            },
+        );
+        self.servers.unused.push(index);
+        for next in granted {
+            self.access_flash(next, context);
+        }
+        if !write {
+            self.free_thread(request.server, context);
+        }
+    }
+
+    /// A sync or a metadata operation is through.
+    pub(crate) fn answer(&mut self, index: u32, context: &mut Context<'_, Self>) {
+        let request = *self.servers.request(index);
+        self.reply(&request, kind::DONE, 0, context);
+        self.servers.unused.push(index);
+        if request.kind == kind::SYNC {
+            self.free_thread(request.server, context);
+        }
+    }
+
+    fn free_thread(&mut self, server: u32, context: &mut Context<'_, Self>) {
+        let state = &mut self.servers.servers[server as usize];
+        match state.ready.pop_front() {
+            Some(next) => self.begin(next, context),
+            None => state.idle_threads += 1,
+        }
+    }
+
+    /// Schedules what a client or server does by itself.
+    pub(crate) fn later(&self, at: u64, what: Io, context: &mut Context<'_, Self>) {
+        context.queue.push(at, what.key(), Event::Io(what));
+    }
+}

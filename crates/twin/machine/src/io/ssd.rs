@@ -1,0 +1,148 @@
+//! SSD controllers: flash channels side by side, one command after another on each.
+
+use forebay_model::machine::BurstBuffer;
+
+/// Rates of one direction of a controller.
+#[derive(Clone, Copy, Debug)]
+struct Direction {
+    /// ps a byte on one channel, times 2^10.
+    ps_per_byte: u64,
+    /// Least time a command keeps a channel: what the data sheet's random operations leave, ps.
+    least: u64,
+    /// Command's latency over and above its time on the channels, ps.
+    latency: u64,
+}
+
+impl Direction {
+    fn new(card_rate: u64, card_iops: u64, latency: u64, make: &BurstBuffer) -> Self {
+        let channels =
+            u128::from(make.controllers_per_card) * u128::from(make.channels_per_controller);
+        let second = 1_000_000_000_000u128;
+        Direction {
+            ps_per_byte: ((second << 10) * channels).div_ceil(u128::from(card_rate.max(1))) as u64,
+            least: (second * channels / u128::from(card_iops.max(1))) as u64,
+            latency,
+        }
+    }
+
+    fn time(&self, bytes: u64) -> u64 {
+        (bytes * self.ps_per_byte) >> 10
+    }
+}
+
+/// When a command is through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub at: u64,
+    /// How much of the time until then it spent waiting for others, ps.
+    pub waited: u64,
+}
+
+/// The controllers of one node.
+pub(crate) struct Ssd {
+    write: Direction,
+    read: Direction,
+    channels: usize,
+    /// When each channel is free, controller by controller, ps.
+    free: Vec<u64>,
+    /// Channel at which the next short command of each controller begins.
+    next: Vec<usize>,
+    /// Channel time spent, ps.
+    pub busy: u64,
+}
+
+impl Ssd {
+    pub fn new(make: &BurstBuffer) -> Self {
+        let controllers = (make.cards * make.controllers_per_card) as usize;
+        let channels = make.channels_per_controller as usize;
+        Ssd {
+            write: Direction::new(
+                make.card_write.0,
+                make.card_write_iops,
+                make.write_latency.0,
+                make,
+            ),
+            read: Direction::new(
+                make.card_read.0,
+                make.card_read_iops,
+                make.read_latency.0,
+                make,
+            ),
+            channels,
+            free: vec![0; controllers * channels],
+            next: vec![0; controllers],
+            busy: 0,
+        }
+    }
+
+    /// Gives a command to a controller. Its bytes are spread over as many channels as have at
+    /// least the bytes of one least command each; the channels work side by side.
+    pub fn submit(&mut self, controller: usize, bytes: u64, write: bool, now: u64) -> Completion {
+        let direction = if write { self.write } else { self.read };
+        let whole = direction.time(bytes);
+        let width = (whole / direction.least.max(1)).clamp(1, self.channels as u64);
+        let share = (whole / width).max(direction.least);
+        let first = self.next[controller];
+        self.next[controller] = (first + width as usize) % self.channels;
+        let mut through = 0;
+        for i in 0..width as usize {
+            let channel = controller * self.channels + (first + i) % self.channels;
+            let end = self.free[channel].max(now) + share;
+            self.free[channel] = end;
+            through = through.max(end);
+        }
+        self.busy += share * width;
+        Completion {
+            at: through + direction.latency,
+            waited: through - now - share,
+        }
+    }
+
+    /// Controllers.
+    pub fn controllers(&self) -> usize {
+        self.next.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::machine::Machine;
+
+    const US: u64 = 1_000_000;
+
+    fn p3608() -> Ssd {
+        Ssd::new(&Machine::load("trinity").unwrap().burst_buffer.unwrap())
+    }
+
+    /// Sequential rates and random operations of the data sheet come out, for one card.
+    #[test]
+    fn rates_are_those_of_the_data_sheet() {
+        for (write, rate, iops) in [(true, 3.0e9, 150e3), (false, 5.0e9, 850e3)] {
+            for (bytes, expected) in [(512 * 1024, rate / 524_288.0), (4096, iops)] {
+                let mut ssd = p3608();
+                let commands = 40_000;
+                let end = (0..commands)
+                    .map(|i| ssd.submit(i % 2, bytes, write, 0).at)
+                    .max()
+                    .unwrap();
+                let measured = commands as f64 * 1e12 / end as f64;
+                assert!(
+                    (measured / expected - 1.0).abs() < 0.01,
+                    "{write} {bytes}: {measured} not {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_command_waits_for_nobody() {
+        let mut ssd = p3608();
+        let done = ssd.submit(0, 524_288, true, 7 * US);
+        assert_eq!(done.waited, 0);
+        // 512 KiB at 1.5 GB/s is 349.5 us, and 20 us of latency.
+        assert!((done.at - 7 * US).abs_diff(369_525_333) < 1_000, "{done:?}");
+        let second = ssd.submit(0, 524_288, true, 7 * US);
+        assert!((second.waited).abs_diff(349_525_333) < 1_000, "{second:?}");
+    }
+}

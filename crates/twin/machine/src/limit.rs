@@ -1,0 +1,321 @@
+//! Which resource held a phase back, and how one can tell.
+//!
+//! A transfer that meets nobody takes a time that follows from the machine alone. What it takes
+//! longer, it waited: at servers (dispatch, threads, data path, locks), at flash, or on the
+//! network. If waiting is a small part, the processes themselves are the limit, each with one
+//! transfer under way. Otherwise the limit is where most of the waiting was; on the network, the
+//! class of the busiest link.
+
+use crate::io::measure::Waits;
+use crate::io::server::Usage;
+use crate::links::Links;
+use crate::results::{Limit, ResourceUse};
+use crate::study::Whole;
+use crate::world::World;
+use forebay_model::machine::LinkClass;
+use forebay_model::units::Bytes;
+use forebay_network::LinkStatistics;
+use forebay_workload::ior::Access;
+
+/// Waiting below this share of a transfer's time leaves the processes as the limit.
+const SMALL_SHARE: f64 = 0.25;
+
+/// Busiest and mean of the units of one resource.
+struct Busy {
+    busiest: String,
+    peak: f64,
+    mean: f64,
+}
+
+impl Busy {
+    fn of(units: impl Iterator<Item = (f64, String)>) -> Busy {
+        let mut all = Busy {
+            busiest: String::new(),
+            peak: 0.0,
+            mean: 0.0,
+        };
+        let (mut sum, mut count) = (0.0, 0);
+        for (share, name) in units.filter(|(share, _)| *share > 0.0) {
+            sum += share;
+            count += 1;
+            if share > all.peak {
+                (all.peak, all.busiest) = (share, name);
+            }
+        }
+        all.mean = if count > 0 {
+            sum / f64::from(count)
+        } else {
+            0.0
+        };
+        all
+    }
+
+    fn describe(self, resource: &str, time_share: f64) -> ResourceUse {
+        ResourceUse {
+            resource: resource.into(),
+            busiest: self.busiest,
+            peak_utilisation: self.peak,
+            mean_utilisation: self.mean,
+            time_share,
+        }
+    }
+}
+
+/// Finds the limit of a phase.
+pub(crate) fn find(world: &World, whole: &Whole) -> Limit {
+    let counted = &whole.counted;
+    let span = counted.transfers.length() as f64;
+    let mean = counted.time as f64 / counted.operations.max(1) as f64;
+    if span == 0.0 || mean == 0.0 {
+        return Limit {
+            resource: "client".into(),
+            because: "nothing was transferred".into(),
+            evidence: Vec::new(),
+        };
+    }
+    let shares = Shares::new(world, whole, mean);
+    let link = |class: &[LinkClass]| link_use(world, &whole.links, class, span);
+    let (node, local, global) = (
+        link(&[LinkClass::Node]),
+        link(&[LinkClass::Rank1, LinkClass::Rank2]),
+        link(&[LinkClass::Global]),
+    );
+    let peaks = [node.peak, local.peak, global.peak];
+    let network = |index: usize| {
+        let busiest = (0..3).max_by(|&a, &b| peaks[a].total_cmp(&peaks[b]));
+        if busiest == Some(index) {
+            shares.network
+        } else {
+            0.0
+        }
+    };
+    let servers = server_use(world, &counted.servers, span);
+    let ssd = ssd_use(world, &counted.servers, span);
+    let client = Busy {
+        busiest: "each process, with one transfer under way".into(),
+        peak: 1.0,
+        mean: (counted.time as f64 / (span * f64::from(tasks(world)))).min(1.0),
+    };
+    // Requests that wait for threads wait for what the threads wait for.
+    let flash_binds = ssd.mean >= servers.mean;
+    let (server_share, ssd_share) = if flash_binds {
+        (shares.lock, shares.ssd + shares.server)
+    } else {
+        (shares.lock + shares.server, shares.ssd)
+    };
+    let mut evidence = vec![
+        client.describe("client", 1.0 - shares.waiting()),
+        node.describe("node-link", network(0)),
+        local.describe("local-link", network(1)),
+        global.describe("global-link", network(2)),
+        servers.describe("server", server_share),
+        ssd.describe("ssd", ssd_share),
+    ];
+    let resource = if shares.waiting() < SMALL_SHARE {
+        "client".to_string()
+    } else {
+        let waits = evidence[1..].iter();
+        let most = waits.max_by(|a, b| a.time_share.total_cmp(&b.time_share));
+        most.map_or("client".into(), |e| e.resource.clone())
+    };
+    let because = because(&resource, &evidence, &shares, mean);
+    evidence.sort_by(|a, b| {
+        b.time_share
+            .total_cmp(&a.time_share)
+            .then(b.peak_utilisation.total_cmp(&a.peak_utilisation))
+    });
+    Limit {
+        resource,
+        because,
+        evidence,
+    }
+}
+
+fn because(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64) -> String {
+    let percent = |share: f64| format!("{:.0}%", share * 100.0);
+    let us = mean / 1e6;
+    let Some(limit) = evidence.iter().find(|e| e.resource == resource) else {
+        return String::new();
+    };
+    match resource {
+        "client" => format!(
+            "a transfer takes {us:.0} us, {} of which it would take alone: each process has one under way and no shared resource makes it wait long",
+            percent(1.0 - shares.waiting())
+        ),
+        "server" if shares.lock >= shares.server => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for the locks of the files' objects",
+            percent(shares.lock)
+        ),
+        "server" => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for servers, which are busy {} of the time",
+            percent(limit.time_share),
+            percent(limit.mean_utilisation)
+        ),
+        "ssd" => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for flash, which is busy {} of the time",
+            percent(limit.time_share),
+            percent(limit.mean_utilisation)
+        ),
+        _ => format!(
+            "{} of a transfer's {us:.0} us are spent waiting on the network, whose busiest link ({}) is in use {} of the time",
+            percent(limit.time_share),
+            limit.busiest,
+            percent(limit.peak_utilisation)
+        ),
+    }
+}
+
+fn tasks(world: &World) -> u32 {
+    world.io.as_ref().map_or(1, |job| job.tasks())
+}
+
+/// Shares of a transfer's mean time spent waiting, 0 to 1.
+struct Shares {
+    server: f64,
+    lock: f64,
+    ssd: f64,
+    network: f64,
+}
+
+impl Shares {
+    fn new(world: &World, whole: &Whole, mean: f64) -> Shares {
+        let Some(job) = &world.io else {
+            return Shares {
+                server: 0.0,
+                lock: 0.0,
+                ssd: 0.0,
+                network: 0.0,
+            };
+        };
+        let counted = &whole.counted;
+        let first = job.layout.access(0, counted.access, 0);
+        let requests = job.pieces(first.offset, first.bytes).count() as f64;
+        // The requests of a transfer wait side by side: their mean is what the transfer waits.
+        let per_transfer = |sum: u64| sum as f64 / (counted.operations as f64 * requests) / mean;
+        let Waits { server, lock, ssd } = counted.waits;
+        let (server, lock, ssd) = (per_transfer(server), per_transfer(lock), per_transfer(ssd));
+        let alone = alone(world, counted.access, requests) / mean;
+        let network = (1.0 - alone - server - lock - ssd).max(0.0);
+        // Means of overlapping waits can add up to more than there is.
+        let scale = (1.0 - alone).max(0.0) / (server + lock + ssd + network).max(1e-12);
+        let scale = scale.min(1.0);
+        Shares {
+            server: server * scale,
+            lock: lock * scale,
+            ssd: ssd * scale,
+            network: network * scale,
+        }
+    }
+
+    fn waiting(&self) -> f64 {
+        self.server + self.lock + self.ssd + self.network
+    }
+}
+
+/// Time of a transfer that meets nobody, ps: the call, the messages, dispatch of its requests in
+/// turn, its bytes over the node's link, and one request's time on flash.
+fn alone(world: &World, access: Access, requests: f64) -> f64 {
+    let Some(job) = &world.io else { return 0.0 };
+    let network = &world.network;
+    let bytes = job.layout.transfer_bytes();
+    let piece = Bytes((bytes as f64 / requests) as u64);
+    let make = &job.burst_buffer;
+    let (card, latency, messages) = match access {
+        Access::Write => (make.card_write, make.write_latency, 4.0),
+        Access::Read => (make.card_read, make.read_latency, 2.0),
+    };
+    let way = 2.0 * network.node.latency.0 as f64
+        + 4.0 * network.router_traversal.0 as f64
+        + (network.rank1.latency.0 + network.rank2.latency.0 + network.global.latency.0) as f64;
+    let flash = card
+        .time_for(Bytes(piece.0 * u64::from(make.controllers_per_card)))
+        .0 as f64;
+    job.client.call_overhead.0 as f64
+        + messages * way
+        + make.dispatch.0 as f64 * requests
+        + network
+            .node
+            .rate
+            .min(make.data_rate)
+            .time_for(Bytes(bytes))
+            .0 as f64
+        + flash
+        + latency.0 as f64
+}
+
+fn link_use(world: &World, links: &Links, classes: &[LinkClass], span: f64) -> Busy {
+    let mut busy = Busy::of(
+        links
+            .iter()
+            .flatten()
+            .filter(|l| classes.contains(&l.class))
+            .map(|l| (l.busy as f64 / span, String::new())),
+    );
+    // Name only the busiest: names cost a search.
+    let busiest = (0u16..)
+        .zip(links)
+        .flat_map(|(group, links)| links.iter().map(move |l| (group, l)))
+        .filter(|(_, l)| classes.contains(&l.class))
+        .max_by_key(|(group, l)| (l.busy, std::cmp::Reverse((*group, l.router, l.port))));
+    if let Some((group, link)) = busiest.filter(|(_, l)| l.busy > 0) {
+        busy.busiest = link_name(world, group, link);
+    }
+    busy
+}
+
+fn link_name(world: &World, group: u16, link: &LinkStatistics) -> String {
+    match link.router {
+        None => {
+            let node = world.topology.members(group).get(usize::from(link.port));
+            node.map_or(String::new(), |node| {
+                format!("node {node} -> its router, group {group}")
+            })
+        }
+        Some(router) => {
+            let name = world.topology.link_name(group, router, link.port as u8);
+            let class = match link.class {
+                LinkClass::Node => "node link",
+                LinkClass::Rank1 => "rank-1 link",
+                LinkClass::Rank2 => "rank-2 link",
+                LinkClass::Global => "rank-3 link",
+            };
+            name.map_or(String::new(), |name| format!("{class}, {}", name.text))
+        }
+    }
+}
+
+fn server_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {
+    let group = |node: u32| world.machine.group_of(node);
+    Busy::of(servers.iter().map(|&(node, usage)| {
+        let parts = [
+            (usage.dispatch, "dispatch"),
+            (usage.inbound, "data path in"),
+            (usage.outbound, "data path out"),
+            (usage.metadata, "metadata"),
+        ];
+        let (busy, part) = parts
+            .into_iter()
+            .max_by_key(|(busy, _)| *busy)
+            .unwrap_or((0, ""));
+        (
+            busy as f64 / span,
+            format!("{part} of node {node}, group {}", group(node)),
+        )
+    }))
+}
+
+fn ssd_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {
+    let channels = world.machine.burst_buffer.as_ref().map_or(1, |b| {
+        b.cards * b.controllers_per_card * b.channels_per_controller
+    });
+    Busy::of(servers.iter().map(|&(node, usage)| {
+        let share = usage.channels as f64 / f64::from(channels) / span;
+        (
+            share,
+            format!(
+                "flash of node {node}, group {}",
+                world.machine.group_of(node)
+            ),
+        )
+    }))
+}

@@ -1,0 +1,338 @@
+//! IOR on burst buffers.
+
+use super::{Progress, SimOptions, StudyError, build, peak_rss, run};
+use crate::group::Group;
+use crate::io::measure::Phase as Counted;
+use crate::io::{IoJob, MPI_LATENCY, Tag};
+use crate::limit;
+use crate::links::{Links, class_use, heat, intervals, utilisation};
+use crate::results::{IorPoint, Phase, RunCost, Series, Spread};
+use crate::world::World;
+use forebay_engine::{Simulation, Statistics};
+use forebay_model::machine::{BurstBuffer, Machine, NodeKind};
+use forebay_model::units::Bytes;
+use forebay_network::{Timeline, Topology, lookahead};
+use forebay_workload::ior::{Access, Action, Ior, Layout, NodeOrder, Processes};
+use forebay_workload::placement::Placer;
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Simulates one IOR test with `ppn` processes on each of `nodes` nodes.
+///
+/// # Errors
+/// [`StudyError`] when the machine has too few nodes or no burst buffers, or the test does not
+/// fit them.
+pub fn ior_point(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+    progress: &dyn Progress,
+) -> Result<IorPoint, StudyError> {
+    let nodes = Placer::new(machine, options.seed).place(nodes, options.placement)?;
+    let topology = Arc::new(Topology::new(machine));
+    let world = Arc::new(World {
+        machine: machine.clone(),
+        network: Arc::new(options.network(machine)?),
+        io: Some(job(machine, &topology, ior, nodes, ppn, options)?),
+        topology,
+        traffic: None,
+        bytes_done: 0.into(),
+    });
+    let mut simulation = build(&world, options);
+    let running = Instant::now();
+    let statistics = run_job(&world, &mut simulation, progress)?;
+    let cost = cost(&mut simulation, &statistics, options, running);
+    Ok(describe(&world, simulation.into_partitions(), cost))
+}
+
+/// Runs a simulation with an IOR job to its end, with progress by bytes.
+pub(super) fn run_job(
+    world: &World,
+    simulation: &mut Simulation<Group>,
+    progress: &dyn Progress,
+) -> Result<Statistics, StudyError> {
+    let total = world.io.as_ref().map_or(0.0, |job| {
+        let phases = job
+            .steps
+            .iter()
+            .filter(|s| matches!(s.action, Action::Transfer(_)))
+            .count();
+        let transfers = job.layout.transfers_per_rank() * u64::from(job.tasks());
+        (transfers * job.layout.transfer_bytes()) as f64 * phases as f64
+    });
+    run(simulation, progress, &|_, _| {
+        world.bytes_done.load(Ordering::Relaxed) as f64 / total
+    })
+}
+
+pub(super) fn cost(
+    simulation: &mut Simulation<Group>,
+    statistics: &Statistics,
+    options: &SimOptions,
+    running: Instant,
+) -> RunCost {
+    let mut packets = 0;
+    simulation.each(|_, group, _| packets += group.fabric.traffic.packets);
+    RunCost {
+        wall_seconds: running.elapsed().as_secs_f64(),
+        simulated_seconds: statistics.last_event as f64 * 1e-12,
+        events: statistics.events,
+        packets_delivered: packets,
+        threads: options.threads as u32,
+        peak_rss_bytes: peak_rss(),
+    }
+}
+
+/// An IOR job on given nodes and on the machine's burst buffers.
+pub(super) fn job(
+    machine: &Machine,
+    topology: &Topology,
+    ior: &Ior,
+    nodes: Vec<u32>,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<IoJob, StudyError> {
+    let Some(burst_buffer) = machine.burst_buffer.clone() else {
+        return Err(StudyError::NoBurstBuffers(machine.name.clone()));
+    };
+    let servers = instance(machine, options.burst_buffers)?;
+    let Some(count) = (nodes.len() as u32).checked_mul(ppn) else {
+        return Err(StudyError::TooMany {
+            what: "processes",
+            most: Tag::RANKS,
+        });
+    };
+    let processes = Processes {
+        count,
+        per_node: ppn,
+        order: NodeOrder::Block,
+        seed: options.seed,
+    };
+    let layout = Layout::new(ior, processes)?;
+    let mut job = IoJob {
+        steps: ior.steps().collect(),
+        layout,
+        slot_of_rank: Vec::new(),
+        groups_with_ranks: 0,
+        barrier_hop: barrier_hop(machine, layout.tasks()),
+        client: machine.client.clone(),
+        ior: ior.clone(),
+        nodes,
+        servers,
+        burst_buffer,
+    };
+    check(machine, &job)?;
+    let mut ranks_of_group = vec![0; usize::from(topology.groups)];
+    for rank in 0..layout.tasks() {
+        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
+        job.slot_of_rank.push(*slot);
+        *slot += 1;
+    }
+    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
+    Ok(job)
+}
+
+/// Half the time of a barrier: a latency for each level of a binary tree.
+fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
+    let levels = u64::from(tasks.next_power_of_two().trailing_zeros().max(1));
+    (levels * MPI_LATENCY / 2).max(lookahead(&machine.network))
+}
+
+/// The burst-buffer nodes of an instance, spread evenly over those of the machine.
+fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyError> {
+    let all = machine.nodes_of(NodeKind::BurstBuffer);
+    let asked = asked.map_or(all.len(), |n| n as usize);
+    if asked == 0 || asked > all.len() {
+        return Err(StudyError::BurstBuffers {
+            asked,
+            machine: machine.name.clone(),
+            have: all.len(),
+        });
+    }
+    Ok((0..asked).map(|i| all[i * all.len() / asked]).collect())
+}
+
+/// Limits of the numbers in which requests are told apart, and of the flash.
+fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
+    let too_many = |what, most| Err(StudyError::TooMany { what, most });
+    if u64::from(job.tasks()) >= Tag::RANKS {
+        return too_many("processes", Tag::RANKS);
+    }
+    if job.layout.transfers_per_rank() >= Tag::CALLS {
+        return too_many("transfers of a process in one phase", Tag::CALLS);
+    }
+    // A transfer may begin and end within a piece.
+    let unit = job
+        .client
+        .max_request
+        .0
+        .min(job.burst_buffer.substripe.0)
+        .max(1);
+    if job.layout.transfer_bytes() / unit + 2 >= Tag::REQUESTS {
+        return too_many("requests for one transfer", Tag::REQUESTS);
+    }
+    let kept = if job.ior.multi_file && job.ior.keep_file {
+        u64::from(job.ior.repetitions)
+    } else {
+        1
+    };
+    let needed = u128::from(job.layout.total_bytes()) * u128::from(kept);
+    let BurstBuffer {
+        cards,
+        card_capacity,
+        ..
+    } = job.burst_buffer;
+    let have = card_capacity.0 * u64::from(cards) * job.servers.len() as u64;
+    if needed > u128::from(have) {
+        return Err(StudyError::Capacity {
+            needed: Bytes(needed.min(u128::from(u64::MAX)) as u64),
+            have: Bytes(have),
+            servers: job.servers.len(),
+            machine: machine.name.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// A phase of the whole machine.
+pub(crate) struct Whole {
+    pub counted: Counted,
+    pub links: Links,
+}
+
+impl Whole {
+    /// The groups' counts of one phase, added up.
+    fn add(phases: Vec<Counted>) -> Whole {
+        let mut links = Vec::new();
+        let mut counted = Counted::default();
+        for phase in phases {
+            counted.iteration = phase.iteration;
+            counted.access = phase.access;
+            (counted.begun, counted.ended) = (phase.begun, phase.ended);
+            counted.opens.join(&phase.opens);
+            counted.transfers.join(&phase.transfers);
+            counted.closes.join(&phase.closes);
+            counted.bytes += phase.bytes;
+            counted.operations += phase.operations;
+            counted.times += &phase.times;
+            counted.time += phase.time;
+            counted.least_mean = match (counted.least_mean, phase.least_mean) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            counted.timeline.merge(&phase.timeline);
+            counted.waits.server += phase.waits.server;
+            counted.waits.lock += phase.waits.lock;
+            counted.waits.ssd += phase.waits.ssd;
+            for (sum, wait) in counted.link_waits.iter_mut().zip(phase.link_waits) {
+                *sum += wait;
+            }
+            counted.servers.extend(phase.servers);
+            links.push(phase.links);
+        }
+        Whole { counted, links }
+    }
+}
+
+/// The document of a run that has ended.
+pub(super) fn describe(world: &World, groups: Vec<Group>, cost: RunCost) -> IorPoint {
+    let mut timeline = Timeline::default();
+    let mut by_phase: Vec<Vec<Counted>> = Vec::new();
+    for group in groups {
+        timeline.merge(&group.fabric.timeline);
+        by_phase.resize_with(group.phases.len().max(by_phase.len()), Vec::new);
+        for (all, phase) in by_phase.iter_mut().zip(group.phases) {
+            all.push(phase);
+        }
+    }
+    let phases: Vec<Phase> = by_phase
+        .into_iter()
+        .map(|phases| describe_phase(world, &Whole::add(phases), &timeline))
+        .collect();
+    let best = |access: Access| {
+        let of_kind = phases.iter().filter(|p| p.access == access.name());
+        of_kind.max_by(|a, b| a.gbps.total_cmp(&b.gbps))
+    };
+    let limit = best(Access::Write)
+        .or(best(Access::Read))
+        .map(|p| p.limit.resource.clone());
+    let job = world.io.as_ref();
+    IorPoint {
+        nodes: job.map_or(0, |job| job.nodes.len() as u32),
+        processes: job.map_or(0, IoJob::tasks),
+        write_gbps: best(Access::Write).map(|p| p.gbps),
+        read_gbps: best(Access::Read).map(|p| p.gbps),
+        limit: limit.unwrap_or_default(),
+        phases,
+        run: cost,
+    }
+}
+
+fn seconds(ps: u64) -> f64 {
+    ps as f64 * 1e-12
+}
+
+fn describe_phase(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Phase {
+    let counted = &whole.counted;
+    let (first, last) = (counted.opens.first, counted.closes.last);
+    let total = seconds(last.saturating_sub(first));
+    let transfers = counted.transfers.length();
+    let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };
+    Phase {
+        access: counted.access.name().into(),
+        iteration: counted.iteration,
+        bytes: counted.bytes,
+        operations: counted.operations,
+        seconds: total,
+        open_seconds: seconds(counted.opens.length()),
+        transfer_seconds: seconds(transfers),
+        close_seconds: seconds(counted.closes.length()),
+        gbps: per_second(counted.bytes as f64 / 1e9, total),
+        iops: per_second(counted.operations as f64, seconds(transfers)),
+        operation_seconds: spread(&counted.times, counted.time),
+        least_mean_seconds: counted.least_mean.unwrap_or(0.0) * 1e-12,
+        limit: limit::find(world, whole),
+        links: class_use(&whole.links, transfers),
+        heat: heat(&whole.links),
+        series: series(world, whole, timeline),
+    }
+}
+
+fn spread(times: &Histogram<u64>, sum: u64) -> Spread {
+    if times.is_empty() {
+        return Spread::default();
+    }
+    let ns = |value: u64| value as f64 * 1e-9;
+    Spread {
+        mean: seconds(sum) / times.len() as f64,
+        min: ns(times.min()),
+        p50: ns(times.value_at_quantile(0.5)),
+        p99: ns(times.value_at_quantile(0.99)),
+        max: ns(times.max()),
+    }
+}
+
+/// Rate and link utilisation over the phase, from its first open on.
+fn series(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Series {
+    let counted = &whole.counted;
+    let (from, to) = (counted.opens.first, counted.closes.last);
+    let mut moved = counted.timeline.clone();
+    // Bring both to intervals of the same length.
+    let mut links = timeline.clone();
+    links.merge(&Timeline::of_interval(moved.interval()));
+    moved.merge(&Timeline::of_interval(links.interval()));
+    let mut series = utilisation(&links, &whole.links, &world.network, from, to);
+    let interval = seconds(moved.interval());
+    let mut rates: Vec<f64> = intervals(&moved, from, to)
+        .map(|(_, row)| row[0] as f64 / 1e9 / interval)
+        .collect();
+    rates.resize(series.seconds.len(), 0.0);
+    series
+        .columns
+        .insert(0, (format!("{}_GBps", counted.access.name()), rates));
+    series
+}
