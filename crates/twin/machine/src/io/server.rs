@@ -11,7 +11,7 @@ use forebay_model::machine::BurstBuffer;
 use forebay_model::units::{Bytes, Rate};
 use forebay_network::{Message, Packet};
 use forebay_workload::ior::FileId;
-use forebay_workload::random::{Permutation, hash, label};
+use forebay_workload::random::{hash, label};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -155,15 +155,16 @@ impl Servers {
 }
 
 /// Card and controller that have a sub-stripe of a file. Sub-stripes go to the cards in turn, and
-/// on a card each controller has one of every row, in an order that differs from row to row and
-/// from file to file: the file system there puts extents where it finds room.
+/// on a card to the controllers in turn, beginning with one that differs from stripe to stripe
+/// and from file to file: each stripe is an extent, which the file system there puts where it
+/// finds room.
 fn controller(file: FileId, chunk: u64, make: &BurstBuffer) -> (u32, u32) {
     let (cards, controllers) =
         (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
     let (card, on_card) = (chunk % cards, chunk / cards);
-    let (row, column) = (on_card / controllers, on_card % controllers);
-    let order = Permutation::new(controllers, hash(file.0, label("extents") ^ card, row));
-    (card as u32, (card * controllers + order.apply(column)) as u32)
+    let stripe = chunk * make.substripe.0 / make.stripe.0.max(1);
+    let first = hash(file.0, label("extents") ^ card, stripe) % controllers;
+    (card as u32, (card * controllers + (first + on_card) % controllers) as u32)
 }
 
 impl Group {
