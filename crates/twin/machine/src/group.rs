@@ -2,7 +2,7 @@
 
 use crate::io::client::Clients;
 use crate::io::kind;
-use crate::io::measure::Phase;
+use crate::io::measure::{Phase, Waits};
 use crate::io::server::Servers;
 use crate::traffic::{self, Sources};
 use crate::world::World;
@@ -115,6 +115,9 @@ pub(crate) struct Group {
     pub sources: Sources,
     pub clients: Clients,
     pub servers: Servers,
+    /// Waits of the requests of each group's processes, as far as this group sees them: at its
+    /// servers, and at its clients when data come in.
+    pub waits: Vec<Waits>,
     /// Phases that have ended.
     pub phases: Vec<Phase>,
 }

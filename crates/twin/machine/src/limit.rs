@@ -1,10 +1,11 @@
 //! Which resource held a phase back, and how one can tell.
 //!
-//! A transfer that meets nobody takes a time that follows from the machine alone. What it takes
-//! longer, it waited: at servers (dispatch, threads, data path, locks), at flash, or on the
-//! network. If waiting is a small part, the processes themselves are the limit, each with one
+//! The requests of a transfer wait: at servers (dispatch, threads, data path, locks), for flash,
+//! and on the network, where data take longer than the node's link needs for them. If waiting is
+//! a small part of a transfer's time, the processes themselves are the limit, each with one
 //! transfer under way. Otherwise the limit is where most of the waiting was; on the network, the
-//! class of the busiest link.
+//! class of the busiest link. The transfers looked at are those of the group that was last to
+//! end: it decides how long the phase lasts.
 
 use crate::io::measure::Waits;
 use crate::io::server::Usage;
@@ -15,10 +16,9 @@ use crate::world::World;
 use forebay_model::machine::LinkClass;
 use forebay_model::units::Bytes;
 use forebay_network::LinkStatistics;
-use forebay_workload::ior::Access;
 
 /// Waiting below this share of a transfer's time leaves the processes as the limit.
-const SMALL_SHARE: f64 = 0.25;
+const SMALL_SHARE: f64 = 0.15;
 
 /// Busiest and mean of the units of one resource.
 struct Busy {
@@ -65,7 +65,7 @@ impl Busy {
 pub(crate) fn find(world: &World, whole: &Whole) -> Limit {
     let counted = &whole.counted;
     let span = counted.transfers.length() as f64;
-    let mean = counted.time as f64 / counted.operations.max(1) as f64;
+    let mean = whole.last.time as f64 / whole.last.operations.max(1) as f64;
     if span == 0.0 || mean == 0.0 {
         return Limit {
             resource: "client".into(),
@@ -187,60 +187,42 @@ impl Shares {
                 network: 0.0,
             };
         };
-        let counted = &whole.counted;
-        let first = job.layout.access(0, counted.access, 0);
+        let first = job.layout.access(0, whole.counted.access, 0);
         let requests = job.pieces(first.offset, first.bytes).count() as f64;
         // The requests of a transfer wait side by side: their mean is what the transfer waits.
-        let per_transfer = |sum: u64| sum as f64 / (counted.operations as f64 * requests) / mean;
-        let Waits { server, lock, ssd } = counted.waits;
-        let (server, lock, ssd) = (per_transfer(server), per_transfer(lock), per_transfer(ssd));
-        let alone = alone(world, counted.access, requests) / mean;
-        let network = (1.0 - alone - server - lock - ssd).max(0.0);
+        let per_transfer = |sum: u64| sum as f64 / (whole.last.operations as f64 * requests) / mean;
+        let Waits {
+            server,
+            lock,
+            ssd,
+            network,
+        } = whole.last.waits;
+        // Requests of one transfer to one server wait for each other on its data path; that the
+        // transfer would do alone, too.
+        let piece = Bytes((first.bytes as f64 / requests) as u64);
+        let own = job.burst_buffer.data_rate.time_for(piece).0 as f64 * (requests - 1.0) / 2.0;
+        let mut shares = Shares {
+            server: (per_transfer(server) - own / mean).max(0.0),
+            lock: per_transfer(lock),
+            ssd: per_transfer(ssd),
+            network: per_transfer(network),
+        };
         // Means of overlapping waits can add up to more than there is.
-        let scale = (1.0 - alone).max(0.0) / (server + lock + ssd + network).max(1e-12);
-        let scale = scale.min(1.0);
-        Shares {
-            server: server * scale,
-            lock: lock * scale,
-            ssd: ssd * scale,
-            network: network * scale,
+        let all = shares.waiting();
+        if all > 1.0 {
+            shares = Shares {
+                server: shares.server / all,
+                lock: shares.lock / all,
+                ssd: shares.ssd / all,
+                network: shares.network / all,
+            };
         }
+        shares
     }
 
     fn waiting(&self) -> f64 {
         self.server + self.lock + self.ssd + self.network
     }
-}
-
-/// Time of a transfer that meets nobody, ps: the call, the messages, dispatch of its requests in
-/// turn, its bytes over the node's link, and one request's time on flash.
-fn alone(world: &World, access: Access, requests: f64) -> f64 {
-    let Some(job) = &world.io else { return 0.0 };
-    let network = &world.network;
-    let bytes = job.layout.transfer_bytes();
-    let piece = Bytes((bytes as f64 / requests) as u64);
-    let make = &job.burst_buffer;
-    let (card, latency, messages) = match access {
-        Access::Write => (make.card_write, make.write_latency, 4.0),
-        Access::Read => (make.card_read, make.read_latency, 2.0),
-    };
-    let way = 2.0 * network.node.latency.0 as f64
-        + 4.0 * network.router_traversal.0 as f64
-        + (network.rank1.latency.0 + network.rank2.latency.0 + network.global.latency.0) as f64;
-    let flash = card
-        .time_for(Bytes(piece.0 * u64::from(make.controllers_per_card)))
-        .0 as f64;
-    job.client.call_overhead.0 as f64
-        + messages * way
-        + make.dispatch.0 as f64 * requests
-        + network
-            .node
-            .rate
-            .min(make.data_rate)
-            .time_for(Bytes(bytes))
-            .0 as f64
-        + flash
-        + latency.0 as f64
 }
 
 fn link_use(world: &World, links: &Links, classes: &[LinkClass], span: f64) -> Busy {

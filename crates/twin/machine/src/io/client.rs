@@ -407,6 +407,7 @@ impl Group {
                 if *left == 0 {
                     self.clients.coming.remove(&packet.tag());
                     let (_, piece) = self.clients.piece(tag, job);
+                    self.count_network(packet, packet.dst, piece.bytes, context.now);
                     let at = self.pace(packet.dst, 1, piece.bytes, job, context.now);
                     if at > context.now {
                         self.later(at, Io::Through(packet.tag()), context);

@@ -51,6 +51,26 @@ pub(crate) struct Waits {
     pub lock: u64,
     /// For flash channels.
     pub ssd: u64,
+    /// How much longer data were on the network than the node's link takes for them.
+    pub network: u64,
+}
+
+impl Waits {
+    pub fn add(&mut self, other: &Waits) {
+        self.server += other.server;
+        self.lock += other.lock;
+        self.ssd += other.ssd;
+        self.network += other.network;
+    }
+
+    fn since(&self, before: &Waits) -> Waits {
+        Waits {
+            server: self.server - before.server,
+            lock: self.lock - before.lock,
+            ssd: self.ssd - before.ssd,
+            network: self.network - before.network,
+        }
+    }
 }
 
 /// What one group counted in one phase.
@@ -73,7 +93,8 @@ pub(crate) struct Phase {
     pub least_mean: Option<f64>,
     /// Bytes moved over time.
     pub timeline: Timeline<1>,
-    pub waits: Waits,
+    /// Waits of the requests of each group's processes, as far as this group saw them.
+    pub waits: Vec<Waits>,
     /// Time that packets waited for links of each class, ps.
     pub link_waits: [u64; 4],
     pub links: Vec<LinkStatistics>,
@@ -97,7 +118,7 @@ impl Default for Phase {
             time: 0,
             least_mean: None,
             timeline: Timeline::default(),
-            waits: Waits::default(),
+            waits: Vec::new(),
             link_waits: [0; 4],
             links: Vec::new(),
             servers: Vec::new(),
@@ -123,7 +144,7 @@ impl Group {
             iteration,
             access,
             begun: now,
-            waits: self.servers.waits,
+            waits: self.waits.clone(),
             link_waits: self.fabric.waited,
             links: self.fabric.links(now),
             servers: self.servers.usage(),
@@ -136,12 +157,9 @@ impl Group {
         let mut phase = std::mem::take(&mut self.clients.phase);
         phase.ended = now;
         phase.least_mean = self.clients.least_mean();
-        let waits = self.servers.waits;
-        phase.waits = Waits {
-            server: waits.server - phase.waits.server,
-            lock: waits.lock - phase.waits.lock,
-            ssd: waits.ssd - phase.waits.ssd,
-        };
+        for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
+            *before = now.since(before);
+        }
         for (wait, now) in phase.link_waits.iter_mut().zip(self.fabric.waited) {
             *wait = now - *wait;
         }

@@ -85,8 +85,6 @@ pub(crate) struct Servers {
     unused: Vec<u32>,
     /// Writes whose data are on the way, by tag.
     fetching: FxHashMap<u64, u32>,
-    /// Time that requests waited for servers, ps.
-    pub waits: Waits,
 }
 
 impl Servers {
@@ -159,12 +157,17 @@ impl Servers {
 /// and from file to file: each stripe is an extent, which the file system there puts where it
 /// finds room.
 fn controller(file: FileId, chunk: u64, make: &BurstBuffer) -> (u32, u32) {
-    let (cards, controllers) =
-        (u64::from(make.cards.max(1)), u64::from(make.controllers_per_card.max(1)));
+    let (cards, controllers) = (
+        u64::from(make.cards.max(1)),
+        u64::from(make.controllers_per_card.max(1)),
+    );
     let (card, on_card) = (chunk % cards, chunk / cards);
     let stripe = chunk * make.substripe.0 / make.stripe.0.max(1);
     let first = hash(file.0, label("extents") ^ card, stripe) % controllers;
-    (card as u32, (card * controllers + (first + on_card) % controllers) as u32)
+    (
+        card as u32,
+        (card * controllers + (first + on_card) % controllers) as u32,
+    )
 }
 
 impl Group {
@@ -195,7 +198,7 @@ impl Group {
             let start = state.metadata_free.max(context.now);
             state.metadata_free = start + cost;
             state.usage.metadata += cost;
-            self.servers.waits.server += start - context.now;
+            self.waits_of(packet.src).server += start - context.now;
             let at = start + cost;
             let index = self.servers.insert(request);
             self.later(at, Io::Answer(index), context);
@@ -208,7 +211,7 @@ impl Group {
         if matches!(packet.kind(), kind::WRITE | kind::READ) {
             self.locate(&mut request, job);
         }
-        self.servers.waits.server += start - context.now;
+        self.waits_of(packet.src).server += start - context.now;
         let index = self.servers.insert(request);
         self.later(at, Io::Dispatched(index), context);
     }
@@ -222,7 +225,10 @@ impl Group {
         request.missing = piece.bytes;
         let (card, controller) = controller(transfer.file, chunk, &job.burst_buffer);
         request.controller = controller;
-        request.object = (transfer.file.0, card % job.burst_buffer.objects_per_file.max(1));
+        request.object = (
+            transfer.file.0,
+            card % job.burst_buffer.objects_per_file.max(1),
+        );
     }
 
     pub(crate) fn dispatched(&mut self, index: u32, context: &mut Context<'_, Self>) {
@@ -242,7 +248,7 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let request = *self.servers.request(index);
-        self.servers.waits.server += now - request.since;
+        self.waits_of(request.client).server += now - request.since;
         match request.kind {
             kind::WRITE => {
                 let server = &mut self.servers.servers[request.server as usize];
@@ -250,7 +256,7 @@ impl Group {
                 let at = server.inbound_free.max(now);
                 server.inbound_free = at + time;
                 server.usage.inbound += time;
-                self.servers.waits.server += at - now;
+                self.waits_of(request.client).server += at - now;
                 self.servers.fetching.insert(request.tag, index);
                 self.later(at, Io::Fetch(index), context);
             }
@@ -291,9 +297,23 @@ impl Group {
         let request = self.servers.request(index);
         request.missing -= u64::from(packet.bytes);
         if request.missing == 0 {
+            let bytes = request.bytes;
             self.servers.fetching.remove(&packet.tag());
+            self.count_network(packet, packet.src, bytes, context.now);
             self.lock(index, context);
         }
+    }
+
+    /// The waits of the requests of the group that a client is in.
+    fn waits_of(&mut self, client: u32) -> &mut Waits {
+        let group = self.world.topology.place(client).group;
+        &mut self.waits[usize::from(group)]
+    }
+
+    /// Notes how much longer than alone the data took of which `last` is the last packet.
+    pub(crate) fn count_network(&mut self, last: &Packet, client: u32, bytes: u64, now: u64) {
+        let alone = transfer_time(self.world.network.node.rate, bytes);
+        self.waits_of(client).network += (now - last.born()).saturating_sub(alone);
     }
 
     fn lock(&mut self, index: u32, context: &mut Context<'_, Self>) {
@@ -319,7 +339,7 @@ impl Group {
             write,
             context.now,
         );
-        self.servers.waits.ssd += done.waited;
+        self.waits_of(request.client).ssd += done.waited;
         let event = if write {
             Io::Stored(index)
         } else {
@@ -356,7 +376,7 @@ impl Group {
         let at = server.outbound_free.max(context.now);
         server.outbound_free = at + time;
         server.usage.outbound += time;
-        self.servers.waits.server += at - context.now;
+        self.waits_of(request.client).server += at - context.now;
         self.later(at, Io::Send(index), context);
         self.later(at + time, Io::Unlock(index), context);
     }
@@ -371,17 +391,15 @@ impl Group {
         let request = *self.servers.request(index);
         let write = request.kind == kind::WRITE;
         let mut granted = Vec::new();
-        let waits = &mut self.servers.waits;
         self.servers.servers[request.server as usize].locks.release(
             request.object,
             write,
-            |next, since| {
-                waits.lock += context.now - since;
-                granted.push(next);
-            },
+            |next, since| granted.push((next, context.now - since)),
         );
         self.servers.unused.push(index);
-        for next in granted {
+        for (next, waited) in granted {
+            let client = self.servers.request(next).client;
+            self.waits_of(client).lock += waited;
             self.access_flash(next, context);
         }
         if !write {

@@ -2,7 +2,7 @@
 
 use super::{Progress, SimOptions, StudyError, build, peak_rss, run};
 use crate::group::Group;
-use crate::io::measure::Phase as Counted;
+use crate::io::measure::{Phase as Counted, Waits};
 use crate::io::{IoJob, MPI_LATENCY, Tag};
 use crate::limit;
 use crate::links::{Links, class_use, heat, intervals, utilisation};
@@ -202,6 +202,19 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
 pub(crate) struct Whole {
     pub counted: Counted,
     pub links: Links,
+    /// The group whose processes were last to end their transfers: what held it back held the
+    /// phase back.
+    pub last: Last,
+}
+
+/// Transfers of the processes of one group.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Last {
+    pub group: usize,
+    pub operations: u64,
+    /// Sum of the transfers' times, ps.
+    pub time: u64,
+    pub waits: Waits,
 }
 
 impl Whole {
@@ -209,7 +222,11 @@ impl Whole {
     fn add(phases: Vec<Counted>) -> Whole {
         let mut links = Vec::new();
         let mut counted = Counted::default();
-        for phase in phases {
+        let mut last = Last::default();
+        for (group, phase) in phases.into_iter().enumerate() {
+            if phase.operations > 0 && phase.transfers.last > counted.transfers.last {
+                (last.group, last.operations, last.time) = (group, phase.operations, phase.time);
+            }
             counted.iteration = phase.iteration;
             counted.access = phase.access;
             (counted.begun, counted.ended) = (phase.begun, phase.ended);
@@ -225,16 +242,22 @@ impl Whole {
                 (a, b) => a.or(b),
             };
             counted.timeline.merge(&phase.timeline);
-            counted.waits.server += phase.waits.server;
-            counted.waits.lock += phase.waits.lock;
-            counted.waits.ssd += phase.waits.ssd;
+            counted.waits.resize(phase.waits.len(), Waits::default());
+            for (sum, waits) in counted.waits.iter_mut().zip(&phase.waits) {
+                sum.add(waits);
+            }
             for (sum, wait) in counted.link_waits.iter_mut().zip(phase.link_waits) {
                 *sum += wait;
             }
             counted.servers.extend(phase.servers);
             links.push(phase.links);
         }
-        Whole { counted, links }
+        last.waits = counted.waits.get(last.group).copied().unwrap_or_default();
+        Whole {
+            counted,
+            links,
+            last,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) use ior::Whole;
 
 use crate::group::Group;
 use crate::io::client::Clients;
+use crate::io::measure::Waits;
 use crate::io::server::Servers;
 use crate::traffic::Sources;
 use crate::world::World;
@@ -231,6 +232,7 @@ fn build(world: &Arc<World>, options: &SimOptions) -> Simulation<Group> {
             sources: Sources::default(),
             clients: Clients::new(world, group),
             servers: Servers::new(world, group),
+            waits: vec![Waits::default(); usize::from(world.topology.groups)],
             phases: Vec::new(),
         })
         .collect();
