@@ -4,8 +4,7 @@ use forebay_machine::results::IorPoint;
 use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
 use forebay_workload::ior::{Access, Ior, Layout};
 
-/// What IOR would have printed for one node count. Its latency column holds the mean time of a
-/// transfer over all tasks; the removal of files is not simulated and has no line.
+/// What IOR would have printed for one node count, but for the removal of files, which has no line.
 pub fn text(
     arguments: &[String],
     machine: &str,
@@ -29,7 +28,7 @@ pub fn text(
                 transfer_seconds: p.transfer_seconds,
                 close_seconds: p.close_seconds,
                 total_seconds: p.seconds,
-                latency_seconds: p.operation_seconds.mean,
+                latency_seconds: p.least_mean_seconds,
                 stonewall: None,
             })
         })

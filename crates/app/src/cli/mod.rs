@@ -1,10 +1,12 @@
 //! What can be typed.
 
+mod ior;
 mod machine;
 pub mod nodes;
 mod options;
 mod output;
 mod traffic;
+mod validate;
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -22,7 +24,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
     about = "A burst buffer's digital twin: dragonfly machines and their I/O, packet by packet",
     after_help = "Examples:\n  \
         forebay machine list\n  \
-        forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n\n\
+        forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
+        forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
+        forebay validate --quick\n\n\
         Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted."
 )]
 struct Cli {
@@ -38,10 +42,14 @@ enum Command {
     /// Simulate: IOR, traffic, or both on one machine
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Run the published cases and show measured and simulated side by side
+    Validate(validate::ValidateArgs),
 }
 
 #[derive(Debug, Subcommand)]
 enum SimCommand {
+    /// IOR, by its own command line, at one or several node counts
+    Ior(ior::IorArgs),
     /// Synthetic traffic on the network alone
     Traffic(traffic::TrafficArgs),
 }
@@ -63,7 +71,9 @@ fn run(command: Command) -> Result<(), Failure> {
     interrupt::watch()?;
     match command {
         Command::Machine(command) => machine::run(command),
+        Command::Sim(SimCommand::Ior(args)) => ior::run(args),
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+        Command::Validate(args) => validate::run(args),
     }
 }
 

@@ -107,6 +107,7 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
             p99: 8e-4,
             max: 1e-3,
         },
+        least_mean_seconds: 4.5e-4,
         limit: limit(limited),
         links: classes(gbps / 1300.0),
         heat: heat(57, (nodes as usize).div_ceil(360)),

@@ -1,0 +1,261 @@
+//! `forebay validate`.
+
+use super::machine::load;
+use super::options::{Shown, command_line, cores, refused};
+use super::output::{Output, OutputArgs, text_of};
+use crate::failure::Failure;
+use crate::figures::ior::resource;
+use crate::plot::axis;
+use crate::plot::bandwidth::{Curve, Figure};
+use crate::plot::palette::PAPER;
+use crate::plot::png;
+use crate::quantity::{significant, thousands};
+use crate::table::{self, Column};
+use crate::validate::cases::{self, Case, Run};
+use crate::validate::published;
+use crate::validate::verdict::{self, Row, Step};
+use clap::Args;
+use forebay_machine::results::{IorPoint, SCHEMA};
+use forebay_machine::study::{self, SimOptions};
+use serde::Serialize;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  forebay validate\n  forebay validate --quick\n  \
+        forebay validate --case shaheen2 --case cori1-fpp-write\n\n\
+        Exits with 1 if a row misses its tolerance."
+)]
+pub(super) struct ValidateArgs {
+    /// Only the cases that take seconds
+    #[arg(long)]
+    quick: bool,
+    /// Only this case or published row; may be repeated
+    #[arg(long, value_name = "ID")]
+    case: Vec<String>,
+    /// Threads that simulate; the results do not depend on it [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The result document.
+#[derive(Debug, Serialize)]
+struct ValidationRun {
+    schema: u32,
+    kind: &'static str,
+    version: &'static str,
+    seed: u64,
+    rows: Vec<Row>,
+}
+
+const COLUMNS: [Column; 7] = [
+    Column::text("published row", 26),
+    Column::number("measured", 10),
+    Column::number("simulated", 10),
+    Column::text("unit", 7),
+    Column::number("error", 7),
+    Column::text("role", 11),
+    Column::text("verdict", 10),
+];
+
+pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
+    let cases = cases::chosen(&args.case, args.quick)?;
+    let table = published::all()?;
+    let mut output = args.output.begin("validate")?;
+    output.say(&table::heading(&COLUMNS))?;
+    let mut rows = Vec::new();
+    for case in &cases {
+        let points = simulate(case, &args, &output)?;
+        for check in &case.check {
+            let row = verdict::compare(case, check, cases::measurement(check, &table)?, &points);
+            output.say(&line(&row))?;
+            rows.push(row);
+        }
+    }
+    let sweeps: Vec<&Row> = rows.iter().filter(|r| r.steps.len() > 1).collect();
+    for row in &sweeps {
+        output.say(&sweep(row))?;
+    }
+    for row in &sweeps {
+        let svg = figure(row).draw(&PAPER).document(PAPER.surface);
+        output.write("sweeps", &format!("{}.png", row.row), png::render(&svg)?)?;
+        output.write("sweeps", &format!("{}.svg", row.row), svg)?;
+    }
+    let missed = rows.iter().filter(|r| !r.met).count();
+    let count = rows.len();
+    let document = ValidationRun {
+        schema: SCHEMA,
+        kind: "validate",
+        version: super::VERSION,
+        seed: args.seed,
+        rows,
+    };
+    output.write("", "table.txt", output.said())?;
+    output.write("", "summary.json", text_of(&document)?)?;
+    output.write("", "validation.csv", csv_of(&document.rows)?)?;
+    output.write(
+        "",
+        "inputs.json",
+        text_of(&serde_json::json!({ "command": command_line() }))?,
+    )?;
+    output.finish(&document)?;
+    if missed > 0 {
+        return Err(Failure::Failed(format!(
+            "{missed} of {count} rows miss their tolerance"
+        )));
+    }
+    Ok(())
+}
+
+fn simulate(
+    case: &Case,
+    args: &ValidateArgs,
+    output: &Output,
+) -> Result<Vec<(Run, IorPoint)>, Failure> {
+    let machine = load(&case.machine)?;
+    let options = SimOptions {
+        threads: args.threads.map_or_else(cores, usize::from),
+        seed: args.seed,
+        burst_buffers: Some(case.burst_buffers),
+        ..SimOptions::default()
+    };
+    let mut points = Vec::new();
+    for run in case.runs() {
+        let tests = super::ior::tests(&run.ior)?.unwrap_or_default();
+        let [test] = tests.as_slice() else {
+            return Err(Failure::Failed(format!(
+                "case {} is not one IOR test",
+                case.id
+            )));
+        };
+        let label = format!("{}, {} {}", case.id, run.label, case.axis());
+        let progress = Shown::start(&label, output.display);
+        let point = study::ior_point(&machine, test, run.nodes, run.ppn, &options, &progress)
+            .map_err(|e| refused(&e))?;
+        points.push((run, point));
+    }
+    Ok(points)
+}
+
+fn line(row: &Row) -> String {
+    let number = |v: Option<f64>| v.map_or("-".to_string(), significant);
+    let error = row
+        .error_percent
+        .map_or("-".to_string(), |e| format!("{e:+.1}%"));
+    let cells = [
+        row.row.clone(),
+        number(row.measured),
+        number(row.simulated),
+        row.unit.clone(),
+        error,
+        row.role.clone(),
+        format!("{} ({})", row.verdict, row.tolerance),
+    ];
+    table::line(&COLUMNS, &cells)
+}
+
+/// A sweep as a small table.
+fn sweep(row: &Row) -> String {
+    let value = if row.unit == "op/s" { "op/s" } else { "GB/s" };
+    let columns = [
+        Column::number("", 0),
+        Column::number(value, 10),
+        Column::text("limit", 0),
+    ];
+    let rows: Vec<Vec<String>> = row
+        .steps
+        .iter()
+        .map(|s: &Step| vec![s.label.clone(), significant(s.value), s.limit.clone()])
+        .collect();
+    format!(
+        "\n{}, by {}:\n{}",
+        row.row,
+        row.axis,
+        table::whole(&columns, &rows).trim_end()
+    )
+}
+
+fn figure(row: &Row) -> Figure {
+    let x_label = if row.axis == "transfer" {
+        |x: f64| crate::quantity::bytes(x as u64).replace(".00", "")
+    } else {
+        axis::label
+    };
+    let access = if row.row.contains("read") {
+        "read"
+    } else {
+        "write"
+    };
+    let points = row.steps.iter().map(|s| (s.x, s.value)).collect();
+    let published = match row.measured {
+        Some(m) => format!("published: {} {}", thousands(m as u64), row.unit),
+        None => row.what.clone(),
+    };
+    Figure {
+        title: format!("{} ({})", row.row, row.machine),
+        subtitle: format!("{}; {published}", row.ior),
+        x_name: row.axis.clone(),
+        x_label,
+        curves: vec![Curve {
+            name: access.to_string(),
+            points,
+        }],
+        marks: Vec::new(),
+        limits: row
+            .steps
+            .iter()
+            .map(|s| (s.x, resource(&s.limit)))
+            .collect(),
+    }
+}
+
+fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
+    let failed = |e: String| Failure::Failed(format!("cannot write the table as CSV: {e}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let heading = [
+        "row",
+        "case",
+        "machine",
+        "measured",
+        "simulated",
+        "unit",
+        "error_percent",
+        "role",
+        "tolerance",
+        "met",
+        "verdict",
+        "ior",
+        "scaling",
+        "source",
+    ];
+    writer
+        .write_record(heading)
+        .map_err(|e| failed(e.to_string()))?;
+    let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
+    for r in rows {
+        let record = [
+            r.row.clone(),
+            r.case.clone(),
+            r.machine.clone(),
+            number(r.measured),
+            number(r.simulated),
+            r.unit.clone(),
+            number(r.error_percent),
+            r.role.clone(),
+            r.tolerance.clone(),
+            r.met.to_string(),
+            r.verdict.clone(),
+            r.ior.clone(),
+            r.scaling.clone(),
+            r.source.clone(),
+        ];
+        writer
+            .write_record(&record)
+            .map_err(|e| failed(e.to_string()))?;
+    }
+    writer.into_inner().map_err(|e| failed(e.to_string()))
+}

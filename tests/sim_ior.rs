@@ -1,0 +1,218 @@
+//! `forebay sim ior`, as it is used.
+#![allow(clippy::unwrap_used)]
+
+mod forebay;
+use forebay::Place;
+use serde_json::Value;
+
+const RESOURCES: [&str; 6] = [
+    "client",
+    "node-link",
+    "local-link",
+    "global-link",
+    "server",
+    "ssd",
+];
+
+fn study(place: &Place, options: &str, ior: &str) -> Value {
+    place.json(&format!(
+        "sim ior --machine toy {options} --no-out --quiet --json - -- -a POSIX {ior}"
+    ))
+}
+
+/// The document without what depends on the computer that simulates.
+fn without_cost(mut study: Value) -> Value {
+    for point in study["points"].as_array_mut().unwrap() {
+        let run = point["run"].as_object_mut().unwrap();
+        for field in ["wall_seconds", "threads", "peak_rss_bytes"] {
+            run.remove(field).unwrap();
+        }
+    }
+    study
+}
+
+#[test]
+fn bytes_rates_and_limits_are_consistent() {
+    let place = Place::new();
+    let study = study(&place, "--nodes 1..8 --ppn 2", "-F -w -r -t 512k -b 2m");
+    assert_eq!(study["kind"], "sim ior");
+    assert_eq!(study["burst_buffers"], 4);
+    let points = study["points"].as_array().unwrap();
+    let nodes: Vec<u64> = points
+        .iter()
+        .map(|p| p["nodes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(nodes, [1, 2, 4, 8]);
+    for point in points {
+        let nodes = point["nodes"].as_u64().unwrap();
+        assert_eq!(point["processes"], 2 * nodes);
+        assert!(RESOURCES.contains(&point["limit"].as_str().unwrap()));
+        let phases = point["phases"].as_array().unwrap();
+        let names: Vec<&str> = phases
+            .iter()
+            .map(|p| p["access"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["write", "read"]);
+        for (phase, field) in phases.iter().zip(["write_GBps", "read_GBps"]) {
+            let bytes = phase["bytes"].as_u64().unwrap();
+            assert_eq!(bytes, 2 * nodes * (2 << 20));
+            assert_eq!(phase["operations"], 2 * nodes * 4);
+            let rate = bytes as f64 / phase["seconds"].as_f64().unwrap() / 1e9;
+            assert!((point[field].as_f64().unwrap() / rate - 1.0).abs() < 1e-9);
+            // 4 GB/s a client; 4 cards of 4 GB/s read and 2 GB/s write.
+            let cards = if field == "read_GBps" { 16.0 } else { 8.0 };
+            assert!(
+                rate > 0.0 && rate <= (4.0 * nodes as f64).min(cards),
+                "{field} {rate}"
+            );
+        }
+    }
+}
+
+#[test]
+fn more_nodes_and_more_servers_are_faster_until_something_is_full() {
+    let place = Place::new();
+    let rates = |options: &str| -> Vec<f64> {
+        let study = study(&place, options, "-F -w -t 1m -b 8m");
+        let points = study["points"].as_array().unwrap();
+        points
+            .iter()
+            .map(|p| p["write_GBps"].as_f64().unwrap())
+            .collect()
+    };
+    let all = rates("--nodes 1,8");
+    assert!(all[1] > 1.5 * all[0], "{all:?}");
+    let one = rates("--nodes 8 --burst-buffers 1");
+    assert!(one[0] <= 2.0, "one card writes 2 GB/s: {one:?}");
+    assert!(all[1] > 2.0 * one[0], "{all:?} {one:?}");
+}
+
+#[test]
+fn the_result_depends_on_seed_and_input_and_not_on_threads() {
+    let place = Place::new();
+    let run = |options: &str| {
+        let options = format!("--nodes 6 --ppn 2 --placement random-nodes {options}");
+        without_cost(study(&place, &options, "-w -r -t 256k -b 1m -z"))
+    };
+    let one = run("--threads 1 --seed 5");
+    assert_eq!(one, run("--threads 2 --seed 5"));
+    assert_eq!(one, run("--threads 4 --seed 5"));
+    assert_ne!(one["points"], run("--threads 1 --seed 6")["points"]);
+}
+
+#[test]
+fn table_iors_own_output_and_the_run_directory() {
+    let place = Place::new();
+    let said = place.ok(
+        "sim ior --machine toy --nodes 1..4 --ior-output --out here --json all.json -- -F -w -t 1m -b 4m",
+    );
+    assert!(
+        said.out.starts_with("  nodes  processes  write GB/s"),
+        "{}",
+        said.out
+    );
+    for word in [
+        "IOR-4.1",
+        "access    bw(MiB/s)",
+        "Max Write:",
+        "here/report.html",
+    ] {
+        assert!(said.out.contains(word), "{word}\n{}", said.out);
+    }
+    for name in [
+        "inputs.json",
+        "machine.txt",
+        "plot.png",
+        "plot.svg",
+        "report.html",
+        "series.csv",
+        "summary.json",
+        "table.txt",
+        "ior-1-nodes.txt",
+        "ior-2-nodes.txt",
+        "ior-4-nodes.txt",
+    ] {
+        assert!(
+            !place.read_bytes(&format!("here/{name}")).is_empty(),
+            "{name}"
+        );
+    }
+    assert_eq!(place.read("here/summary.json"), place.read("all.json"));
+    assert_eq!(place.read("here/table.txt").lines().count(), 4);
+    assert!(place.read("here/series.csv").contains("write_GBps"));
+    assert!(
+        place
+            .read("here/ior-4-nodes.txt")
+            .contains("nodes               : 4")
+    );
+}
+
+#[test]
+fn a_script_of_several_tests_gives_one_study_each() {
+    let place = Place::new();
+    place.write(
+        "tests.ior",
+        "IOR START\napi=POSIX\nfilePerProc=1\nwriteFile=1\nblockSize=1m\ntransferSize=256k\nRUN\n\
+         transferSize=1m\nRUN\nIOR STOP\n",
+    );
+    let line = "sim ior --machine toy --nodes 2 --out here --json all.json -- -f tests.ior";
+    place.ok(line);
+    let all: Value = serde_json::from_str(&place.read("all.json")).unwrap();
+    let operations = |i: usize| {
+        all[i]["points"][0]["phases"][0]["operations"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(operations(0), 8);
+    assert_eq!(operations(1), 2);
+    for name in [
+        "here/test-0/report.html",
+        "here/test-1/summary.json",
+        "here/table.txt",
+    ] {
+        place.read(name);
+    }
+}
+
+#[test]
+fn wrong_input_is_refused_and_nothing_is_written() {
+    let place = Place::new();
+    for (options, word) in [
+        ("--machine toy --nodes 1..64 -- -F", "56 compute nodes"),
+        ("--machine toy --nodes 0 -- -F", "at least one node"),
+        ("--machine toy --nodes 8..1 -- -F", "1..8"),
+        ("--machine toy --nodes 1 -- --frobnicate", "--frobnicate"),
+        ("--machine toy --nodes 1 -- -t 3x", "3x"),
+        ("--machine toy --nodes 1 -- -b 1m -t 3k", "-t"),
+        ("--machine toy --nodes 1,2 -- -N 5", "-N asks for 5"),
+        ("--machine toy --nodes 1 --ppn 0 -- -F", "--ppn"),
+        (
+            "--machine toy --nodes 1 --burst-buffers 5 -- -F",
+            "which has 4",
+        ),
+        (
+            "--machine toy --nodes 1 --burst-buffers 0 -- -F",
+            "at least 1",
+        ),
+        ("--machine theta --nodes 1 -- -F", "no burst-buffer nodes"),
+        ("--machine toyy --nodes 1 -- -F", "`toy`"),
+        ("--machine toy -- -F", "--nodes"),
+        ("--nodes 1 -- -F", "--machine"),
+        ("--machine toy --nodes 1 -- -f none.ior", "none.ior"),
+    ] {
+        let error = place.refused(&format!("sim ior {options}"));
+        assert!(error.contains(word), "{options}: {error}");
+    }
+}
+
+#[test]
+fn ior_help_is_at_hand() {
+    let place = Place::new();
+    assert!(
+        place
+            .ok("sim ior --machine toy --nodes 1 -- -h")
+            .out
+            .contains("-F")
+    );
+    assert!(place.files().is_empty());
+}
