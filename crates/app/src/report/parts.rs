@@ -34,10 +34,10 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<(String, String)>]) -> String
     for row in rows {
         out.push_str("<tr>");
         for (heading, (text, key)) in headings.iter().zip(row) {
-            let class = if heading.starts_with('#') {
-                " class=\"n\""
-            } else {
-                ""
+            let class = match heading.starts_with('#') {
+                true => " class=\"n\"",
+                false if text.chars().count() <= 24 => " class=\"s\"",
+                false => "",
             };
             let key = if key.is_empty() {
                 String::new()
