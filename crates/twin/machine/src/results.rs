@@ -223,7 +223,7 @@ pub struct TrafficRun {
     pub nodes: u32,
     /// Bytes a message.
     pub message_bytes: u64,
-    /// Messages each node sends.
+    /// Messages each node sends; beside IOR, the mean.
     pub messages: u64,
     /// Messages delivered whole.
     pub messages_delivered: u64,

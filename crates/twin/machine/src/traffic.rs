@@ -23,6 +23,8 @@ pub(crate) struct TrafficJob {
     pub seed: u64,
     /// Between these times, in ps, deliveries count for the accepted load.
     pub measured: (u64, u64),
+    /// Time in which the messages are expected to be made, ps.
+    pub span: f64,
 }
 
 impl TrafficJob {

@@ -106,8 +106,8 @@ pub struct Fabric {
     unused_waiting: u32,
     batches: Vec<Batch>,
     random: Random,
-    /// What was delivered here.
-    pub traffic: Traffic,
+    /// What was delivered here: packets of kind 0, and all others.
+    pub traffic: [Traffic; 2],
     /// Bytes granted to the links of each class over time (`LinkClass as usize`).
     pub timeline: Timeline<4>,
     /// Time that packets waited for links of each class, ps.
@@ -149,7 +149,7 @@ impl Fabric {
             unused_waiting: NONE,
             batches: (0..BATCHES).map(|_| Batch::default()).collect(),
             random: Random::new(seed, group.into()),
-            traffic: Traffic::default(),
+            traffic: Default::default(),
             timeline: Timeline::default(),
             waited: [0; 4],
             drained: Vec::new(),
@@ -201,7 +201,7 @@ impl Fabric {
             NetEvent::Credits(slot) => self.hand_over(slot, context),
             NetEvent::LateCredit(place, bytes) => self.credit(Upstream(place), bytes, context),
             NetEvent::Delivery(packet) => {
-                self.traffic.count(&packet, context.now);
+                self.traffic[usize::from(packet.kind() != 0)].count(&packet, context.now);
                 return Some(packet);
             }
         }
@@ -587,7 +587,7 @@ impl Fabric {
             let time = cost.serialization(bytes);
             port.free_at = start + time;
             port.bytes += u64::from(bytes);
-            self.traffic.injected_bytes += u64::from(bytes);
+            self.traffic[usize::from(message.kind != 0)].injected_bytes += u64::from(bytes);
             self.timeline.add(start, port.class as usize, bytes.into());
             let mut packet = Packet::new(
                 node,

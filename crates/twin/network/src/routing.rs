@@ -3,8 +3,10 @@
 //! A way consists of *legs*. In each leg a packet crosses at most one rank-1 link, then at most
 //! one rank-2 link, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
 //! intermediate router, or at the destination's router. A packet travels on the virtual channel
-//! that counts the legs it has behind it. The longest ways have four legs: source group up to a
-//! late detour, rest of the source group, intermediate group, destination group.
+//! that counts the legs it has behind it. The longest ways have four legs: source group,
+//! intermediate group up to a random router, rest of the intermediate group, destination group;
+//! or, with a late detour, source group up to the detour, rest of the source group, intermediate
+//! group, destination group.
 //!
 //! # No deadlock
 //!
@@ -63,6 +65,14 @@ impl Router<'_> {
         } else if fresh {
             self.leave_source(packet, place.group, place.router);
         } else {
+            // In the intermediate group. Over a random router of it, so that what comes by one
+            // link and leaves by another does not all take the same local links; not after a late
+            // detour, whose legs are counted out.
+            let via = self.random.below(self.topology.routers().into()) as u16;
+            if packet.leg == 1 && via != packet.router {
+                (packet.target, packet.exit) = (via, VIA);
+                return;
+            }
             let best = self.best_link(packet.router, place.group, Some(place.router));
             (packet.target, packet.exit) = (best.target, best.exit);
         }
@@ -174,8 +184,9 @@ impl Router<'_> {
             via += u16::from(via >= high);
             let links = self.topology.links(self.group, via);
             let link = links[self.random.below(links.len() as u32) as usize];
-            // Behind the link: on to another gateway (2 hops at most), across, and to the router.
-            let candidate = self.over(from, &link, 2 + 1 + 2);
+            // Behind the link: to a router, on to another gateway, across, and to the destination's
+            // router, at two local links each if all coordinates differ.
+            let candidate = self.over(from, &link, 2 + 2 + 1 + 2);
             if best.is_none_or(|b| candidate.cost() < b.cost()) {
                 best = Some(candidate);
             }

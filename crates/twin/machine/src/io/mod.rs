@@ -27,6 +27,7 @@ pub(crate) use pieces::{Piece, Pieces};
 
 use forebay_model::machine::{BurstBuffer, Client};
 use forebay_workload::ior::{FileId, Ior, Layout, Step};
+use forebay_workload::random::{hash, label};
 
 /// `Packet::kind` of the messages: what a message asks for or brings.
 pub(crate) mod kind {
@@ -117,11 +118,15 @@ impl IoJob {
         (file.0 % self.servers.len() as u64) as usize
     }
 
-    /// The server (number within the instance) with the stripe that holds `offset`.
+    /// The server (number within the instance) with the stripe that holds `offset`. Stripes go
+    /// round the servers; each further round begins at another server, so that processes whose
+    /// blocks in a shared file lie equally far apart do not all meet at the same few.
     pub fn server_of(&self, file: FileId, offset: u64) -> usize {
+        let servers = self.servers.len() as u64;
         let stripe = offset / self.burst_buffer.stripe.0;
-        (self.first_server(file) + (stripe % self.servers.len() as u64) as usize)
-            % self.servers.len()
+        let (round, within) = (stripe / servers, stripe % servers);
+        let shift = if round == 0 { 0 } else { hash(file.0, label("rounds"), round) % servers };
+        ((file.0 % servers + within + shift) % servers) as usize
     }
 
     /// How a transfer is cut into requests.

@@ -97,11 +97,6 @@ impl Ssd {
             waited: through - now - share,
         }
     }
-
-    /// Controllers.
-    pub fn controllers(&self) -> usize {
-        self.next.len()
-    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,9 @@ pub(super) fn cost(
     running: Instant,
 ) -> RunCost {
     let mut packets = 0;
-    simulation.each(|_, group, _| packets += group.fabric.traffic.packets);
+    simulation.each(|_, group, _| {
+        packets += group.fabric.traffic.iter().map(|t| t.packets).sum::<u64>();
+    });
     RunCost {
         wall_seconds: running.elapsed().as_secs_f64(),
         simulated_seconds: statistics.last_event as f64 * 1e-12,

@@ -1,8 +1,10 @@
 //! Studies: a machine and a workload in, a result document out.
 
+mod interference;
 mod ior;
 mod traffic;
 
+pub use interference::interference;
 pub use ior::ior_point;
 pub use traffic::traffic;
 

@@ -1,8 +1,10 @@
 //! Synthetic traffic on the network alone.
 
-use super::{Progress, SimOptions, StudyError, build, peak_rss, run};
+use super::ior::cost;
+use super::{Progress, SimOptions, StudyError, build, run};
+use crate::group::Group;
 use crate::links::{class_use, heat, intervals, utilisation};
-use crate::results::{LatencyNs, SCHEMA, Series, TrafficRun};
+use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::traffic::TrafficJob;
 use crate::world::World;
 use forebay_model::machine::{Machine, NodeKind, Routing};
@@ -41,33 +43,30 @@ pub fn traffic(
     let startup = started.elapsed();
 
     let running = Instant::now();
-    let expected = spec.messages as f64 * spec.arrivals(machine.network.node.rate)?.mean().0 as f64;
-    let statistics = run(&mut simulation, progress, &|now, _| {
-        now as f64 / (expected * 1.1)
-    })?;
-    let wall = running.elapsed().as_secs_f64();
+    let span = world.traffic.as_ref().map_or(1.0, |job| job.span);
+    let statistics = run(&mut simulation, progress, &|now, _| now as f64 / span)?;
+    let cost = cost(&mut simulation, &statistics, options, running);
 
-    let end = statistics.last_event;
     let mut outcome = Outcome::default();
-    for group in simulation.into_partitions() {
-        outcome.links.push(group.fabric.links(end));
-        outcome.traffic.add(&group.fabric.traffic);
-        outcome.timeline.merge(&group.fabric.timeline);
-        outcome.measured_bytes += group.sources.measured_bytes;
-        outcome.messages_delivered += group.sources.messages_delivered;
-    }
+    simulation.each(|_, group, _| outcome.add(group, statistics.last_event));
     debug_assert_eq!(outcome.messages_delivered, total);
-    let mut result = outcome.describe(&world, spec, options, end);
-    result.wall_seconds = wall;
-    result.packets_per_second = outcome.traffic.packets as f64 / wall;
+    let mut result = outcome.describe(&world, spec, options, statistics.last_event);
+    run_cost(&mut result, &cost);
     result.startup_seconds = startup.as_secs_f64();
-    result.events = statistics.events;
-    result.peak_rss_bytes = peak_rss();
     Ok(result)
 }
 
+/// Puts what the run cost into the document.
+pub(super) fn run_cost(result: &mut TrafficRun, cost: &RunCost) {
+    result.wall_seconds = cost.wall_seconds;
+    result.packets_per_second = result.packets_delivered as f64 / cost.wall_seconds;
+    result.events = cost.events;
+    result.peak_rss_bytes = cost.peak_rss_bytes;
+}
+
 /// A traffic job on given nodes. The accepted load is measured between 20% and 70% of the time
-/// in which the messages are expected to be made: all nodes send then.
+/// in which the messages are expected to be made: all nodes send then. Without an end, it is
+/// measured over the whole run.
 pub(super) fn job(
     machine: &Machine,
     spec: &TrafficSpec,
@@ -84,14 +83,18 @@ pub(super) fn job(
         message_bytes: spec.message.0,
         messages,
         seed,
-        measured: ((0.2 * span) as u64, (0.7 * span) as u64),
+        measured: match messages {
+            Some(_) => ((0.2 * span) as u64, (0.7 * span) as u64),
+            None => (0, u64::MAX),
+        },
+        span,
         nodes,
     })
 }
 
 /// What the groups counted, added up.
 #[derive(Default)]
-struct Outcome {
+pub(super) struct Outcome {
     links: crate::links::Links,
     traffic: Traffic,
     timeline: Timeline<4>,
@@ -100,8 +103,17 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Adds what one group counted until `end`, ps.
+    pub fn add(&mut self, group: &Group, end: u64) {
+        self.links.push(group.fabric.links(end));
+        self.traffic.add(&group.fabric.traffic[0]);
+        self.timeline.merge(&group.fabric.timeline);
+        self.measured_bytes += group.sources.measured_bytes;
+        self.messages_delivered += group.sources.messages_delivered;
+    }
+
     /// The document; what the run cost is left at 0.
-    fn describe(
+    pub fn describe(
         &self,
         world: &World,
         spec: &TrafficSpec,
@@ -112,7 +124,7 @@ impl Outcome {
         let nodes = world.traffic.as_ref().map_or(0, |job| job.nodes.len());
         let measured = world.traffic.as_ref().map_or((0, 0), |job| job.measured);
         let link_rate = machine.network.node.rate.0 as f64 * nodes as f64;
-        let window = (measured.1 - measured.0) as f64 * 1e-12;
+        let window = measured.1.min(end).saturating_sub(measured.0) as f64 * 1e-12;
         let traffic = &self.traffic;
         let packets = traffic.packets.max(1) as f64;
         let hops: u64 = (0..)
@@ -129,7 +141,10 @@ impl Outcome {
             seed: options.seed,
             nodes: nodes as u32,
             message_bytes: spec.message.0,
-            messages: spec.messages,
+            messages: match world.traffic.as_ref().and_then(|job| job.messages) {
+                Some(messages) => messages,
+                None => self.messages_delivered / nodes.max(1) as u64,
+            },
             messages_delivered: self.messages_delivered,
             packets_delivered: traffic.packets,
             bytes_delivered: traffic.bytes,
@@ -163,7 +178,13 @@ impl Outcome {
         let accepted = intervals(&self.timeline, 0, end)
             .map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate)
             .collect();
-        series.columns.insert(0, ("accepted_load".into(), accepted));
+        // Beside IOR, its bytes are among them.
+        let name = if world.io.is_some() {
+            "node_load"
+        } else {
+            "accepted_load"
+        };
+        series.columns.insert(0, (name.into(), accepted));
         series
     }
 }

@@ -220,7 +220,11 @@ pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -
         outcome
             .links
             .push(group.fabric.links(statistics.last_event));
-        outcome.traffic.add(&group.fabric.traffic);
+        group
+            .fabric
+            .traffic
+            .iter()
+            .for_each(|t| outcome.traffic.add(t));
         outcome.delivered.extend(group.delivered);
     }
     outcome

@@ -1,0 +1,173 @@
+//! Synthetic traffic, and its interference with IOR, from outside.
+
+use forebay_machine::results::TrafficRun;
+use forebay_machine::study::{Progress, Quiet, SimOptions, StudyError, interference, traffic};
+use forebay_model::machine::{Machine, Routing};
+use forebay_model::units::{Bytes, Time};
+use forebay_workload::ior::Ior;
+use forebay_workload::placement::Placement;
+use forebay_workload::traffic::TrafficSpec;
+
+fn spec(pattern: &str, load: f64, messages: u64) -> TrafficSpec {
+    TrafficSpec::new(pattern.parse().unwrap(), Bytes(4096), load, messages).unwrap()
+}
+
+fn run(spec: &TrafficSpec, options: &SimOptions) -> TrafficRun {
+    traffic(&Machine::load("toy").unwrap(), spec, options, &Quiet).unwrap()
+}
+
+#[test]
+fn every_message_of_every_pattern_arrives() {
+    let options = SimOptions::default();
+    for pattern in [
+        "uniform",
+        "nearest-group",
+        "adversarial",
+        "all-to-all",
+        "halo",
+        "hot-spot",
+        "permutation",
+    ] {
+        let result = run(&spec(pattern, 0.5, 30), &options);
+        let messages = u64::from(result.nodes) * 30;
+        assert_eq!(result.messages_delivered, messages, "{pattern}");
+        assert_eq!(result.packets_delivered, messages, "{pattern}");
+        assert_eq!(result.bytes_delivered, messages * 4096, "{pattern}");
+        assert_eq!(
+            result.hops_histogram.iter().sum::<u64>(),
+            messages,
+            "{pattern}"
+        );
+        let latency = &result.latency_ns;
+        assert!(
+            latency.min <= latency.p50 && latency.p50 <= latency.p99,
+            "{pattern}: {latency:?}"
+        );
+        assert!(latency.p999 <= 1.02 * latency.max, "{pattern}: {latency:?}");
+    }
+}
+
+#[test]
+fn long_messages_are_cut_into_packets_and_come_whole() {
+    let mut long = spec("uniform", 0.4, 10);
+    long.message = Bytes(50_000);
+    let result = run(&long, &SimOptions::default());
+    assert_eq!(result.messages_delivered, u64::from(result.nodes) * 10);
+    assert_eq!(result.packets_delivered, result.messages_delivered * 13);
+    assert_eq!(result.bytes_delivered, result.messages_delivered * 50_000);
+}
+
+#[test]
+fn a_light_load_is_carried_and_an_adversarial_one_needs_detours() {
+    let light = run(&spec("uniform", 0.1, 400), &SimOptions::default());
+    assert!(
+        (light.accepted_load - 0.1).abs() < 0.01,
+        "{}",
+        light.accepted_load
+    );
+    let with = |routing| {
+        let options = SimOptions {
+            routing: Some(routing),
+            ..SimOptions::default()
+        };
+        run(&spec("adversarial", 0.5, 400), &options)
+    };
+    let (minimal, valiant) = (with(Routing::Minimal), with(Routing::Valiant));
+    let adaptive = with(Routing::ProgressiveAdaptive);
+    // 14 nodes of a group of toy share one link of 20 GB/s: 0.18 of their own links.
+    assert!(minimal.accepted_load < 0.19, "{}", minimal.accepted_load);
+    assert!(
+        valiant.accepted_load > 1.5 * minimal.accepted_load,
+        "{}",
+        valiant.accepted_load
+    );
+    assert!(
+        adaptive.accepted_load > 1.5 * minimal.accepted_load,
+        "{}",
+        adaptive.accepted_load
+    );
+    assert_eq!(minimal.nonminimal_share, 0.0);
+    assert!(valiant.nonminimal_share > 0.9);
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads_but_on_the_seed() {
+    let result = |threads, seed| {
+        let mut result = run(
+            &spec("uniform", 0.7, 200),
+            &SimOptions {
+                threads,
+                seed,
+                ..SimOptions::default()
+            },
+        );
+        result.wall_seconds = 0.0;
+        result.startup_seconds = 0.0;
+        result.packets_per_second = 0.0;
+        result.peak_rss_bytes = 0;
+        result.threads = 0;
+        result
+    };
+    let one = result(1, 1);
+    for threads in [2, 3, 4] {
+        assert_eq!(result(threads, 1), one, "{threads} threads");
+    }
+    assert_ne!(result(1, 2).latency_ns, one.latency_ns);
+}
+
+#[test]
+fn traffic_and_ior_disturb_each_other() {
+    let arguments: Vec<String> = "-w -F -t 1m -b 8m".split(' ').map(String::from).collect();
+    let ior = Ior::parse(&arguments).unwrap().remove(0);
+    let result = interference(
+        &Machine::load("toy").unwrap(),
+        &ior,
+        16,
+        4,
+        &spec("uniform", 0.6, 200),
+        30,
+        &SimOptions {
+            placement: Placement::RandomNodes,
+            ..SimOptions::default()
+        },
+        Placement::RandomNodes,
+        &Quiet,
+    )
+    .unwrap();
+    assert_eq!(
+        result.ior_alone.phases[0].bytes,
+        result.ior_together.phases[0].bytes
+    );
+    assert!(
+        result.ior_rate_ratio > 0.0 && result.ior_rate_ratio <= 1.02,
+        "{}",
+        result.ior_rate_ratio
+    );
+    assert!(
+        result.traffic_latency_ratio > 1.05,
+        "{}",
+        result.traffic_latency_ratio
+    );
+    assert_eq!(result.traffic_alone.messages_delivered, 30 * 200);
+    assert!(result.traffic_together.messages_delivered > 0);
+}
+
+struct Stop;
+
+impl Progress for Stop {
+    fn update(&self, _: Time, _: f64, _: u64) -> bool {
+        false
+    }
+}
+
+#[test]
+fn an_interrupted_study_says_so() {
+    let machine = Machine::load("toy").unwrap();
+    let outcome = traffic(
+        &machine,
+        &spec("uniform", 0.5, 5_000),
+        &SimOptions::default(),
+        &Stop,
+    );
+    assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
+}
