@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// How often a waiting thread looks before it lets others have the processor.
-const SPINS: u32 = 4_000;
+const SPINS: u32 = 1_000;
 /// How often it lets others run before it goes to sleep.
 const YIELDS: u32 = 200;
 
