@@ -163,6 +163,48 @@ fn traffic_and_interference_reports_work_in_a_browser() {
 }
 
 #[test]
+fn reports_of_real_runs_work_in_a_browser() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let ior = "-- -a POSIX -F -w -r -t 512k -b 1m";
+    for (name, line, word) in [
+        (
+            "ior",
+            format!("sim ior --machine toy --nodes 1..8 {ior}"),
+            "IOR on toy",
+        ),
+        (
+            "traffic",
+            "sim traffic --machine toy --messages 20".to_string(),
+            "Uniform traffic on toy",
+        ),
+        (
+            "both",
+            format!("sim interference --machine toy --nodes 2 --traffic-nodes 8 {ior}"),
+            "IOR beside uniform traffic on toy",
+        ),
+    ] {
+        let (line, options) = line.split_once(" -- ").unwrap_or((&line, ""));
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .current_dir(place.path())
+            .args(line.split(' '))
+            .args(["--quiet", "--out", name, "--"])
+            .args(options.split_whitespace())
+            .output()
+            .expect("forebay");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let (dom, console) = browse(&place.path().join(name).join("report.html"));
+        assert_eq!(console, "", "{name}");
+        assert!(dom.contains("data-ready=\"yes\""), "{name}");
+        assert!(dom.contains(word), "{name}");
+        assert!(dom.contains("class=\"heat\""), "{name}");
+    }
+}
+
+#[test]
 fn a_page_with_a_fault_is_seen() {
     let page = keep("fault.html", "<script>undefinedName();</script>");
     let (_, console) = browse(&page);

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod interference;
 mod ior;
 mod machine;
 pub mod nodes;
@@ -52,6 +53,8 @@ enum SimCommand {
     Ior(ior::IorArgs),
     /// Synthetic traffic on the network alone
     Traffic(traffic::TrafficArgs),
+    /// IOR and traffic on one machine, each also alone
+    Interference(interference::InterferenceArgs),
 }
 
 /// Runs the command that was typed and says how it went.
@@ -73,6 +76,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(SimCommand::Ior(args)) => ior::run(args),
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
+        Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
     }
 }
