@@ -180,7 +180,8 @@ fn the_toy_machine_is_drawn() {
 fn sources_are_a_table() {
     let text = show::sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
-        line.starts_with("network.links_per_group_pair ") && line.contains("assumed: one link a pair")
+        line.starts_with("network.links_per_group_pair ")
+            && line.contains("assumed: one link a pair")
     }));
     assert!(text.contains("[calibrated: cori-node-peak]"));
     assert_eq!(

@@ -22,7 +22,7 @@ mod barrier;
 mod queue;
 mod simulation;
 
-pub use queue::Queue;
+pub use queue::{Queue, prefetch};
 pub use simulation::{Context, Partition, Progress, Silent, Simulation, Statistics};
 
 /// Simulated time in picoseconds since the simulation's start. 2^64 ps are 213 days.

@@ -105,8 +105,21 @@ impl<E: Copy> Queue<E> {
     /// Takes the next event if it lies before `end`.
     #[inline]
     pub fn pop_before(&mut self, end: Picoseconds) -> Option<(Picoseconds, E)> {
-        if self.due.is_empty() && !self.open_next(end) {
-            return None;
+        self.pop_before_with(end, |_| ())
+    }
+
+    /// The same; `soon` is shown each event some time before it is taken, in no particular order.
+    #[inline]
+    pub fn pop_before_with(
+        &mut self,
+        end: Picoseconds,
+        soon: impl FnMut(&E),
+    ) -> Option<(Picoseconds, E)> {
+        if self.due.is_empty() {
+            if !self.open_next(end) {
+                return None;
+            }
+            self.look_ahead(soon);
         }
         let due = *self.due.last()?;
         if due.time >= end {
@@ -118,14 +131,6 @@ impl<E: Copy> Queue<E> {
         node.next = self.free;
         self.free = due.node;
         Some((due.time, node.event))
-    }
-
-    /// A look at the event that `pop_before` will probably return after `ahead` others; for
-    /// fetching what it needs into the cache.
-    #[inline]
-    pub fn peek(&self, ahead: usize) -> Option<&E> {
-        let index = self.due.len().checked_sub(1 + ahead)?;
-        Some(&self.nodes[self.due[index].node as usize].event)
     }
 
     /// Time of the next event, [`Picoseconds::MAX`] if there is none.
@@ -279,6 +284,25 @@ impl<E: Copy> Queue<E> {
         true
     }
 
+    /// Shows the events of the slot just opened, and has the next slot's fetched into the cache.
+    #[inline]
+    fn look_ahead(&self, mut soon: impl FnMut(&E)) {
+        for due in &self.due {
+            soon(&self.nodes[due.node as usize].event);
+        }
+        if let Some(slot) = self.next_occupied() {
+            let mut node = self.slots[(slot % SLOTS) as usize];
+            // The list's links are in the lines to be fetched: follow them no further than two.
+            for _ in 0..2 {
+                let Some(next) = self.nodes.get(node as usize) else {
+                    break;
+                };
+                prefetch(next);
+                node = next.next;
+            }
+        }
+    }
+
     /// Moves the events that the wheel now reaches out of the heap. They were inserted before
     /// any event of the same time that went straight to the wheel, and slots keep that order.
     #[cold]
@@ -296,6 +320,20 @@ impl<E: Copy> Queue<E> {
             .peek()
             .map_or(Picoseconds::MAX, |Reverse((time, ..))| *time);
     }
+}
+
+/// Asks the processor to load a cache line.
+#[inline]
+pub fn prefetch<T>(item: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and cannot fault, whatever the address; and `item` is a
+    // valid reference.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = item;
 }
 
 #[cfg(test)]

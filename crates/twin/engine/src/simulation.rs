@@ -364,12 +364,13 @@ impl<P: Partition> Run<'_, P> {
             outbox,
             owner,
         };
-        while let Some((time, event)) = context.queue.pop_before(end) {
-            if let Some(next) = context.queue.peek(0) {
-                cell.state.prefetch(next);
-            }
+        let state = &mut cell.state;
+        while let Some((time, event)) = context
+            .queue
+            .pop_before_with(end, |event| state.prefetch(event))
+        {
             context.now = time;
-            cell.state.handle(event, &mut context);
+            state.handle(event, &mut context);
             events += 1;
         }
         cell.last_event = context.now;

@@ -15,10 +15,10 @@ fn ior(line: &str) -> Ior {
     Ior::parse(&arguments).unwrap().remove(0)
 }
 
-/// Large packets: these tests are about storage.
+/// Packets of 8 KiB: these tests are about storage.
 fn options(burst_buffers: Option<u32>) -> SimOptions {
     SimOptions {
-        packet: Some(Bytes(16 * 1024)),
+        packet: Some(Bytes(8 * 1024)),
         burst_buffers,
         ..SimOptions::default()
     }
@@ -44,7 +44,7 @@ fn without_cost(mut point: IorPoint) -> IorPoint {
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let machine = load("toy");
-    let test = ior("-w -r -C -e -g -t 300k -b 3m -s 2 -i 2");
+    let test = ior("-w -r -C -e -g -t 300k -b 3000k -s 2 -i 2");
     let result = |threads| {
         let options = SimOptions {
             threads,
@@ -157,7 +157,8 @@ fn small_transfers_are_slow() {
 
 #[test]
 fn a_shared_file_costs_more_to_write_because_of_locks() {
-    let point = |line: &str| run("cori-phase1", 16, 4, Some(2), line);
+    // Three servers: the two stripes of a block lie on two of them, another two for the next.
+    let point = |line: &str| run("cori-phase1", 16, 4, Some(3), line);
     let private = point("-w -F -t 512k -b 16m");
     let shared = point("-w -t 512k -b 16m");
     assert!(shared.write_gbps < private.write_gbps.map(|r| 0.7 * r));
@@ -183,10 +184,9 @@ fn steps_and_options_take_their_time() {
     let before = run("toy", 4, 2, None, "-w -F -k -t 256k -b 1m");
     let delayed = run("toy", 4, 2, None, "-w -F -k -d 2 -t 256k -b 1m");
     assert!((delayed.run.simulated_seconds - before.run.simulated_seconds - 2.0).abs() < 1e-3);
-    assert_eq!(
-        delayed.write_gbps, before.write_gbps,
-        "a delay is not part of the phase"
-    );
+    // A delay is not part of the phase (credits travel at multiples of 33 ns of absolute time).
+    let ratio = delayed.write_gbps.unwrap() / before.write_gbps.unwrap();
+    assert!((ratio - 1.0).abs() < 0.01, "{ratio}");
 }
 
 #[test]

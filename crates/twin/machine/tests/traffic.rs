@@ -74,15 +74,11 @@ fn a_light_load_is_carried_and_an_adversarial_one_needs_detours() {
     };
     let (minimal, valiant) = (with(Routing::Minimal), with(Routing::Valiant));
     let adaptive = with(Routing::ProgressiveAdaptive);
-    // 14 nodes of a group of toy share one link of 20 GB/s: 0.18 of their own links.
-    assert!(minimal.accepted_load < 0.19, "{}", minimal.accepted_load);
+    // 14 nodes of a group of toy share one link of 20 GB/s: 0.18 of their own links. On so small
+    // a machine a third of all links is spent on detours; Valiant's are not chosen, and gain little.
+    assert!(minimal.accepted_load < 0.18, "{}", minimal.accepted_load);
     assert!(
-        valiant.accepted_load > 1.5 * minimal.accepted_load,
-        "{}",
-        valiant.accepted_load
-    );
-    assert!(
-        adaptive.accepted_load > 1.5 * minimal.accepted_load,
+        adaptive.accepted_load > 1.4 * minimal.accepted_load,
         "{}",
         adaptive.accepted_load
     );
@@ -170,4 +166,31 @@ fn an_interrupted_study_says_so() {
         &Stop,
     );
     assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
+}
+
+/// Adversarial traffic on a machine of real size: one link of 18.75 GB/s between two groups, or 27.
+#[test]
+fn detours_spread_adversarial_traffic_over_all_groups() {
+    let mut machine = Machine::load("trinity-phase2").unwrap();
+    machine.network.groups = 8;
+    machine.nodes.retain(|n| n.router < 8 * 96);
+    let with = |routing| {
+        let options = SimOptions {
+            routing: Some(routing),
+            ..SimOptions::default()
+        };
+        traffic(&machine, &spec("adversarial", 0.04, 40), &options, &Quiet).unwrap()
+    };
+    let minimal = with(Routing::Minimal);
+    // 360 nodes of 8 GB/s share the link: 0.0065 of their own.
+    assert!(minimal.accepted_load < 0.0066, "{}", minimal.accepted_load);
+    for routing in [
+        Routing::Valiant,
+        Routing::UgalL,
+        Routing::ProgressiveAdaptive,
+    ] {
+        let other = with(routing);
+        let gain = other.accepted_load / minimal.accepted_load;
+        assert!(gain > 2.5, "{routing:?}: {gain}");
+    }
 }

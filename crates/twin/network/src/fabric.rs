@@ -18,7 +18,7 @@ use crate::port::{Cost, End, NONE, Passage, Port, Stall, Upstream, Waiting, cost
 use crate::routing::{Random, Router};
 use crate::statistics::{LinkStatistics, Timeline, Traffic};
 use crate::topology::Topology;
-use forebay_engine::{Context, Partition, Picoseconds, Queue};
+use forebay_engine::{Context, Partition, Picoseconds, Queue, prefetch};
 use forebay_model::machine::{LinkClass, Network, Routing};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -447,7 +447,10 @@ impl Fabric {
         P::Message: From<NetMessage>,
     {
         let mut credits = std::mem::take(&mut self.batches[usize::from(slot)].credits);
-        for &(place, bytes) in &credits {
+        for (i, &(place, bytes)) in credits.iter().enumerate() {
+            if let Some(&(ahead, _)) = credits.get(i + 8) {
+                prefetch(&self.ports[Upstream(ahead).port()]);
+            }
             self.credit(Upstream(place), bytes, context);
         }
         credits.clear();
@@ -726,18 +729,4 @@ fn router_port(topology: &Topology, group: u16, router: u16, port: u8, costs: &[
             costs,
         ),
     }
-}
-
-/// Asks the processor to load a cache line.
-#[inline]
-fn prefetch<T>(item: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and cannot fault, whatever the address; and `item` is a
-    // valid reference.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = item;
 }

@@ -125,7 +125,11 @@ impl IoJob {
         let servers = self.servers.len() as u64;
         let stripe = offset / self.burst_buffer.stripe.0;
         let (round, within) = (stripe / servers, stripe % servers);
-        let shift = if round == 0 { 0 } else { hash(file.0, label("rounds"), round) % servers };
+        let shift = if round == 0 {
+            0
+        } else {
+            hash(file.0, label("rounds"), round) % servers
+        };
         ((file.0 % servers + within + shift) % servers) as usize
     }
 
