@@ -1,4 +1,5 @@
 //! IOR on simulated burst buffers, from outside.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Quiet, SimOptions, StudyError, ior_point};

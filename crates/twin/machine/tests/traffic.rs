@@ -1,4 +1,5 @@
 //! Synthetic traffic, and its interference with IOR, from outside.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{Progress, Quiet, SimOptions, StudyError, interference, traffic};
