@@ -4,5 +4,6 @@
 //! nodes and their storage, every number typed and carrying its source.
 #![warn(missing_docs)]
 
+pub mod jobscript;
 pub mod machine;
 pub mod units;
