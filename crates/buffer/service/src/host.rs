@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::protocol::{ActivationId, Command, Instant, MountPlan, News, Peer, Report};
+use crate::protocol::{ActivationId, Command, Instant, MountPlan, News, Order, Peer, Report};
 
 /// Ended activations that are remembered, so that a late command does not mount them again.
 const ENDED_KEPT: usize = 4096;
@@ -14,7 +14,7 @@ const ENDED_KEPT: usize = 4096;
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The controller wants something.
-    Command(Command),
+    Order(Order),
     /// [`Effect::Mount`] was carried out.
     Mounted(ActivationId, Result<(), String>),
     /// [`Effect::Unmount`] was carried out.
@@ -47,6 +47,8 @@ enum MountState {
 #[derive(Clone, Debug)]
 pub struct Host {
     name: String,
+    /// The count with which the agent started.
+    first: u64,
     count: u64,
     mounts: BTreeMap<ActivationId, (MountPlan, MountState)>,
     ended: BTreeSet<ActivationId>,
@@ -58,6 +60,7 @@ impl Host {
     pub fn new(name: String, now: Instant) -> Host {
         Host {
             name,
+            first: now.0 << 16,
             count: now.0 << 16,
             mounts: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -68,10 +71,12 @@ impl Host {
     /// Takes an input and says what to do about it, in this order.
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         match input {
-            Input::Command(Command::Mount(plan)) => self.mount(plan),
-            Input::Command(Command::Unmount(activation)) => self.unmount(activation),
-            // For storage nodes; a message that went astray.
-            Input::Command(_) => {}
+            Input::Order(order) => match order.command {
+                Command::Mount(plan) => self.mount(plan, order.heard),
+                Command::Unmount(activation) => self.unmount(activation),
+                // For storage nodes; a message that went astray.
+                _ => {}
+            },
             Input::Mounted(activation, outcome) => self.mounted(activation, outcome),
             Input::Unmounted(activation, outcome) => self.unmounted(activation, outcome),
             Input::Tick => {
@@ -92,7 +97,7 @@ impl Host {
         }));
     }
 
-    fn mount(&mut self, plan: MountPlan) {
+    fn mount(&mut self, plan: MountPlan, heard: u64) {
         let activation = plan.activation;
         if self.ended.contains(&activation) {
             return self.report(News::Unmounted(activation));
@@ -100,6 +105,10 @@ impl Host {
         match self.mounts.get(&activation).map(|(_, state)| *state) {
             Some(MountState::Mounted) => self.report(News::Mounted(activation)),
             Some(_) => {}
+            None if heard < self.first => {
+                let mounts = self.mounts.keys().copied().collect();
+                self.report(News::HostAlive(mounts));
+            }
             None => {
                 self.mounts
                     .insert(activation, (plan.clone(), MountState::Mounting));

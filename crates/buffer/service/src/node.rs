@@ -10,7 +10,8 @@ use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{
-    Command, FragmentId, FragmentPlan, InstanceId, News, Peer, Progress, Report, StageId, StagePlan,
+    Command, FragmentId, FragmentPlan, InstanceId, Instant, News, Order, Peer, Progress, Report,
+    StageId, StagePlan,
 };
 use crate::table::{Change, Table, Unreadable};
 
@@ -20,6 +21,10 @@ const GONE_KEPT: usize = 4096;
 const STAGES_KEPT: usize = 65_536;
 /// Report numbers taken at a time, so that not every report needs a write.
 const COUNTS_TAKEN: u64 = 4096;
+/// Record of `counts`: report numbers below this one may have been used.
+const NEXT: u64 = 0;
+/// Record of `counts`: the report number with which this disk was taken into use.
+const FIRST: u64 = 1;
 
 /// What happens to a node.
 #[derive(Clone, Debug)]
@@ -27,7 +32,7 @@ pub enum Input {
     /// It starts; first input after [`Node::restore`].
     Started,
     /// The controller wants something.
-    Command(Command),
+    Order(Order),
     /// [`Effect::Create`] was carried out.
     Created(FragmentId, Result<(), String>),
     /// [`Effect::Destroy`] was carried out.
@@ -107,7 +112,6 @@ pub struct Node {
     fragments: Table<FragmentRow>,
     gone: Table<()>,
     stages: Table<StageRow>,
-    /// Record 0: report numbers below this one may have been used.
     counts: Table<u64>,
     count: u64,
     /// Copies that run in this process, and how far they are.
@@ -116,10 +120,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node with this number and so many granules, from its durable records.
+    /// The node with this number and so many granules, from its durable records. On a new disk,
+    /// which has none, the time makes its report counter rise over that of the old disk.
     pub fn restore(
         id: NodeId,
         granules: u64,
+        now: Instant,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
     ) -> Result<Node, Unreadable> {
         let mut node = Node {
@@ -143,7 +149,11 @@ impl Node {
                 _ => {}
             }
         }
-        node.count = node.counts.get(0).copied().unwrap_or(0);
+        if node.counts.is_empty() {
+            node.counts.put(FIRST, now.0 << 16);
+            node.counts.put(NEXT, now.0 << 16);
+        }
+        node.count = node.counts.get(NEXT).copied().unwrap_or(0);
         Ok(node)
     }
 
@@ -168,7 +178,7 @@ impl Node {
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         match input {
             Input::Started => self.resume(),
-            Input::Command(command) => self.command(command),
+            Input::Order(order) => self.order(order),
             Input::Created(fragment, outcome) => self.created(fragment, outcome),
             Input::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
             Input::Copying(stage, attempt, progress) => {
@@ -200,8 +210,8 @@ impl Node {
 
     fn report(&mut self, what: News) {
         self.count += 1;
-        if self.count >= self.counts.get(0).copied().unwrap_or(0) {
-            self.counts.put(0, self.count + COUNTS_TAKEN);
+        if self.count >= self.counts.get(NEXT).copied().unwrap_or(0) {
+            self.counts.put(NEXT, self.count + COUNTS_TAKEN);
         }
         let report = Report {
             from: Peer::Node(self.id),
@@ -237,7 +247,12 @@ impl Node {
         self.report(News::NodeAlive(fragments));
     }
 
-    fn command(&mut self, command: Command) {
+    fn order(&mut self, Order { heard, command }: Order) {
+        let makes = matches!(command, Command::SetupFragment(_) | Command::StartStage(_));
+        if makes && heard < self.counts.get(FIRST).copied().unwrap_or(0) {
+            let fragments = self.fragments();
+            return self.report(News::NodeAlive(fragments));
+        }
         match command {
             Command::SetupFragment(plan) => self.setup(plan),
             Command::RemoveFragment(fragment) => self.remove(fragment),

@@ -156,6 +156,17 @@ pub enum Command {
     Unmount(ActivationId),
 }
 
+/// A command on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Count of the peer's last report that the controller had seen. A peer that has forgotten
+    /// everything since (an agent started anew, a disk replaced) makes and mounts nothing on an
+    /// order from before: the controller must first learn what is gone.
+    pub heard: u64,
+    /// What is wanted.
+    pub command: Command,
+}
+
 /// To the controller: a peer's counter, which rises with every report and survives its crashes,
 /// and what it reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

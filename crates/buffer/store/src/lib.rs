@@ -1,1 +1,10 @@
-//! x
+//! One storage node's flash: data objects, name space, log and recovery.
+#![warn(missing_docs)]
+
+pub mod daemon;
+pub mod log;
+pub mod storage;
+pub mod namespace;
+pub mod objects;
+pub mod recovery;
+pub mod shard;

@@ -7,6 +7,17 @@
 
 use crate::ids::{Ino, Node};
 
+/// Unit in which promises of space are used up, in bytes.
+pub const BLOCK: u64 = 4096;
+
+/// The blocks that a write of `length` bytes at `offset` may need, in bytes.
+pub fn blocks(offset: u64, length: u64) -> u64 {
+    if length == 0 {
+        return 0;
+    }
+    ((offset + length - 1) / BLOCK - offset / BLOCK + 1) * BLOCK
+}
+
 /// How an instance spreads files over its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {

@@ -24,21 +24,26 @@ impl Controller {
         self.fragment_commands(&mut commands);
         self.stage_commands(&mut commands);
         self.mount_commands(&mut commands);
-        let due = |last: Option<&Instant>| {
-            last.is_none_or(|last| self.now.since(*last) >= self.settings.retry_after)
-        };
+        let (now, retry_after) = (self.now, self.settings.retry_after);
+        let due = |last: Option<&Instant>| last.is_none_or(|last| now.since(*last) >= retry_after);
         // What is no longer wanted is forgotten, so that the record of sent commands stays small.
         let mut sent = BTreeMap::new();
         for (subject, peer, command) in commands {
             let last = self.sent.get(&subject).copied();
             if due(last.as_ref()) {
-                self.effects.push(Effect::Send(peer, command));
+                self.send(peer, command);
                 sent.insert(subject, self.now);
             } else if let Some(last) = last {
                 sent.insert(subject, last);
             }
         }
         self.sent = sent;
+    }
+
+    pub(super) fn send(&mut self, peer: Peer, command: Command) {
+        let heard = self.peers.get(&peer).map_or(0, |view| view.count);
+        self.effects
+            .push(Effect::Send(peer, Order { heard, command }));
     }
 
     fn fragment_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {

@@ -32,7 +32,7 @@ pub use request::*;
 pub use state::State;
 pub use status::{InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus, Status};
 
-use crate::protocol::{Command, Instant, Peer, Progress, Report, StageId};
+use crate::protocol::{Instant, Order, Peer, Progress, Report, StageId};
 use crate::table::{Change, Unreadable};
 
 /// Times and limits; all times in milliseconds.
@@ -101,7 +101,7 @@ pub enum Effect {
     /// Make these records durable before what follows.
     Persist(Vec<Change>),
     /// Send a command; it may be lost.
-    Send(Peer, Command),
+    Send(Peer, Order),
     /// Answer a client's request; it may be lost.
     Reply {
         /// Whom.

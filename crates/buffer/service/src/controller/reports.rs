@@ -66,8 +66,7 @@ impl Controller {
         for id in present {
             // Removed here, or never made durable: nobody can use it.
             if self.state.fragments.get(id.0).is_none() {
-                self.effects
-                    .push(Effect::Send(Peer::Node(node), Command::RemoveFragment(*id)));
+                self.send(Peer::Node(node), Command::RemoveFragment(*id));
             }
         }
         let lost: Vec<FragmentId> = self
@@ -109,8 +108,7 @@ impl Controller {
                 .get(id.0)
                 .is_some_and(|a| a.hosts.contains_key(host));
             if !wanted {
-                self.effects
-                    .push(Effect::Send(peer.clone(), Command::Unmount(*id)));
+                self.send(peer.clone(), Command::Unmount(*id));
             }
         }
         let missing = |id: &ActivationId, row: &Activation| {

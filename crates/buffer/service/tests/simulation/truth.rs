@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_service::protocol::{InstanceId, StageId};
+use forebay_service::protocol::{FragmentId, InstanceId, StageId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
@@ -63,13 +63,18 @@ pub struct Truth {
     pub labels: BTreeMap<InstanceId, String>,
     /// Tokens and lines of stages.
     pub stages: BTreeMap<StageId, (String, u32)>,
+    /// Fragments that could be used: one that was replaced before never held anything.
+    pub used: BTreeSet<FragmentId>,
     /// Instances of which a disk was lost.
     pub damaged: BTreeSet<InstanceId>,
 }
 
 impl Truth {
     /// A part of an instance is destroyed: its results must be safe, or given up.
-    pub fn destroyed(&self, instance: InstanceId) {
+    pub fn destroyed(&self, fragment: FragmentId, instance: InstanceId) {
+        if !self.used.contains(&fragment) {
+            return;
+        }
         let Some(job) = self
             .labels
             .get(&instance)

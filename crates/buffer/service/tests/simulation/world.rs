@@ -68,7 +68,7 @@ type Records = BTreeMap<(String, u64), Vec<u8>>;
 #[derive(Clone, Debug)]
 enum Message {
     ToController(Box<controller::Input>),
-    ToPeer(Peer, Command),
+    ToPeer(Peer, Order),
     ToUser(u64, u64, Outcome),
     /// A machine's own events: never lost, but void once it has crashed.
     NodeEvent(usize, u64, node::Input),
@@ -349,7 +349,12 @@ impl World {
             if self.nodes[index].runs.is_none() && self.now >= self.nodes[index].down {
                 self.say(|| format!("node {index} starts"));
                 let id = NodeId(index as u32);
-                let node = Node::restore(id, self.granules[index], rows(&self.node_records[index]));
+                let node = Node::restore(
+                    id,
+                    self.granules[index],
+                    Instant(self.now),
+                    rows(&self.node_records[index]),
+                );
                 self.nodes[index].runs = Some(node.unwrap());
                 self.node_step(index, node::Input::Started);
             }
@@ -404,12 +409,12 @@ impl World {
     fn deliver(&mut self, message: Message) {
         match message {
             Message::ToController(input) => self.controller_step(*input),
-            Message::ToPeer(Peer::Node(node), command) => {
-                self.node_step(node.0 as usize, node::Input::Command(command));
+            Message::ToPeer(Peer::Node(node), order) => {
+                self.node_step(node.0 as usize, node::Input::Order(order));
             }
-            Message::ToPeer(Peer::Host(name), command) => {
+            Message::ToPeer(Peer::Host(name), order) => {
                 if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, host::Input::Command(command));
+                    self.host_step(index, host::Input::Order(order));
                 }
             }
             Message::ToUser(client, number, outcome) => {
@@ -458,18 +463,21 @@ impl World {
         self.steps += 1;
         let effects = controller.step(Instant(self.now), input);
         let state = controller.state();
+        // Numbers given in a step whose records a crash loses are given again: the last one counts.
         for (id, instance) in state.instances.iter() {
             self.truth
                 .labels
-                .entry(InstanceId(id))
-                .or_insert_with(|| instance.label.clone());
+                .insert(InstanceId(id), instance.label.clone());
+        }
+        for (id, fragment) in state.fragments.iter() {
+            if matches!(fragment.state, FragmentState::Ready(_)) {
+                self.truth.used.insert(FragmentId(id));
+            }
         }
         for (id, stage) in state.stages.iter() {
             if let Some(session) = state.sessions.get(stage.session.0) {
-                self.truth
-                    .stages
-                    .entry(StageId(id))
-                    .or_insert((session.token.clone(), stage.what.line));
+                let of = (session.token.clone(), stage.what.line);
+                self.truth.stages.insert(StageId(id), of);
             }
         }
         self.check_allocation();
@@ -561,7 +569,7 @@ impl World {
                         format!("node {index} destroys {fragment:?} of {:?}", plan.instance)
                     });
                     if self.disks[index].remove(&fragment).is_some() {
-                        self.truth.destroyed(plan.instance);
+                        self.truth.destroyed(fragment, plan.instance);
                     }
                     let when = self.now + 1 + self.random.below(300);
                     self.at(
@@ -637,6 +645,7 @@ impl World {
     }
 
     fn copy_ended(&mut self, index: usize, stage: StageId, attempt: u32, outcome: &Copied) {
+        self.say(|| format!("node {index} ends copy {stage:?} attempt {attempt}: {outcome:?}"));
         if !self.copies.remove(&(index, stage, attempt)) || !matches!(outcome, Copied::Whole(_)) {
             return;
         }
@@ -661,8 +670,7 @@ impl World {
             for (_, plan) in std::mem::take(&mut self.disks[index]) {
                 self.truth.damaged.insert(plan.instance);
             }
-            // The disk is new; only the counter of reports is kept elsewhere.
-            self.node_records[index].retain(|(table, _), _| table == "node.counts");
+            self.node_records[index].clear();
         }
     }
 
