@@ -238,7 +238,7 @@ impl World {
         while self.now < END {
             self.now += 100;
             self.start_machines();
-            if self.now.is_multiple_of(1000) {
+            if self.now % 1000 == 0 {
                 self.tick();
             }
             self.users_act();
