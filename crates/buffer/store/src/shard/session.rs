@@ -100,7 +100,12 @@ impl<O: Objects> Shard<O> {
 
     fn join(&mut self, resume: Resume, peer: &Peer) -> Result<SessionId, Errno> {
         let session = self.state.sessions.get(&resume.session).ok_or(Errno::ESTALE)?;
-        if session.secret != resume.secret || (session.uid != peer.uid && !peer.trusted) {
+        // Another secret means another session: one that was lost in a power cut before it was
+        // durable, and whose number was given out again.
+        if session.secret != resume.secret {
+            return Err(Errno::ESTALE);
+        }
+        if session.uid != peer.uid && !peer.trusted {
             return Err(Errno::EACCES);
         }
         Ok(resume.session)
