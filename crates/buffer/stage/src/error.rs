@@ -79,7 +79,9 @@ impl Failure {
     pub fn target(what: &str, errno: Errno) -> Failure {
         let reason = format!("{what}: {}", describe(errno));
         match errno {
-            Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::STALE | Errno::NOTCONN => Failure::Fatal(reason),
+            Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::STALE | Errno::NOTCONN => {
+                Failure::Fatal(reason)
+            }
             _ => Failure::File(reason),
         }
     }
@@ -112,17 +114,35 @@ pub(crate) struct Problems {
 impl Problems {
     /// Notes a problem and says how many there are now.
     pub fn add(&self, path: &Path, reason: impl Into<String>) -> u64 {
-        let mut inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self
+            .inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.1 += 1;
         if inner.0.len() < LISTED {
-            inner.0.push(Problem { path: path.to_owned(), reason: reason.into() });
+            inner.0.push(Problem {
+                path: path.to_owned(),
+                reason: reason.into(),
+            });
         }
         inner.1
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .1
+            == 0
+    }
+
     /// The problems in the order of their paths, and how many there were.
     pub fn take(&self) -> (Vec<Problem>, u64) {
-        let mut inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut inner = self
+            .inner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut problems = std::mem::take(&mut inner.0);
         problems.sort_by(|a, b| a.path.cmp(&b.path));
         (problems, std::mem::take(&mut inner.1))

@@ -57,17 +57,31 @@ impl Journal {
         let (known, complete) = read(&text, &header, boot.trim());
         // Written anew: what counts, without what does not.
         let temporary = path.with_extension("new");
-        let file = OpenOptions::new().create(true).write(true).truncate(true).open(&temporary).map_err(problem)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(&temporary)
+            .map_err(problem)?;
         let mut writer = BufWriter::new(file);
         writeln!(writer, "{header}{}", boot.trim()).map_err(problem)?;
         for ((path, part), copied) in &known {
-            writer.write_all(line(path, *part, copied).as_bytes()).map_err(problem)?;
+            writer
+                .write_all(line(path, *part, copied).as_bytes())
+                .map_err(problem)?;
         }
-        writer.write_all(if complete { b"Y\nC\n" } else { b"Y\n" }).map_err(problem)?;
+        writer
+            .write_all(if complete { b"Y\nC\n" } else { b"Y\n" })
+            .map_err(problem)?;
         writer.flush().map_err(problem)?;
         writer.get_ref().sync_all().map_err(problem)?;
         std::fs::rename(&temporary, path).map_err(problem)?;
-        Ok(Journal { path: path.to_owned(), known, complete, writer: Mutex::new((writer, Instant::now())) })
+        Ok(Journal {
+            path: path.to_owned(),
+            known,
+            complete,
+            writer: Mutex::new((writer, Instant::now())),
+        })
     }
 
     /// Whether the stage was done.
@@ -82,33 +96,57 @@ impl Journal {
 
     /// Notes a copied file or part.
     pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
-        self.write(&line(path, part, copied), false)
+        self.write(&line(path, part, copied))
     }
 
-    /// Notes that everything noted so far is on stable storage.
-    pub fn synced(&self) -> Result<(), Problem> {
-        self.write("Y\n", true)
+    /// Puts everything noted so far on stable storage with `sync`, and notes that. Nothing is
+    /// noted meanwhile: `sync` might miss it.
+    pub fn synced(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        sync()?;
+        let writer = &mut guard.0;
+        let outcome = writer.write_all(b"Y\n").and_then(|()| writer.flush());
+        outcome
+            .and_then(|()| writer.get_ref().sync_data())
+            .map_err(|error| self.problem(&error))
     }
 
     /// Notes that the stage is done.
     pub fn complete(&self) -> Result<(), Problem> {
-        self.write("C\n", true)
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let writer = &mut guard.0;
+        let outcome = writer.write_all(b"C\n").and_then(|()| writer.flush());
+        outcome
+            .and_then(|()| writer.get_ref().sync_data())
+            .map_err(|error| self.problem(&error))
     }
 
-    fn write(&self, text: &str, sync: bool) -> Result<(), Problem> {
-        let mut guard = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn write(&self, text: &str) -> Result<(), Problem> {
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let (writer, flushed) = &mut *guard;
         let mut outcome = writer.write_all(text.as_bytes());
-        if sync {
-            outcome = outcome.and_then(|()| writer.flush()).and_then(|()| writer.get_ref().sync_data());
-        } else if flushed.elapsed() > FLUSH {
+        if flushed.elapsed() > FLUSH {
             outcome = outcome.and_then(|()| writer.flush());
             *flushed = Instant::now();
         }
-        outcome.map_err(|error| Problem {
+        outcome.map_err(|error| self.problem(&error))
+    }
+
+    fn problem(&self, error: &std::io::Error) -> Problem {
+        let reason = format!("the journal cannot be written: {error}");
+        Problem {
             path: self.path.clone(),
-            reason: format!("the journal cannot be written: {error}"),
-        })
+            reason,
+        }
     }
 }
 
@@ -122,7 +160,9 @@ fn read(text: &str, header: &str, boot: &str) -> (HashMap<Key, Copied>, bool) {
     };
     let same_boot = !boot.is_empty() && written_at.trim_end() == boot;
     for line in lines {
-        let Some(line) = line.strip_suffix('\n') else { break };
+        let Some(line) = line.strip_suffix('\n') else {
+            break;
+        };
         match line {
             "Y" => known.extend(unsure.drain(..)),
             "C" => complete = true,
@@ -139,7 +179,11 @@ fn read(text: &str, header: &str, boot: &str) -> (HashMap<Key, Copied>, bool) {
 }
 
 fn line(path: &Path, part: Option<u64>, copied: &Copied) -> String {
-    let Copied { size, modified, digest } = copied;
+    let Copied {
+        size,
+        modified,
+        digest,
+    } = copied;
     let path = encode(path);
     match part {
         None => format!("F {size} {modified} {digest} {path}\n"),
@@ -196,7 +240,11 @@ mod tests {
     use super::*;
 
     fn copied(size: u64) -> Copied {
-        Copied { size, modified: -5, digest: "ab".into() }
+        Copied {
+            size,
+            modified: -5,
+            digest: "ab".into(),
+        }
     }
 
     #[test]
@@ -214,7 +262,11 @@ mod tests {
         assert_eq!(known[&(odd.to_owned(), None)], copied(1));
         assert_eq!(known[&(PathBuf::from("c"), Some(3))], copied(2));
         assert_eq!(read(&text, &header, "boot2").0.len(), 1);
-        assert!(read(&text, &format!("{FORMAT} other "), "boot1").0.is_empty());
+        assert!(
+            read(&text, &format!("{FORMAT} other "), "boot1")
+                .0
+                .is_empty()
+        );
         assert!(read("noise", &header, "boot1").0.is_empty());
     }
 
@@ -224,10 +276,20 @@ mod tests {
         let file = directory.path().join("journal");
         let journal = Journal::open(&file, "s").unwrap();
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
-        journal.synced().unwrap();
-        assert_eq!(Journal::open(&file, "s").unwrap().known(Path::new("x"), None), Some(&copied(7)));
+        journal.synced(|| Ok(())).unwrap();
+        assert_eq!(
+            Journal::open(&file, "s")
+                .unwrap()
+                .known(Path::new("x"), None),
+            Some(&copied(7))
+        );
         assert!(!Journal::open(&file, "s").unwrap().is_complete());
         journal.complete().unwrap();
-        assert!(Journal::open(&file, "t").unwrap().known(Path::new("x"), None).is_none());
+        assert!(
+            Journal::open(&file, "t")
+                .unwrap()
+                .known(Path::new("x"), None)
+                .is_none()
+        );
     }
 }

@@ -19,8 +19,10 @@
 
 mod copy;
 mod error;
+mod file;
 mod finish;
 mod journal;
+mod large;
 mod metadata;
 mod mover;
 mod place;

@@ -18,14 +18,14 @@ pub(crate) fn times(stat: &Stat) -> Timestamps {
         tv_nsec: i64::try_from(nanoseconds).unwrap_or(0) as _,
     };
     Timestamps {
-        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as u64),
-        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     }
 }
 
 /// A file's modification time in nanoseconds since 1970.
 pub(crate) fn modified(stat: &Stat) -> i128 {
-    i128::from(stat.st_mtime as i64) * 1_000_000_000 + i128::from(stat.st_mtime_nsec as u64)
+    i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec)
 }
 
 /// Whether a file is as it was: same size, and neither contents nor attributes touched since.
@@ -45,7 +45,11 @@ pub(crate) fn same_contents(before: &Stat, after: &Stat) -> bool {
 
 /// Gives `target` what `source` has: owner, extended attributes, permissions, times, in an order
 /// in which none undoes another. Returns what could not be kept.
-pub(crate) fn apply(source: &OwnedFd, stat: &Stat, target: &OwnedFd) -> Result<Option<String>, Failure> {
+pub(crate) fn apply(
+    source: &OwnedFd,
+    stat: &Stat,
+    target: &OwnedFd,
+) -> Result<Option<String>, Failure> {
     let mut lost = None;
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let now = rustix::fs::fstat(target).map_err(|e| Failure::target("reading its state", e))?;
@@ -77,23 +81,35 @@ fn extended(source: impl AsFd, target: impl AsFd) -> Result<(), String> {
             Err(Errno::RANGE) if names.len() < 65_536 => names.resize(65_536, 0),
             // The source has none.
             Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
-            Err(errno) => return Err(format!("its extended attributes cannot be listed: {}", describe(errno))),
+            Err(errno) => {
+                return Err(format!(
+                    "its extended attributes cannot be listed: {}",
+                    describe(errno)
+                ));
+            }
         }
     };
     names.truncate(length);
     let mut value = vec![0u8; 65_536];
     for name in names.split_inclusive(|byte| *byte == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
         let kept = |prefix: &[u8]| name.to_bytes().starts_with(prefix);
         if !kept(b"user.") && !kept(b"system.posix_acl_") {
             continue;
         }
         let shown = name.to_string_lossy();
-        let length = fgetxattr(&source, name, &mut value[..])
-            .map_err(|errno| format!("its attribute {shown} cannot be read: {}", describe(errno)))?;
+        let length = fgetxattr(&source, name, &mut value[..]).map_err(|errno| {
+            format!("its attribute {shown} cannot be read: {}", describe(errno))
+        })?;
         let value = value.get(..length).unwrap_or_default();
-        fsetxattr(&target, name, value, XattrFlags::empty())
-            .map_err(|errno| format!("its attribute {shown} cannot be kept there: {}", describe(errno)))?;
+        fsetxattr(&target, name, value, XattrFlags::empty()).map_err(|errno| {
+            format!(
+                "its attribute {shown} cannot be kept there: {}",
+                describe(errno)
+            )
+        })?;
     }
     Ok(())
 }

@@ -84,7 +84,10 @@ pub struct Meter {
 
 impl Default for Meter {
     fn default() -> Meter {
-        Meter { window: Duration::from_secs(10), samples: VecDeque::new() }
+        Meter {
+            window: Duration::from_secs(10),
+            samples: VecDeque::new(),
+        }
     }
 }
 
@@ -128,7 +131,9 @@ impl Meter {
         }
         let left = |total: u64, done: u64, rate: Option<f64>| match total.saturating_sub(done) {
             0 => Some(0.0),
-            left => rate.filter(|rate| *rate > 0.0).map(|rate| left as f64 / rate),
+            left => rate
+                .filter(|rate| *rate > 0.0)
+                .map(|rate| left as f64 / rate),
         };
         let bytes = left(last.bytes_total, last.bytes, self.rate())?;
         let files = left(last.files_total, last.files, self.files_rate())?;
@@ -146,9 +151,17 @@ mod tests {
         let mut meter = Meter::default();
         for second in 0..30u64 {
             // 100 bytes a second at first, 10 later.
-            let bytes = if second <= 15 { second * 100 } else { 1500 + (second - 15) * 10 };
+            let bytes = if second <= 15 {
+                second * 100
+            } else {
+                1500 + (second - 15) * 10
+            };
             let snapshot = Snapshot {
-                files_total: 1, files: 0, bytes_total: 2000, bytes, walked: second > 2,
+                files_total: 1,
+                files: 0,
+                bytes_total: 2000,
+                bytes,
+                walked: second > 2,
             };
             meter.add(start + Duration::from_secs(second), snapshot);
             if second == 2 {
@@ -156,9 +169,15 @@ mod tests {
             }
         }
         assert_eq!(meter.rate(), Some(10.0));
-        let one = Snapshot { files_total: 1, files: 1, bytes_total: 2000, bytes: 1640, walked: true };
+        let one = Snapshot {
+            files_total: 1,
+            files: 1,
+            bytes_total: 2000,
+            bytes: 1650,
+            walked: true,
+        };
         meter.add(start + Duration::from_secs(30), one);
         assert_eq!(meter.rate(), Some(10.0));
-        assert_eq!(meter.time_to_go(), Some(Duration::from_secs(36)));
+        assert_eq!(meter.time_to_go(), Some(Duration::from_secs(35)));
     }
 }
