@@ -52,15 +52,12 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
     };
     SetTime::At(match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timestamp { secs: after.as_secs() as i64, nanos: after.subsec_nanos() },
-        Err(before) => {
-            let before = before.duration();
-            let (secs, nanos) = (before.as_secs() as i64, before.subsec_nanos());
-            if nanos == 0 {
-                Timestamp { secs: -secs, nanos: 0 }
-            } else {
-                Timestamp { secs: -secs - 1, nanos: 1_000_000_000 - nanos }
-            }
-        }
+        // The kernel counts nanoseconds forwards from a negative second; fuser 0.18 takes them
+        // for backwards when it builds the SystemTime, and this undoes it.
+        Err(before) => Timestamp {
+            secs: -(before.duration().as_secs() as i64),
+            nanos: before.duration().subsec_nanos(),
+        },
     })
 }
 
@@ -99,15 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_survive_both_ways() {
-        for time in [
-            Timestamp { secs: -1, nanos: 999_999_999 },
-            Timestamp { secs: -5, nanos: 0 },
-            Timestamp { secs: 0, nanos: 1 },
-            Timestamp { secs: 1_700_000_000, nanos: 5 },
-        ] {
-            let there = TimeOrNow::SpecificTime(system_time(time));
-            assert_eq!(set_time(there), SetTime::At(time));
-        }
+    fn times_are_shown_as_they_are() {
+        let shown = |secs, nanos| system_time(Timestamp { secs, nanos });
+        assert_eq!(shown(5, 1), UNIX_EPOCH + Duration::new(5, 1));
+        assert_eq!(shown(-7, 5), UNIX_EPOCH - Duration::new(6, 999_999_995));
+    }
+
+    #[test]
+    fn times_are_taken_as_the_kernel_means_them() {
+        let taken = |time| set_time(TimeOrNow::SpecificTime(time));
+        let wanted = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
+        assert_eq!(taken(UNIX_EPOCH + Duration::new(5, 1)), wanted(5, 1));
+        // What fuser makes of -7 s and 5 ns.
+        assert_eq!(taken(UNIX_EPOCH - Duration::new(7, 5)), wanted(-7, 5));
     }
 }
