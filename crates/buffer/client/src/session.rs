@@ -90,7 +90,7 @@ impl Session {
             next_handle: AtomicU64::new(1),
         };
         let mut slot = session.take_slot();
-        let link = session.connect(slot.number, 1, false).map_err(Errno::from);
+        let link = session.persist(|| session.connect(slot.number, 1, false));
         slot.link = Some(link?);
         session.put_slot(slot);
         Ok(session)

@@ -1,6 +1,8 @@
 //! A storage daemon, an instance and a mount in temporary directories.
 #![allow(dead_code)] // each test program uses its own part
 
+pub mod process;
+
 use forebay_client::{Admin, Fs, Mount, MountOptions, Options, mount};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
