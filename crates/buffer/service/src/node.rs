@@ -169,6 +169,11 @@ impl Node {
         self.granules
     }
 
+    /// Gives it more granules, or fewer: what is in use stays.
+    pub fn set_granules(&mut self, granules: u64) {
+        self.granules = granules;
+    }
+
     /// The fragments it has, whatever their state.
     pub fn fragments(&self) -> Vec<FragmentId> {
         self.fragments.keys().into_iter().map(FragmentId).collect()

@@ -104,6 +104,10 @@ pub struct FragmentPlan {
     pub capacity: Bytes,
     /// Who may use it.
     pub owner: Owner,
+    /// Permissions of the root directory.
+    pub root_permissions: u32,
+    /// Most files in it, if there is a limit.
+    pub max_files: Option<u64>,
 }
 
 /// A stage as a mover needs to know it.

@@ -69,12 +69,32 @@ impl Controller {
         let instance = self.state.instances.get(fragment.instance.0)?;
         let owner = self.state.sessions.get(instance.session.0)?.owner;
         let granularity = self.state.pool(Some(&instance.pool)).ok()?.granularity;
+        let configurations = instance.configurations.iter();
+        let configurations = configurations.filter_map(|id| self.state.configurations.get(id.0));
+        let root_permissions = configurations
+            .clone()
+            .next()
+            .map_or(0o770, |c| c.root_permissions);
+        let of_session = self
+            .state
+            .sessions
+            .get(instance.session.0)?
+            .setup
+            .instance
+            .as_ref();
+        let overall = of_session.and_then(|spec| spec.modifiers.max_files);
+        let max_files = configurations
+            .filter_map(|c| c.modifiers.max_files)
+            .chain(overall)
+            .min();
         Some(FragmentPlan {
             fragment: id,
             instance: fragment.instance,
             granules: fragment.granules,
             capacity: pool::bytes(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
             owner,
+            root_permissions,
+            max_files,
         })
     }
 

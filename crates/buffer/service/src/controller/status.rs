@@ -51,6 +51,12 @@ pub struct SessionStatus {
     pub state: String,
     /// The job's id or the persistent instance's name.
     pub token: String,
+    /// Whether it ends with its job.
+    pub lifetime: Lifetime,
+    /// Whether clients may have written since it was set up.
+    pub written: bool,
+    /// Whether it is being taken down.
+    pub ending: bool,
     /// In whose name it was made.
     pub creator: String,
     /// Its user and group.
@@ -158,6 +164,9 @@ impl Controller {
                 id: SessionId(id),
                 state: word.to_string(),
                 token: session.token.clone(),
+                lifetime: session.lifetime,
+                written: session.written,
+                ending: session.ending,
                 creator: session.creator.clone(),
                 owner: session.owner,
                 created: session.created,

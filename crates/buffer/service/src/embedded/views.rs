@@ -1,0 +1,187 @@
+//! Mounted instances: one mount for each, shared by the job's views and by the movers.
+//!
+//! Below the mount an instance has `striped/` and `private/<host>/`; a job's view is a symbolic
+//! link to one of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_client::{Fs, Mount, MountOptions, mount};
+use forebay_model::jobscript::AccessMode;
+use forebay_wire::stream::Address;
+
+use crate::protocol::{InstanceId, Owner};
+
+struct View {
+    mount: Mount,
+    users: u32,
+}
+
+/// The mounts of one process.
+pub(super) struct Views {
+    directory: PathBuf,
+    daemon: Address,
+    host: String,
+    mounted: BTreeMap<InstanceId, View>,
+}
+
+impl Views {
+    pub fn new(directory: PathBuf, daemon: Address, host: String) -> Views {
+        Views {
+            directory,
+            daemon,
+            host,
+            mounted: BTreeMap::new(),
+        }
+    }
+
+    fn path(&self, instance: InstanceId) -> PathBuf {
+        self.directory.join(format!("i{}", instance.0))
+    }
+
+    /// The directory of one access mode in an instance.
+    pub fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
+        match mode {
+            AccessMode::Private => self.path(instance).join("private").join(&self.host),
+            AccessMode::Striped | AccessMode::LoadBalanced => self.path(instance).join("striped"),
+        }
+    }
+
+    /// Mounts an instance, if it is not mounted, and makes the directory of an access mode.
+    pub fn enter(
+        &mut self,
+        instance: InstanceId,
+        mode: AccessMode,
+        owner: Owner,
+    ) -> Result<(), String> {
+        if self
+            .mounted
+            .get(&instance)
+            .is_some_and(|view| view.mount.has_ended())
+        {
+            self.mounted.remove(&instance);
+        }
+        if let Some(view) = self.mounted.get_mut(&instance) {
+            view.users += 1;
+        } else {
+            let path = self.path(instance);
+            fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let id = forebay_wire::InstanceId(instance.0);
+            let attached = Fs::attach(self.daemon.clone(), id, forebay_client::Options::default());
+            let attached = attached.map_err(|e| format!("the instance cannot be attached: {e}"))?;
+            let options = MountOptions {
+                name: format!("forebay-{}", instance.0),
+                ..MountOptions::default()
+            };
+            let mount = mount(attached, &path, &options).map_err(|e| e.to_string())?;
+            self.mounted.insert(instance, View { mount, users: 1 });
+        }
+        let root = self.root(instance, mode);
+        let made = fs::create_dir_all(&root).and_then(|()| {
+            use std::os::unix::fs::MetadataExt;
+            let state = fs::metadata(&root)?;
+            if (state.uid(), state.gid()) == (owner.uid, owner.gid) {
+                return Ok(());
+            }
+            std::os::unix::fs::chown(&root, Some(owner.uid), Some(owner.gid))
+        });
+        made.map_err(|e| {
+            let reason = format!("{}: {e}", root.display());
+            let _ = self.leave(instance);
+            reason
+        })
+    }
+
+    /// One user less; the last one unmounts.
+    pub fn leave(&mut self, instance: InstanceId) -> Result<(), String> {
+        let Some(view) = self.mounted.get_mut(&instance) else {
+            return Ok(());
+        };
+        view.users = view.users.saturating_sub(1);
+        if view.users > 0 {
+            return Ok(());
+        }
+        let path = self.path(instance);
+        let Some(view) = self.mounted.remove(&instance) else {
+            return Ok(());
+        };
+        if let Err(error) = view.mount.unmount() {
+            // Someone still has a file open there: the mount goes when that is closed.
+            detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
+        }
+        let _ = fs::remove_dir(&path);
+        Ok(())
+    }
+
+    /// Unmounts everything.
+    pub fn leave_all(&mut self) {
+        let instances: Vec<InstanceId> = self.mounted.keys().copied().collect();
+        for instance in instances {
+            if let Some(view) = self.mounted.get_mut(&instance) {
+                view.users = 1;
+            }
+            let _ = self.leave(instance);
+        }
+    }
+
+    /// Makes a job's view at `path`, which ends with `/`.
+    pub fn show(&self, instance: InstanceId, mode: AccessMode, path: &str) -> Result<(), String> {
+        let link = Path::new(path.trim_end_matches('/'));
+        let fail = |e: io::Error| format!("{}: {e}", link.display());
+        let parent = link.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(parent).map_err(fail)?;
+        match fs::remove_file(link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+            _ => {}
+        }
+        std::os::unix::fs::symlink(self.root(instance, mode), link).map_err(fail)
+    }
+
+    /// Takes a job's view away.
+    pub fn hide(&self, path: &str) {
+        let link = Path::new(path.trim_end_matches('/'));
+        let _ = fs::remove_file(link);
+        if let Some(parent) = link.parent() {
+            let _ = fs::remove_dir(parent);
+        }
+    }
+}
+
+/// Takes away mounts whose process has ended.
+pub(super) fn unmount_rests(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with('i') && detach(&entry.path()).is_ok() {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// Unmounts now what is unused and later what is in use.
+fn detach(path: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    use rustix::mount::{UnmountFlags, unmount};
+    match unmount(path, UnmountFlags::DETACH) {
+        // Not mounted: what was wanted.
+        Ok(()) | Err(Errno::INVAL) => return Ok(()),
+        Err(Errno::PERM) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let quiet = std::process::Stdio::null;
+    let status = std::process::Command::new("fusermount3")
+        .args(["-u", "-z", "--"])
+        .arg(path)
+        .stdout(quiet())
+        .stderr(quiet())
+        .status()?;
+    // It fails too if nothing is mounted there; then the directory can be removed.
+    if status.success() || fs::read_dir(path).is_ok() {
+        Ok(())
+    } else {
+        Err(io::Error::other("fusermount3 cannot unmount it"))
+    }
+}
