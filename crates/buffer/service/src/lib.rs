@@ -16,6 +16,7 @@ pub mod host;
 pub mod node;
 pub mod protocol;
 pub mod run;
+pub mod show;
 pub mod table;
 
 pub use run::{Recovered, RunError, RunOptions, RunReport, recover, run_job};
