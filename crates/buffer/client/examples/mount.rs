@@ -14,11 +14,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [flash, at, rest @ ..] = arguments.as_slice() else {
         return Err("usage: mount <flash directory> <mount point> [capacity in MiB]".into());
     };
-    let capacity = rest.first().map_or(Ok(16 << 10), |text| text.parse::<u64>())? << 20;
+    let capacity = rest
+        .first()
+        .map_or(Ok(16 << 10), |text| text.parse::<u64>())?
+        << 20;
     let daemon = Daemon::start(daemon::Options::new(flash))?;
     let admin = Admin::connect(daemon.address(), Options::default())?;
     let id = InstanceId(1);
-    let spec = InstanceSpec { id, uid: 0, gid: 0, mode: 0o777, capacity, inodes: 10_000_000 };
+    let spec = InstanceSpec {
+        id,
+        uid: 0,
+        gid: 0,
+        mode: 0o777,
+        capacity,
+        inodes: 10_000_000,
+    };
     match admin.create_instance(spec) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(error) => return Err(error.into()),

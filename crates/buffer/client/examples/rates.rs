@@ -21,8 +21,17 @@ const MIB: u64 = 1 << 20;
 
 /// What one client process does in one measurement. Returns operations and bytes.
 fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
-    let fs = Fs::attach(Address::Unix(dir.join("flash/socket")), INSTANCE, Options::default())?;
-    let mode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+    let fs = Fs::attach(
+        Address::Unix(dir.join("flash/socket")),
+        INSTANCE,
+        Options::default(),
+    )?;
+    let mode = OpenMode {
+        read: true,
+        write: true,
+        truncate: false,
+        descriptor: true,
+    };
     let (place, what) = case.split_once(' ').ok_or("case")?;
     let under = match place {
         "mount" => dir.join("mnt"),
@@ -77,16 +86,30 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
         "47008" => (47_008, 47_008 * 8000),
         _ => return Err("size".into()),
     };
-    let file_name = if shared { "shared".to_owned() } else { format!("data{me}") };
+    let file_name = if shared {
+        "shared".to_owned()
+    } else {
+        format!("data{me}")
+    };
     let library = place == "library";
-    let ours = fs.create(Ino::ROOT, file_name.as_bytes(), 0o644, false, mode)?.file;
+    let ours = fs
+        .create(Ino::ROOT, file_name.as_bytes(), 0o644, false, mode)?
+        .file;
     let mut options = File::options();
-    let theirs =
-        options.read(true).write(true).create(true).truncate(false).open(under.join(&file_name))?;
+    let theirs = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(under.join(&file_name))?;
     let mut buffer = vec![me as u8 + 1; size as usize];
     let mut operations = 0;
     for i in 0..total / size {
-        let offset = if shared { (i * CLIENTS + me) * size } else { i * size };
+        let offset = if shared {
+            (i * CLIENTS + me) * size
+        } else {
+            i * size
+        };
         match (library, what.starts_with("write")) {
             (true, true) => ours.write_all_at(&buffer, offset)?,
             (true, false) => drop(ours.read_at(&mut buffer, offset)?),
@@ -116,21 +139,30 @@ fn measure(case: &str, dir: &Path) -> Result<f64> {
         let output = child.wait_with_output()?;
         let text = String::from_utf8(output.stdout)?;
         let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
-        let [ops, size, seconds] = numbers[..] else { return Err(format!("{case} failed").into()) };
+        let [ops, size, seconds] = numbers[..] else {
+            return Err(format!("{case} failed").into());
+        };
         operations += ops;
         bytes += size;
         longest = longest.max(seconds);
     }
-    Ok(if bytes > 0.0 && case.contains(" 1M") || case.contains("47008") {
-        bytes / longest / MIB as f64
-    } else {
-        operations / longest
-    })
+    Ok(
+        if bytes > 0.0 && case.contains(" 1M") || case.contains("47008") {
+            bytes / longest / MIB as f64
+        } else {
+            operations / longest
+        },
+    )
 }
 
 fn cpu(pid: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .collect();
     let ticks: u64 = fields.get(11).ok_or("stat")?.parse::<u64>()?
         + fields.get(12).ok_or("stat")?.parse::<u64>()?;
     Ok(Duration::from_millis(ticks * 10))
@@ -160,29 +192,50 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
     for part in ["flash", "base", "mnt"] {
         std::fs::create_dir_all(dir.join(part))?;
     }
-    let mut server =
-        Command::new(std::env::current_exe()?).arg("daemon").arg(dir.join("flash")).spawn()?;
+    let mut server = Command::new(std::env::current_exe()?)
+        .arg("daemon")
+        .arg(dir.join("flash"))
+        .spawn()?;
     let socket = dir.join("flash/socket");
     while !socket.exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let admin = Admin::connect(Address::Unix(socket.clone()), Options::default())?;
     let spec = InstanceSpec {
-        id: INSTANCE, uid: 0, gid: 0, mode: 0o777, capacity: 64 << 30, inodes: 10_000_000,
+        id: INSTANCE,
+        uid: 0,
+        gid: 0,
+        mode: 0o777,
+        capacity: 64 << 30,
+        inodes: 10_000_000,
     };
     admin.create_instance(spec)?;
     let fs = Fs::attach(Address::Unix(socket), INSTANCE, Options::default())?;
     let mounted = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
-    println!("{:<20}{:>12}{:>12}{:>12}  (MiB/s, or operations/s; best of {rounds})", "", "underneath", "library", "mount");
+    println!(
+        "{:<20}{:>12}{:>12}{:>12}  (MiB/s, or operations/s; best of {rounds})",
+        "", "underneath", "library", "mount"
+    );
     let cases = [
-        "create", "stat", "unlink", "write 1M", "read 1M", "write 4k", "read 4k",
-        "write 47008 shared", "read 47008 shared",
+        "create",
+        "stat",
+        "unlink",
+        "write 1M",
+        "read 1M",
+        "write 4k",
+        "read 4k",
+        "write 47008 shared",
+        "read 47008 shared",
     ];
     for what in cases {
         print!("{what:<20}");
         let mut best = [0.0f64; 3];
         let mut cost = 0.0;
-        for _ in 0..if matches!(what, "create" | "unlink") { 1 } else { rounds } {
+        for _ in 0..if matches!(what, "create" | "unlink") {
+            1
+        } else {
+            rounds
+        } {
             for (place, best) in ["base", "library", "mount"].iter().zip(&mut best) {
                 let before = cpu(server.id())?;
                 *best = best.max(measure(&format!("{place} {what}"), dir)?);

@@ -12,7 +12,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connect to a daemon.
     pub fn connect(address: Address, options: Options) -> Result<Admin, Errno> {
-        Session::begin(address, None, options).map(Admin)
+        Session::begin(address, None, options, false).map(Admin)
     }
 
     fn done(&self, request: Request) -> Result<(), Errno> {
@@ -36,8 +36,8 @@ impl Admin {
 
     /// All instances on the node and how full they are.
     pub fn instances(&self) -> Result<Vec<Usage>, Errno> {
-        match self.0.call(None, Request::ListInstances)? {
-            (Reply::Instances(list), _) => Ok(list),
+        match self.0.call(None, Request::ListInstances)?.reply {
+            Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
         }
     }

@@ -99,11 +99,18 @@ impl File {
 
     fn read_remote(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let length = into.len() as u32;
-        let request = Request::Read { handle: self.handle, offset, length };
+        let request = Request::Read {
+            handle: self.handle,
+            offset,
+            length,
+        };
         match self.fs.session.bulk(request.clone(), &[], into, false) {
             Err(Errno::EBADF) => {
                 self.fs.session.renew()?;
-                self.fs.session.bulk(request, &[], into, false).map(|(_, count)| count)
+                self.fs
+                    .session
+                    .bulk(request, &[], into, false)
+                    .map(|(_, count)| count)
             }
             other => other.map(|(_, count)| count),
         }
@@ -135,7 +142,9 @@ impl File {
         let data = &data[..length];
         match &self.local {
             Some(file) => write_local(file, data, offset),
-            None => self.write_remote(data, offset, false).map(|(count, _)| count),
+            None => self
+                .write_remote(data, offset, false)
+                .map(|(count, _)| count),
         }
     }
 
@@ -152,9 +161,12 @@ impl File {
             }
         }
         match &self.local {
-            Some(file) => {
-                Ok(rustix::io::pwritev2(file, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND)?)
-            }
+            Some(file) => Ok(rustix::io::pwritev2(
+                file,
+                &[IoSlice::new(data)],
+                0,
+                ReadWriteFlags::APPEND,
+            )?),
             None => self.write_remote(data, 0, true).map(|(count, _)| count),
         }
     }
@@ -171,7 +183,11 @@ impl File {
 
     fn write_remote(&self, data: &[u8], offset: u64, append: bool) -> Result<(usize, u64), Errno> {
         let data = &data[..data.len().min(MAX_DATA)];
-        let request = Request::Write { handle: self.handle, offset, append };
+        let request = Request::Write {
+            handle: self.handle,
+            offset,
+            append,
+        };
         let mut result = self.fs.session.bulk(request.clone(), data, &mut [], append);
         if let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result {
             // After a restart of the daemon handle and promise have to be made anew; in either
@@ -193,15 +209,24 @@ impl File {
     /// Take `cost` bytes from the promise, if it has as many.
     fn draw(&self, cost: u64) -> bool {
         self.grant
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| grant.checked_sub(cost))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
+                grant.checked_sub(cost)
+            })
             .is_ok()
     }
 
     /// Have the promise extended to at least `cost` bytes. Returns how far it goes.
     fn reserve(&self, cost: u64) -> Result<u64, Errno> {
-        let mut epoch = self.grant_epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut epoch = self
+            .grant_epoch
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if *epoch == 0 {
-            self.fs.writers.lock().unwrap_or_else(PoisonError::into_inner).push(self.own.clone());
+            self.fs
+                .writers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.own.clone());
         }
         let now = self.grant.load(Ordering::Acquire);
         if now >= cost && *epoch == self.fs.session.epoch() {
@@ -212,7 +237,11 @@ impl File {
         let returned = if void { 0 } else { left };
         let handle = self.handle;
         let want = cost.saturating_sub(returned);
-        let mut reply = self.fs.call(Request::Reserve { handle, returned, want });
+        let mut reply = self.fs.call(Request::Reserve {
+            handle,
+            returned,
+            want,
+        });
         let short = match &reply {
             Err(Errno::ENOSPC) => true,
             Ok(Reply::Granted(total)) => *total < cost,
@@ -224,7 +253,11 @@ impl File {
                 _ => returned,
             };
             let want = cost.saturating_sub(returned);
-            reply = self.fs.call(Request::Reserve { handle, returned, want });
+            reply = self.fs.call(Request::Reserve {
+                handle,
+                returned,
+                want,
+            });
         }
         match reply? {
             Reply::Granted(total) => {
@@ -238,12 +271,22 @@ impl File {
 
     /// Make the data durable, and the attributes too unless `data_only`.
     pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
-        self.fs.call(Request::Sync { handle: Some(self.handle), data_only }).map(|_| ())
+        self.fs
+            .call(Request::Sync {
+                handle: Some(self.handle),
+                data_only,
+            })
+            .map(|_| ())
     }
 
     /// Reserve, free or clear a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
-        let request = Request::Allocate { handle: self.handle, offset, length, what };
+        let request = Request::Allocate {
+            handle: self.handle,
+            offset,
+            length,
+            what,
+        };
         match self.fs.call(request.clone()) {
             Err(Errno::ENOSPC) if self.fs.give_back(HandleId(0)) => self.fs.call(request),
             other => other,
@@ -255,13 +298,21 @@ impl File {
     pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         match &self.local {
             Some(file) => {
-                let to = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
+                let to = if hole {
+                    SeekFrom::Hole(offset)
+                } else {
+                    SeekFrom::Data(offset)
+                };
                 Ok(rustix::fs::seek(file, to)?)
             }
             // Holes are an optimization: a file may always be taken to have none but its end.
             None => {
                 let size = self.fs.get_attr(self.ino)?.size;
-                if offset >= size { Err(Errno::ENXIO) } else { Ok(if hole { size } else { offset }) }
+                if offset >= size {
+                    Err(Errno::ENXIO)
+                } else {
+                    Ok(if hole { size } else { offset })
+                }
             }
         }
     }
@@ -281,7 +332,9 @@ impl File {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
-        let length = length.min(self.fs.get_attr(self.ino)?.size.saturating_sub(offset)).min(1 << 30);
+        let length = length
+            .min(self.fs.get_attr(self.ino)?.size.saturating_sub(offset))
+            .min(1 << 30);
         if length == 0 {
             return Ok(0);
         }
@@ -305,7 +358,11 @@ impl File {
     fn give_back(&self) {
         let left = self.grant.swap(0, Ordering::AcqRel);
         if left > 0 {
-            let _ = self.fs.call(Request::Reserve { handle: self.handle, returned: 0, want: 0 });
+            let _ = self.fs.call(Request::Reserve {
+                handle: self.handle,
+                returned: 0,
+                want: 0,
+            });
         }
     }
 }
@@ -346,6 +403,9 @@ impl Drop for File {
     fn drop(&mut self) {
         self.fs.session.forget(self.handle);
         let returned = self.grant.load(Ordering::Acquire);
-        let _ = self.fs.call(Request::Close { handle: self.handle, returned });
+        let _ = self.fs.call(Request::Close {
+            handle: self.handle,
+            returned,
+        });
     }
 }

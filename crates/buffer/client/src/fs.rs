@@ -6,6 +6,7 @@ use forebay_wire::message::{Entry, New, OnExisting, OpenMode, SetAttr, XattrMode
 use forebay_wire::stream::Address;
 use forebay_wire::{Attr, Caller, Errno, Ino, InstanceId, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// An attached instance. Clones share the session; it ends with the last of them and of its files.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Opened {
     pub attr: Attr,
     /// It was made by this request.
     pub created: bool,
+    /// How long the attributes may be believed.
+    pub(crate) valid: Duration,
 }
 
 /// Some entries of a directory.
@@ -34,6 +37,8 @@ pub struct DirPage {
     pub entries: Vec<Entry>,
     /// Nothing follows.
     pub end: bool,
+    /// How long all that may be believed.
+    pub(crate) valid: Duration,
 }
 
 /// Capacity and use of an instance.
@@ -52,24 +57,49 @@ pub struct StatFs {
 impl Fs {
     /// Attach to an instance on the daemon at `address`.
     pub fn attach(address: Address, instance: InstanceId, options: Options) -> Result<Fs, Errno> {
-        let session = Arc::new(Session::begin(address, Some(instance), options)?);
-        Ok(Fs { session, caller: None, writers: Arc::default() })
+        let session = Arc::new(Session::begin(address, Some(instance), options, false)?);
+        Ok(Fs {
+            session,
+            caller: None,
+            writers: Arc::default(),
+        })
     }
 
     /// The same session, on behalf of someone else. Only root and the daemon's user may do so.
     pub fn on_behalf_of(&self, caller: Caller) -> Fs {
-        Fs { caller: Some(caller), ..self.clone() }
+        Fs {
+            caller: Some(caller),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn call(&self, request: Request) -> Result<Reply, Errno> {
-        self.session.call(self.caller.as_ref(), request).map(|(reply, _)| reply)
+        self.session
+            .call(self.caller.as_ref(), request)
+            .map(|said| said.reply)
+    }
+
+    /// Another session with the same instance, which is told what may be cached.
+    pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
+        let session = Arc::new(self.session.another_for_cache()?);
+        Ok(Fs {
+            session,
+            caller: self.caller.clone(),
+            writers: Arc::default(),
+        })
+    }
+
+    /// Make a request that is answered with attributes, and say how long they may be believed.
+    pub(crate) fn attr_for(&self, request: Request) -> Result<(Attr, Duration), Errno> {
+        let said = self.session.call(self.caller.as_ref(), request)?;
+        match said.reply {
+            Reply::Attr(attr) => Ok((attr, said.valid)),
+            _ => Err(Errno::EPROTO),
+        }
     }
 
     fn attr(&self, request: Request) -> Result<Attr, Errno> {
-        match self.call(request)? {
-            Reply::Attr(attr) => Ok(attr),
-            _ => Err(Errno::EPROTO),
-        }
+        self.attr_for(request).map(|(attr, _)| attr)
     }
 
     fn done(&self, request: Request) -> Result<(), Errno> {
@@ -78,7 +108,10 @@ impl Fs {
 
     /// Attributes of an entry.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.attr(Request::Lookup { parent, name: name.to_vec() })
+        self.attr(Request::Lookup {
+            parent,
+            name: name.to_vec(),
+        })
     }
 
     /// Attributes of an inode.
@@ -88,7 +121,11 @@ impl Fs {
 
     /// Change attributes. `file`: the open file through which it is done, if any.
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
-        self.attr(Request::SetAttr { ino, handle: file.map(File::handle), set })
+        self.attr(Request::SetAttr {
+            ino,
+            handle: file.map(File::handle),
+            set,
+        })
     }
 
     /// Target of a symbolic link.
@@ -111,15 +148,31 @@ impl Fs {
         bytes: u32,
         attrs: bool,
     ) -> Result<DirPage, Errno> {
-        match self.call(Request::ReadDir { ino, cookie, bytes, attrs })? {
-            Reply::Entries { entries, end } => Ok(DirPage { entries, end }),
+        let request = Request::ReadDir {
+            ino,
+            cookie,
+            bytes,
+            attrs,
+        };
+        let said = self.session.call(self.caller.as_ref(), request)?;
+        match said.reply {
+            Reply::Entries { entries, end } => Ok(DirPage {
+                entries,
+                end,
+                valid: said.valid,
+            }),
             _ => Err(Errno::EPROTO),
         }
     }
 
     /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
     pub fn make(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
-        self.attr(Request::Make { parent, name: name.to_vec(), new, mode })
+        self.attr(Request::Make {
+            parent,
+            name: name.to_vec(),
+            new,
+            mode,
+        })
     }
 
     /// Make a directory.
@@ -138,7 +191,18 @@ impl Fs {
     ) -> Result<Opened, Errno> {
         let handle = self.session.new_handle();
         let name = name.to_vec();
-        self.opened(handle, open, Request::Create { parent, name, mode, exclusive, handle, open })
+        self.opened(
+            handle,
+            open,
+            Request::Create {
+                parent,
+                name,
+                mode,
+                exclusive,
+                handle,
+                open,
+            },
+        )
     }
 
     /// Open a file or directory.
@@ -153,21 +217,34 @@ impl Fs {
         mode: OpenMode,
         request: Request,
     ) -> Result<Opened, Errno> {
-        let (reply, descriptor) = self.session.call(self.caller.as_ref(), request)?;
-        let Reply::Opened { attr, created } = reply else { return Err(Errno::EPROTO) };
+        let said = self.session.call(self.caller.as_ref(), request)?;
+        let Reply::Opened { attr, created } = said.reply else {
+            return Err(Errno::EPROTO);
+        };
         self.session.remember(handle, attr.ino, mode);
-        let file = File::new(self.clone(), attr.ino, handle, mode, descriptor);
-        Ok(Opened { file, attr, created })
+        let file = File::new(self.clone(), attr.ino, handle, mode, said.descriptor);
+        Ok(Opened {
+            file,
+            attr,
+            created,
+            valid: said.valid,
+        })
     }
 
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.done(Request::Unlink { parent, name: name.to_vec() })
+        self.done(Request::Unlink {
+            parent,
+            name: name.to_vec(),
+        })
     }
 
     /// Remove an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.done(Request::RmDir { parent, name: name.to_vec() })
+        self.done(Request::RmDir {
+            parent,
+            name: name.to_vec(),
+        })
     }
 
     /// Change a name.
@@ -178,12 +255,22 @@ impl Fs {
         existing: OnExisting,
     ) -> Result<(), Errno> {
         let (name, to_name) = (name.to_vec(), to_name.to_vec());
-        self.done(Request::Rename { parent, name, to, to_name, existing })
+        self.done(Request::Rename {
+            parent,
+            name,
+            to,
+            to_name,
+            existing,
+        })
     }
 
     /// Give a file a further name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.attr(Request::Link { ino, parent, name: name.to_vec() })
+        self.attr(Request::Link {
+            ino,
+            parent,
+            name: name.to_vec(),
+        })
     }
 
     /// Set an extended attribute.
@@ -195,12 +282,20 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let (name, value) = (name.to_vec(), value.to_vec());
-        self.done(Request::SetXattr { ino, name, value, mode })
+        self.done(Request::SetXattr {
+            ino,
+            name,
+            value,
+            mode,
+        })
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.bytes(Request::GetXattr { ino, name: name.to_vec() })
+        self.bytes(Request::GetXattr {
+            ino,
+            name: name.to_vec(),
+        })
     }
 
     /// Names of extended attributes.
@@ -213,20 +308,34 @@ impl Fs {
 
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.done(Request::RemoveXattr { ino, name: name.to_vec() })
+        self.done(Request::RemoveXattr {
+            ino,
+            name: name.to_vec(),
+        })
     }
 
     /// Make all changes of names and attributes so far durable.
     pub fn sync(&self) -> Result<(), Errno> {
-        self.done(Request::Sync { handle: None, data_only: false })
+        self.done(Request::Sync {
+            handle: None,
+            data_only: false,
+        })
     }
 
     /// Capacity and use.
     pub fn stat_fs(&self) -> Result<StatFs, Errno> {
         match self.call(Request::StatFs)? {
-            Reply::StatFs { capacity, used, inodes, inodes_used } => {
-                Ok(StatFs { capacity, used, inodes, inodes_used })
-            }
+            Reply::StatFs {
+                capacity,
+                used,
+                inodes,
+                inodes_used,
+            } => Ok(StatFs {
+                capacity,
+                used,
+                inodes,
+                inodes_used,
+            }),
             _ => Err(Errno::EPROTO),
         }
     }

@@ -18,9 +18,16 @@ impl Fs {
     }
 
     fn walk(&self, from: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Attr, Errno> {
-        let start = if path.first() == Some(&b'/') { Ino::ROOT } else { from };
+        let start = if path.first() == Some(&b'/') {
+            Ino::ROOT
+        } else {
+            from
+        };
         let mut at = self.get_attr(start)?;
-        let mut parts = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).peekable();
+        let mut parts = path
+            .split(|b| *b == b'/')
+            .filter(|part| !part.is_empty())
+            .peekable();
         while let Some(name) = parts.next() {
             if at.kind != Kind::Dir {
                 return Err(Errno::ENOTDIR);

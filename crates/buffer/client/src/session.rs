@@ -1,7 +1,7 @@
 //! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
 
 use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{Hello, MAX_SLOTS, OpenMode, PROTOCOL, Resume};
+use forebay_wire::message::{CACHE_TIME, Hello, MAX_SLOTS, OpenMode, PROTOCOL, Resume};
 use forebay_wire::stream::{Address, Answer, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
@@ -24,7 +24,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { patience: Duration::from_secs(60), connections: 16, key: None }
+        Options {
+            patience: Duration::from_secs(60),
+            connections: 16,
+            key: None,
+        }
     }
 }
 
@@ -52,11 +56,23 @@ struct Identity {
     recovery_seq: u64,
 }
 
+/// The answer to a call.
+#[derive(Debug)]
+pub struct Said {
+    /// The reply.
+    pub reply: Reply,
+    /// The descriptor that came along.
+    pub descriptor: Option<OwnedFd>,
+    /// How long it may be believed.
+    pub valid: Duration,
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
     address: Address,
     instance: Option<InstanceId>,
+    caches: bool,
     options: Options,
     pool: Mutex<Pool>,
     returned: Condvar,
@@ -72,15 +88,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Begin a session: with an instance, or without to administer the daemon.
+    /// Begin a session: with an instance, or without to administer the daemon. `caches`: one cache
+    /// sits between the session and all who use it.
     pub fn begin(
         address: Address,
         instance: Option<InstanceId>,
         options: Options,
+        caches: bool,
     ) -> Result<Session, Errno> {
         let session = Session {
             address,
             instance,
+            caches,
             options,
             pool: Mutex::default(),
             returned: Condvar::new(),
@@ -96,6 +115,16 @@ impl Session {
         Ok(session)
     }
 
+    /// Another session with the same instance, for a cache.
+    pub fn another_for_cache(&self) -> Result<Session, Errno> {
+        Session::begin(
+            self.address.clone(),
+            self.instance,
+            self.options.clone(),
+            true,
+        )
+    }
+
     /// The daemon's start that the session last spoke to.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -108,7 +137,11 @@ impl Session {
 
     /// The daemon opened a handle; open it again if it restarts.
     pub fn remember(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
-        let mode = OpenMode { truncate: false, descriptor: false, ..mode };
+        let mode = OpenMode {
+            truncate: false,
+            descriptor: false,
+            ..mode
+        };
         lock(&self.handles).insert(handle, (ino, mode));
     }
 
@@ -125,9 +158,16 @@ impl Session {
             }
             if pool.made < self.options.connections.clamp(1, 60) {
                 pool.made += 1;
-                return Slot { number: pool.made - 1, seq: 0, link: None };
+                return Slot {
+                    number: pool.made - 1,
+                    seq: 0,
+                    link: None,
+                };
             }
-            pool = self.returned.wait(pool).unwrap_or_else(PoisonError::into_inner);
+            pool = self
+                .returned
+                .wait(pool)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -138,14 +178,15 @@ impl Session {
 
     /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
     /// once, however often it is repeated.
-    pub fn call(
-        &self,
-        caller: Option<&Caller>,
-        request: Request,
-    ) -> Result<(Reply, Option<OwnedFd>), Errno> {
+    pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
+        let sent = Instant::now();
         let mut slot = self.take_slot();
         slot.seq += 1;
-        let call = Call { seq: slot.seq, caller: caller.cloned(), request };
+        let call = Call {
+            seq: slot.seq,
+            caller: caller.cloned(),
+            request,
+        };
         let result = self.persist(|| {
             let mut link = match slot.link.take() {
                 Some(link) => link,
@@ -157,8 +198,27 @@ impl Session {
         });
         self.put_slot(slot);
         match result? {
-            Answer { reply: Reply::Failed(errno), .. } => Err(errno),
-            Answer { reply, descriptor, .. } => Ok((reply, descriptor)),
+            Answer {
+                reply: Reply::Failed(errno),
+                ..
+            } => Err(errno),
+            Answer {
+                reply,
+                descriptor,
+                cacheable,
+                ..
+            } => {
+                let valid = if cacheable {
+                    Duration::from_nanos(CACHE_TIME).saturating_sub(sent.elapsed())
+                } else {
+                    Duration::ZERO
+                };
+                Ok(Said {
+                    reply,
+                    descriptor,
+                    valid,
+                })
+            }
         }
     }
 
@@ -172,7 +232,10 @@ impl Session {
                 Err(error) => error,
             };
             // An error from the daemon, or of its protocol, does not go away by trying again.
-            if let Some(refused) = error.get_ref().and_then(|e| e.downcast_ref::<Errno>()) {
+            // Only EAGAIN asks for that.
+            if let Some(refused) = error.get_ref().and_then(|e| e.downcast_ref::<Errno>())
+                && *refused != Errno::EAGAIN
+            {
                 return Err(*refused);
             }
             if error.kind() == io::ErrorKind::InvalidData {
@@ -237,9 +300,18 @@ impl Session {
             resume: identity.resume,
             slot,
             bulk,
+            caches: self.caches,
         };
         let mut say = |request| {
-            let answer = link.call(&Call { seq, caller: None, request }, &[], &mut [])?;
+            let answer = link.call(
+                &Call {
+                    seq,
+                    caller: None,
+                    request,
+                },
+                &[],
+                &mut [],
+            )?;
             match answer.reply {
                 Reply::Failed(errno) => Err(io::Error::other(errno)),
                 reply => Ok(reply),
@@ -252,7 +324,11 @@ impl Session {
             };
             let uid = rustix::process::geteuid().as_raw();
             let gid = rustix::process::getegid().as_raw();
-            say(Request::Prove { mac: key.prove(&nonce, uid, gid), uid, gid })?;
+            say(Request::Prove {
+                mac: key.prove(&nonce, uid, gid),
+                uid,
+                gid,
+            })?;
             reply = say(Request::Hello(hello))?;
         }
         match reply {
@@ -268,12 +344,20 @@ impl Session {
         // The daemon checks rights only when a file is opened first; here it takes the word of
         // those it trusts.
         let own = rustix::process::geteuid().as_raw();
-        let caller = (own == 0).then_some(Caller { uid: 0, gid: 0, checked: true });
+        let caller = (own == 0).then_some(Caller {
+            uid: 0,
+            gid: 0,
+            checked: true,
+        });
         let handles = lock(&self.handles).clone();
         for (handle, (ino, open)) in handles {
             identity.recovery_seq += 1;
             let request = Request::Open { ino, handle, open };
-            let call = Call { seq: identity.recovery_seq, caller: caller.clone(), request };
+            let call = Call {
+                seq: identity.recovery_seq,
+                caller: caller.clone(),
+                request,
+            };
             if let Reply::Failed(errno) = link.call(&call, &[], &mut [])?.reply {
                 tracing::warn!(%errno, %ino, "a file could not be opened again");
             }
@@ -289,7 +373,11 @@ impl Session {
         into: &mut [u8],
         once: bool,
     ) -> Result<(Reply, usize), Errno> {
-        let call = Call { seq: 1, caller: None, request };
+        let call = Call {
+            seq: 1,
+            caller: None,
+            request,
+        };
         let answer = self.persist(|| {
             let link = lock(&self.pool).bulk.pop();
             let mut link = match link {
@@ -320,16 +408,28 @@ impl Session {
 }
 
 fn refused_with(error: &io::Error, errno: Errno) -> bool {
-    error.get_ref().and_then(|e| e.downcast_ref::<Errno>()).is_some_and(|e| *e == errno)
+    error
+        .get_ref()
+        .and_then(|e| e.downcast_ref::<Errno>())
+        .is_some_and(|e| *e == errno)
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // Without the goodbye the session would linger for the time of a lease.
         let slot = lock(&self.pool).free.pop();
-        if let Some(Slot { seq, link: Some(mut link), .. }) = slot {
+        if let Some(Slot {
+            seq,
+            link: Some(mut link),
+            ..
+        }) = slot
+        {
             let _ = link.stream().set_timeout(Some(Duration::from_secs(5)));
-            let call = Call { seq: seq + 1, caller: None, request: Request::Bye };
+            let call = Call {
+                seq: seq + 1,
+                caller: None,
+                request: Request::Bye,
+            };
             let _ = link.call(&call, &[], &mut []);
         }
     }

@@ -55,7 +55,9 @@ impl Twins {
         let offset = self.random.below(MOST);
         let length = self.random.below(40_000) as usize;
         let value = self.random.below(255) as u8 + 1;
-        let Some(pair) = self.open.get(&name) else { return self.open_file(&name) };
+        let Some(pair) = self.open.get(&name) else {
+            return self.open_file(&name);
+        };
         match self.random.below(14) {
             0..5 => {
                 let data = vec![value; length];
@@ -65,12 +67,21 @@ impl Twins {
             5..8 => {
                 let (mut ours, mut theirs) = (vec![0; length], vec![0; length]);
                 let count = pair.file.read_at(&mut ours, offset).unwrap();
-                assert_eq!(count, pair.twin.read_at(&mut theirs, offset).unwrap(), "{name}");
+                assert_eq!(
+                    count,
+                    pair.twin.read_at(&mut theirs, offset).unwrap(),
+                    "{name}"
+                );
                 assert!(ours == theirs, "{name}: {length} bytes at {offset} differ");
             }
             8 => {
-                let set = SetAttr { size: Some(offset), ..SetAttr::default() };
-                self.fs.set_attr(pair.file.ino(), Some(&pair.file), set).unwrap();
+                let set = SetAttr {
+                    size: Some(offset),
+                    ..SetAttr::default()
+                };
+                self.fs
+                    .set_attr(pair.file.ino(), Some(&pair.file), set)
+                    .unwrap();
                 pair.twin.set_len(offset).unwrap();
             }
             9 => {
@@ -87,14 +98,19 @@ impl Twins {
                 let to = format!("f{}", self.random.below(6));
                 let places = ((Ino::ROOT, name.as_bytes()), (Ino::ROOT, to.as_bytes()));
                 if self.fs.lookup(Ino::ROOT, name.as_bytes()).is_ok() {
-                    self.fs.rename(places.0, places.1, OnExisting::Replace).unwrap();
+                    self.fs
+                        .rename(places.0, places.1, OnExisting::Replace)
+                        .unwrap();
                     std::fs::rename(&path, self.local.join(&to)).unwrap();
                 }
             }
             12 => {
                 let ours = self.fs.unlink(Ino::ROOT, name.as_bytes());
                 let theirs = std::fs::remove_file(&path);
-                assert_eq!(ours.map_err(|e| e.0), theirs.map_err(|e| e.raw_os_error().unwrap()));
+                assert_eq!(
+                    ours.map_err(|e| e.0),
+                    theirs.map_err(|e| e.raw_os_error().unwrap())
+                );
             }
             _ => {
                 self.open.remove(&name);
@@ -103,15 +119,28 @@ impl Twins {
     }
 
     fn open_file(&mut self, name: &str) {
-        let mode =
-            OpenMode { read: true, write: true, truncate: false, descriptor: self.descriptor };
-        let opened = self.fs.create(Ino::ROOT, name.as_bytes(), 0o644, false, mode).unwrap();
+        let mode = OpenMode {
+            read: true,
+            write: true,
+            truncate: false,
+            descriptor: self.descriptor,
+        };
+        let opened = self
+            .fs
+            .create(Ino::ROOT, name.as_bytes(), 0o644, false, mode)
+            .unwrap();
         let existed = self.local.join(name).exists();
         assert_eq!(opened.created, !existed, "{name}");
         let mut options = std::fs::OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let twin = options.open(self.local.join(name)).unwrap();
-        self.open.insert(name.to_owned(), Pair { file: opened.file, twin });
+        self.open.insert(
+            name.to_owned(),
+            Pair {
+                file: opened.file,
+                twin,
+            },
+        );
     }
 
     fn compare_all(&mut self) {
@@ -119,24 +148,41 @@ impl Twins {
         let mut ours: Vec<_> = page
             .entries
             .iter()
-            .map(|e| (String::from_utf8(e.name.clone()).unwrap(), e.attr.unwrap().size))
+            .map(|e| {
+                (
+                    String::from_utf8(e.name.clone()).unwrap(),
+                    e.attr.unwrap().size,
+                )
+            })
             .collect();
         ours.sort();
         let mut theirs: Vec<_> = std::fs::read_dir(&self.local)
             .unwrap()
             .map(|e| e.unwrap())
-            .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len()))
+            .map(|e| {
+                (
+                    e.file_name().into_string().unwrap(),
+                    e.metadata().unwrap().len(),
+                )
+            })
             .collect();
         theirs.sort();
         assert_eq!(ours, theirs);
-        let mode =
-            OpenMode { read: true, write: false, truncate: false, descriptor: self.descriptor };
+        let mode = OpenMode {
+            read: true,
+            write: false,
+            truncate: false,
+            descriptor: self.descriptor,
+        };
         for entry in page.entries {
             let name = String::from_utf8(entry.name).unwrap();
             let file = self.fs.open(entry.ino, mode).unwrap().file;
             let mut bytes = vec![0; MOST as usize * 2];
             let count = file.read_at(&mut bytes, 0).unwrap();
-            assert!(bytes[..count] == std::fs::read(self.local.join(&name)).unwrap(), "{name}");
+            assert!(
+                bytes[..count] == std::fs::read(self.local.join(&name)).unwrap(),
+                "{name}"
+            );
         }
     }
 }
@@ -145,12 +191,25 @@ fn operations(remote: bool, seed: u64) {
     let temporary = Temporary::new();
     let mut process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 30);
-    let address = if remote { process.remote() } else { process.local() };
-    let options = Options { key: Some(key()), ..Options::default() };
+    let address = if remote {
+        process.remote()
+    } else {
+        process.local()
+    };
+    let options = Options {
+        key: Some(key()),
+        ..Options::default()
+    };
     let fs = Fs::attach(address, INSTANCE, options).unwrap();
     let local = temporary.dir("twin");
     let random = Random(seed);
-    let mut twins = Twins { fs, local, descriptor: !remote, open: BTreeMap::new(), random };
+    let mut twins = Twins {
+        fs,
+        local,
+        descriptor: !remote,
+        open: BTreeMap::new(),
+        random,
+    };
     let start = Instant::now();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let stop = &stop;
@@ -207,7 +266,11 @@ fn who_does_not_know_the_key_is_refused() {
     make_instance(process.local(), 1 << 20);
     let other = forebay_wire::auth::PoolKey::new(b"another key, not ours").unwrap();
     for key in [None, Some(other)] {
-        let options = Options { key, patience: Duration::ZERO, ..Options::default() };
+        let options = Options {
+            key,
+            patience: Duration::ZERO,
+            ..Options::default()
+        };
         let refused = Fs::attach(process.remote(), INSTANCE, options).map(|_| ());
         assert_eq!(refused, Err(Errno::EKEYREJECTED));
     }
@@ -231,23 +294,40 @@ fn appends_over_tcp_keep_together() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 30);
-    let options = Options { key: Some(key()), ..Options::default() };
+    let options = Options {
+        key: Some(key()),
+        ..Options::default()
+    };
     let fs = Fs::attach(process.remote(), INSTANCE, options).unwrap();
-    let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
+    let mode = OpenMode {
+        read: true,
+        write: true,
+        ..OpenMode::default()
+    };
     std::thread::scope(|scope| {
         for writer in 0..4u8 {
             let fs = &fs;
             scope.spawn(move || {
-                let file = fs.create(Ino::ROOT, b"log", 0o644, false, mode).unwrap().file;
+                let file = fs
+                    .create(Ino::ROOT, b"log", 0o644, false, mode)
+                    .unwrap()
+                    .file;
                 for _ in 0..200 {
                     assert_eq!(file.append(&[writer; 53]).unwrap(), 53);
                 }
             });
         }
     });
-    let file = fs.create(Ino::ROOT, b"log", 0o644, false, mode).unwrap().file;
+    let file = fs
+        .create(Ino::ROOT, b"log", 0o644, false, mode)
+        .unwrap()
+        .file;
     let mut bytes = vec![0; 100_000];
     let count = file.read_at(&mut bytes, 0).unwrap();
     assert_eq!(count, 4 * 200 * 53);
-    assert!(bytes[..count].chunks(53).all(|line| line.iter().all(|b| *b == line[0])));
+    assert!(
+        bytes[..count]
+            .chunks(53)
+            .all(|line| line.iter().all(|b| *b == line[0]))
+    );
 }

@@ -2,9 +2,11 @@
 
 mod support;
 
+use forebay_wire::message::SetAttr;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use support::{Mounted, attach, has, mount_at, shell};
 
 const GIB: u64 = 1 << 30;
@@ -18,8 +20,7 @@ truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc st
 mkfifo pipe; chmod 4751 hard; chmod 1777 deep/er; touch -d '1999-12-31 23:59:59.25' deep/file\ 2
 "#;
 /// All that can be said of a tree except what differs by nature.
-const DESCRIBE: &str =
-    r#"find . -printf '%P %y %m %U %G %n %l %Ts %s\n' | grep -v ' d ' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"#;
+const DESCRIBE: &str = r#"find . -printf '%P %y %m %U %G %n %l %Ts %s\n' | grep -v ' d ' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"#;
 
 #[test]
 fn archives_and_copies_are_faithful() {
@@ -30,20 +31,32 @@ fn archives_and_copies_are_faithful() {
     let inside = &mounted.path;
     let from = outside.display();
     shell(inside, &format!("cp -a {from}/tree copied"));
-    shell(inside, &format!("mkdir t && tar -C {from} -cf - tree | tar -C t -xpf -"));
-    shell(inside, "cp -a copied again && mv again moved && tar -cf tree.tar moved && rm -r moved");
+    shell(
+        inside,
+        &format!("mkdir t && tar -C {from} -cf - tree | tar -C t -xpf -"),
+    );
+    shell(
+        inside,
+        "cp -a copied again && mv again moved && tar -cf tree.tar moved && rm -r moved",
+    );
     shell(inside, "tar -xpf tree.tar");
     for copy in ["copied", "t/tree", "moved"] {
         assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
     }
-    assert!(shell(inside, "du -k copied/sparse").starts_with("4\t"), "holes are kept");
+    assert!(
+        shell(inside, "du -k copied/sparse").starts_with("4\t"),
+        "holes are kept"
+    );
     if has("rsync") {
         shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
         assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
         let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
         assert_eq!(again, "", "nothing is left to do");
     }
-    shell(inside, "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"");
+    shell(
+        inside,
+        "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"",
+    );
 }
 
 #[test]
@@ -98,7 +111,11 @@ fn fio_verifies_what_it_wrote() {
         return;
     }
     let mounted = Mounted::new(GIB);
-    for how in ["--rw=randwrite --bs=4k", "--rw=write --bs=1m", "--rw=randwrite --bsrange=512-128k"] {
+    for how in [
+        "--rw=randwrite --bs=4k",
+        "--rw=write --bs=1m",
+        "--rw=randwrite --bsrange=512-128k",
+    ] {
         for engine in ["psync", "mmap", "io_uring"] {
             if engine == "mmap" && how.contains("bsrange") {
                 continue;
@@ -119,9 +136,14 @@ fn maps_and_writes_see_each_other_on_every_mount() {
     let mounted = Mounted::new(GIB);
     let address = mounted.daemon.as_ref().unwrap().address();
     let second = mounted.temporary.dir("second");
-    let other = mount_at(&attach(address), &second);
+    let other = mount_at(attach(address), &second);
     let path = mounted.path.join("mapped");
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
     file.write_all(&[1; 8192]).unwrap();
     // SAFETY: a new mapping of 8192 bytes, which the file has; nothing else refers to it.
     let map = unsafe {
@@ -139,8 +161,15 @@ fn maps_and_writes_see_each_other_on_every_mount() {
     let bytes = unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), 8192) };
     assert_eq!(bytes[8191], 1);
     bytes[4096] = 7;
-    assert_eq!(std::fs::read(second.join("mapped")).unwrap()[4096], 7, "map to read elsewhere");
-    let writer = OpenOptions::new().write(true).open(second.join("mapped")).unwrap();
+    assert_eq!(
+        std::fs::read(second.join("mapped")).unwrap()[4096],
+        7,
+        "map to read elsewhere"
+    );
+    let writer = OpenOptions::new()
+        .write(true)
+        .open(second.join("mapped"))
+        .unwrap();
     std::os::unix::fs::FileExt::write_all_at(&writer, &[9; 10], 100).unwrap();
     assert_eq!(bytes[100..110], [9; 10], "write elsewhere to map");
     // SAFETY: the mapping made above, not used afterwards.
@@ -156,21 +185,61 @@ fn maps_and_writes_see_each_other_on_every_mount() {
 fn two_mounts_show_each_others_changes_at_once() {
     let mounted = Mounted::new(GIB);
     let second = mounted.temporary.dir("second");
-    let other = mount_at(&attach(mounted.daemon.as_ref().unwrap().address()), &second);
+    let other = mount_at(attach(mounted.daemon.as_ref().unwrap().address()), &second);
     let first = &mounted.path;
     for round in 0..50 {
-        let (here, there) = if round % 2 == 0 { (first, &second) } else { (&second, first) };
+        let (here, there) = if round % 2 == 0 {
+            (first, &second)
+        } else {
+            (&second, first)
+        };
         let name = format!("f{round}");
         assert!(!there.join(&name).exists());
         std::fs::write(here.join(&name), vec![b'x'; round]).unwrap();
-        assert_eq!(std::fs::metadata(there.join(&name)).unwrap().len(), round as u64);
-        let mut appended = OpenOptions::new().append(true).open(there.join(&name)).unwrap();
+        assert_eq!(
+            std::fs::metadata(there.join(&name)).unwrap().len(),
+            round as u64
+        );
+        let mut appended = OpenOptions::new()
+            .append(true)
+            .open(there.join(&name))
+            .unwrap();
         appended.write_all(b"yy").unwrap();
         assert_eq!(std::fs::read(here.join(&name)).unwrap().len(), round + 2);
         std::fs::rename(there.join(&name), there.join("moved")).unwrap();
         assert!(!here.join(&name).exists() && here.join("moved").exists());
     }
     other.unmount().unwrap();
+}
+
+#[test]
+fn a_second_client_never_finds_the_first_with_a_stale_cache() {
+    let mounted = Mounted::new(GIB);
+    let dir = &mounted.path;
+    for round in 0..3 {
+        // Alone, the mount may keep what it has seen…
+        let (file, gone) = (format!("file{round}"), format!("gone{round}"));
+        std::fs::write(dir.join(&file), "four").unwrap();
+        std::fs::write(dir.join(&gone), "").unwrap();
+        shell(dir, "ls -l > /dev/null; stat *");
+        // …but by the time another client is attached it no longer does.
+        let fs = attach(mounted.daemon.as_ref().unwrap().address());
+        let root = forebay_wire::Ino::ROOT;
+        fs.unlink(root, gone.as_bytes()).unwrap();
+        let ino = fs.lookup(root, file.as_bytes()).unwrap().ino;
+        let set = SetAttr {
+            mode: Some(0o600),
+            size: Some(2),
+            ..SetAttr::default()
+        };
+        fs.set_attr(ino, None, set).unwrap();
+        fs.mkdir(root, format!("new{round}").as_bytes(), 0o700)
+            .unwrap();
+        assert!(!dir.join(&gone).exists());
+        let meta = std::fs::metadata(dir.join(&file)).unwrap();
+        assert_eq!((meta.len(), meta.mode() & 0o777), (2, 0o600));
+        assert!(dir.join(format!("new{round}")).is_dir());
+    }
 }
 
 #[test]
@@ -186,12 +255,18 @@ fn a_full_instance_says_so_and_recovers_when_files_go() {
         }
     };
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    assert!(written <= 16 << 20 && written > (16 << 20) - 200_000, "{written}");
+    assert!(
+        written <= 16 << 20 && written > (16 << 20) - 200_000,
+        "{written}"
+    );
     drop(file);
     assert!(std::fs::write(dir.join("more"), vec![0; 1 << 20]).is_err());
     std::fs::remove_file(dir.join("big")).unwrap();
     std::fs::write(dir.join("more"), vec![0; 8 << 20]).unwrap();
-    shell(dir, "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more");
+    shell(
+        dir,
+        "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more",
+    );
     // Each writer is promised some space ahead; none must starve for what another does not use.
     let mut files: Vec<_> = (0..40)
         .map(|i| std::fs::File::create(dir.join(format!("part{i}"))).unwrap())

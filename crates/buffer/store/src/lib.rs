@@ -3,8 +3,8 @@
 
 pub mod daemon;
 pub mod log;
-pub mod storage;
 pub mod namespace;
 pub mod objects;
 pub mod recovery;
 pub mod shard;
+pub mod storage;

@@ -52,7 +52,11 @@ impl fmt::Display for RecoverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecoverError::Io(error) => write!(f, "cannot read the log: {error}"),
-            RecoverError::Damaged { file, offset, sequence } => write!(
+            RecoverError::Damaged {
+                file,
+                offset,
+                sequence,
+            } => write!(
                 f,
                 "log segment {file} is damaged at byte {offset}: record {sequence} was durable \
                  and is not readable; restore the segment from a copy"
@@ -61,7 +65,10 @@ impl fmt::Display for RecoverError {
                 write!(f, "the log has no record {sequence}: a segment is missing")
             }
             RecoverError::Inconsistent { sequence, why } => {
-                write!(f, "log record {sequence} does not fit the state before it: {why}")
+                write!(
+                    f,
+                    "log record {sequence} does not fit the state before it: {why}"
+                )
             }
             RecoverError::Checkpoint(file) => {
                 write!(f, "checkpoint {file} is damaged; restore it from a copy")
@@ -159,7 +166,11 @@ pub fn recover<S: Storage>(
             None => durable_beyond(&bytes, at, here),
         };
         if damaged {
-            return Err(RecoverError::Damaged { file: name.clone(), offset: at as u64, sequence: here });
+            return Err(RecoverError::Damaged {
+                file: name.clone(),
+                offset: at as u64,
+                sequence: here,
+            });
         }
         if last {
             end = Some((name.clone(), at as u64));
@@ -229,13 +240,18 @@ fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String,
         .filter_map(|name| segment_first(&name).map(|first| (name, first)))
         .collect();
     all.sort_by_key(|(_, first)| *first);
-    let skip = all.iter().rposition(|(_, first)| *first <= after + 1).unwrap_or(0);
+    let skip = all
+        .iter()
+        .rposition(|(_, first)| *first <= after + 1)
+        .unwrap_or(0);
     Ok(all.split_off(skip))
 }
 
 /// Does a valid record behind `at` say that `sequence` was durable?
 fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
-    let Some(tail) = bytes.get(at..) else { return false };
+    let Some(tail) = bytes.get(at..) else {
+        return false;
+    };
     // Later records carry numbers just above; this tells places worth a checksum from noise.
     let plausible = sequence..sequence + (bytes.len() / HEAD) as u64;
     (0..tail.len().saturating_sub(HEAD)).any(|offset| {
@@ -274,7 +290,8 @@ impl<S: Storage> Log<S> {
         let sequence = self.next;
         self.next += 1;
         let at = self.buffer.len();
-        self.buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        self.buffer
+            .extend_from_slice(&(payload.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(&[0; 4]);
         self.buffer.extend_from_slice(&sequence.to_le_bytes());
         self.buffer.extend_from_slice(&self.synced.to_le_bytes());
@@ -360,7 +377,10 @@ mod tests {
             let mut log = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())).unwrap();
             fill(&mut log, 20, 1);
             storage.damage(log.segment(), record * 32 + 26, 3);
-            assert!(matches!(read(&storage), Err(RecoverError::Damaged { .. })), "{record}");
+            assert!(
+                matches!(read(&storage), Err(RecoverError::Damaged { .. })),
+                "{record}"
+            );
         }
     }
 
@@ -368,7 +388,10 @@ mod tests {
     fn a_full_storage_refuses_before_anything_changes() {
         let storage = Memory::new(1);
         let mut log = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())).unwrap();
-        storage.set_fault(Fault { capacity: Some(2 * HEADROOM), die_after: None });
+        storage.set_fault(Fault {
+            capacity: Some(2 * HEADROOM),
+            die_after: None,
+        });
         let payload = vec![7; MAX_RECORD];
         let mut count = 0;
         while log.prepare().is_ok() {
@@ -388,7 +411,10 @@ mod tests {
     fn records_synced_before_a_crash_at_any_write_are_read_back() {
         for seed in 1..2000 {
             let storage = Memory::new(seed * 7919);
-            storage.set_fault(Fault { die_after: Some(seed % 97 + 1), capacity: None });
+            storage.set_fault(Fault {
+                die_after: Some(seed % 97 + 1),
+                capacity: None,
+            });
             let (mut acknowledged, mut written) = (0, 0);
             if let Ok(mut log) = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())) {
                 loop {
@@ -419,8 +445,16 @@ mod tests {
                 acknowledged
             };
             let seen = read(&storage).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            assert!(seen.len() as u64 >= lowest, "seed {seed}: {} < {lowest}", seen.len());
-            assert_eq!(read(&storage).unwrap(), seen, "seed {seed}: second recovery differs");
+            assert!(
+                seen.len() as u64 >= lowest,
+                "seed {seed}: {} < {lowest}",
+                seen.len()
+            );
+            assert_eq!(
+                read(&storage).unwrap(),
+                seen,
+                "seed {seed}: second recovery differs"
+            );
         }
     }
 }

@@ -21,10 +21,7 @@ fn checkpoint_sequence(name: &str) -> Option<u64> {
 }
 
 /// Read the state back. Returns it with the log, open for appending.
-pub fn recover<S: Storage>(
-    storage: S,
-    segment_size: u64,
-) -> Result<(State, Log<S>), RecoverError> {
+pub fn recover<S: Storage>(storage: S, segment_size: u64) -> Result<(State, Log<S>), RecoverError> {
     let (mut state, sequence) = load_checkpoint(&storage)?;
     let log = log::recover(storage, segment_size, sequence, |sequence, bytes| {
         apply(&mut state, sequence, bytes)
@@ -35,16 +32,27 @@ pub fn recover<S: Storage>(
 fn apply(state: &mut State, sequence: u64, bytes: &[u8]) -> Result<(), RecoverError> {
     let inconsistent = |why: String| RecoverError::Inconsistent { sequence, why };
     let record: Record = postcard::from_bytes(bytes).map_err(|e| inconsistent(e.to_string()))?;
-    state.apply(&record).map_err(|why| inconsistent(why.to_owned()))
+    state
+        .apply(&record)
+        .map_err(|why| inconsistent(why.to_owned()))
 }
 
 fn load_checkpoint<S: Storage>(storage: &S) -> Result<(State, u64), RecoverError> {
-    let newest = storage.list()?.iter().filter_map(|name| checkpoint_sequence(name)).max();
-    let Some(sequence) = newest else { return Ok((State::default(), 0)) };
+    let newest = storage
+        .list()?
+        .iter()
+        .filter_map(|name| checkpoint_sequence(name))
+        .max();
+    let Some(sequence) = newest else {
+        return Ok((State::default(), 0));
+    };
     let name = checkpoint_name(sequence);
     let bytes = storage.read(&name)?;
     let damaged = || RecoverError::Checkpoint(name.clone());
-    let sum = bytes.get(8..12).and_then(|sum| sum.try_into().ok()).map(u32::from_le_bytes);
+    let sum = bytes
+        .get(8..12)
+        .and_then(|sum| sum.try_into().ok())
+        .map(u32::from_le_bytes);
     let body = bytes.get(12..).ok_or_else(damaged)?;
     if !bytes.starts_with(MAGIC) || sum != Some(crc32c::crc32c(body)) {
         return Err(damaged());

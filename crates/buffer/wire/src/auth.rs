@@ -103,7 +103,10 @@ impl PoolKey {
 
     fn hash(&self, nonce: &[u8; 32], uid: u32, gid: u32) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(nonce).update(&uid.to_le_bytes()).update(&gid.to_le_bytes());
+        hasher
+            .update(nonce)
+            .update(&uid.to_le_bytes())
+            .update(&gid.to_le_bytes());
         hasher.finalize()
     }
 }
@@ -141,7 +144,11 @@ mod tests {
         assert!(key.verify(&[1; 32], 1000, 100, &mac));
         assert!(!key.verify(&[2; 32], 1000, 100, &mac));
         assert!(!key.verify(&[1; 32], 0, 100, &mac));
-        assert!(!PoolKey::new(b"sixteen bytes no").unwrap().verify(&[1; 32], 1000, 100, &mac));
+        assert!(
+            !PoolKey::new(b"sixteen bytes no")
+                .unwrap()
+                .verify(&[1; 32], 1000, 100, &mac)
+        );
         assert!(PoolKey::new(b"short").is_err());
     }
 }

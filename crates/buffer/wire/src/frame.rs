@@ -27,13 +27,22 @@ pub enum Direction {
     Reply,
 }
 
+/// What a frame's header says besides lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// A descriptor travels with the frame.
+    pub descriptor: bool,
+    /// The reply may be cached for [`CACHE_TIME`](crate::message::CACHE_TIME).
+    pub cacheable: bool,
+}
+
 /// The parsed header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Call or reply.
     pub direction: Direction,
-    /// A descriptor travels with the frame.
-    pub descriptor: bool,
+    /// What travels with the frame or holds for it.
+    pub flags: Flags,
     /// Bytes of body.
     pub body: usize,
     /// Bytes of payload.
@@ -95,7 +104,8 @@ impl From<BadFrame> for Errno {
 
 /// Parse a header.
 pub fn parse_header(bytes: &[u8; HEADER]) -> Result<Header, BadFrame> {
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if bytes[..4] != MAGIC {
         return Err(BadFrame::Magic);
     }
@@ -108,7 +118,7 @@ pub fn parse_header(bytes: &[u8; HEADER]) -> Result<Header, BadFrame> {
         _ => return Err(BadFrame::Kind),
     };
     let flags = u16::from_le_bytes([bytes[6], bytes[7]]);
-    if flags > 1 {
+    if flags > 3 {
         return Err(BadFrame::Kind);
     }
     let (body, payload) = (word(8) as usize, word(12) as usize);
@@ -116,18 +126,33 @@ pub fn parse_header(bytes: &[u8; HEADER]) -> Result<Header, BadFrame> {
         return Err(BadFrame::Length);
     }
     let seq = u64::from(word(16)) | u64::from(word(20)) << 32;
-    Ok(Header { direction, descriptor: flags == 1, body, payload, seq, checksum: word(24) })
+    let flags = Flags {
+        descriptor: flags & 1 != 0,
+        cacheable: flags & 2 != 0,
+    };
+    Ok(Header {
+        direction,
+        flags,
+        body,
+        payload,
+        seq,
+        checksum: word(24),
+    })
 }
 
 fn checksum(header: &[u8], body: &[u8], payload: &[u8]) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(header), body);
-    if payload.is_empty() { sum } else { crc32c::crc32c_append(sum, payload) }
+    if payload.is_empty() {
+        sum
+    } else {
+        crc32c::crc32c_append(sum, payload)
+    }
 }
 
 fn put<T: Serialize>(
     out: &mut Vec<u8>,
     direction: Direction,
-    descriptor: bool,
+    flags: Flags,
     seq: u64,
     message: &T,
     payload: &[u8],
@@ -145,7 +170,7 @@ fn put<T: Serialize>(
     head[..4].copy_from_slice(&MAGIC);
     head[4] = VERSION;
     head[5] = u8::from(direction == Direction::Reply);
-    head[6] = u8::from(descriptor);
+    head[6] = u8::from(flags.descriptor) | u8::from(flags.cacheable) << 1;
     head[8..12].copy_from_slice(&(body as u32).to_le_bytes());
     head[12..16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     head[16..24].copy_from_slice(&seq.to_le_bytes());
@@ -156,19 +181,26 @@ fn put<T: Serialize>(
 
 /// Append header and body of a call to `out`. The caller sends `payload` behind them.
 pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: &[u8]) -> Result<(), BadFrame> {
-    put(out, Direction::Call, false, call.seq, call, payload)
+    put(
+        out,
+        Direction::Call,
+        Flags::default(),
+        call.seq,
+        call,
+        payload,
+    )
 }
 
 /// Append header and body of a reply to call `seq` to `out`. The caller sends `payload` behind
-/// them, and a descriptor with the first byte if `descriptor`.
+/// them, and a descriptor with the first byte if the flags say so.
 pub fn put_reply(
     out: &mut Vec<u8>,
     seq: u64,
-    descriptor: bool,
+    flags: Flags,
     reply: &Reply,
     payload: &[u8],
 ) -> Result<(), BadFrame> {
-    put(out, Direction::Reply, descriptor, seq, reply, payload)
+    put(out, Direction::Reply, flags, seq, reply, payload)
 }
 
 /// Check a whole frame and decode its body. `head` are the header's bytes as received.
@@ -199,10 +231,15 @@ mod tests {
     }
 
     fn parse(bytes: &[u8]) -> Result<Call, BadFrame> {
-        let head: [u8; HEADER] =
-            bytes.get(..HEADER).ok_or(BadFrame::Length)?.try_into().map_err(|_| BadFrame::Length)?;
+        let head: [u8; HEADER] = bytes
+            .get(..HEADER)
+            .ok_or(BadFrame::Length)?
+            .try_into()
+            .map_err(|_| BadFrame::Length)?;
         let header = parse_header(&head)?;
-        let body = bytes.get(HEADER..HEADER + header.body).ok_or(BadFrame::Length)?;
+        let body = bytes
+            .get(HEADER..HEADER + header.body)
+            .ok_or(BadFrame::Length)?;
         open(&head, &header, body, &bytes[HEADER + header.body..])
     }
 

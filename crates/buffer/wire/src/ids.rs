@@ -39,7 +39,9 @@ id! {
 }
 
 /// The place of a storage node in an instance's list of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Node(pub u16);
 
@@ -59,7 +61,9 @@ impl Ino {
 }
 
 /// Seconds and nanoseconds since 1970-01-01 00:00 UTC; `nanos` is below 10^9.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Timestamp {
     /// Whole seconds; negative before 1970.
     pub secs: i64,
@@ -70,7 +74,10 @@ pub struct Timestamp {
 impl Timestamp {
     /// The time `nanos` nanoseconds after 1970.
     pub fn from_nanos(nanos: u64) -> Timestamp {
-        Timestamp { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
+        Timestamp {
+            secs: (nanos / 1_000_000_000) as i64,
+            nanos: (nanos % 1_000_000_000) as u32,
+        }
     }
 }
 
@@ -96,10 +103,46 @@ macro_rules! errnos {
 }
 
 errnos!(
-    EPERM, ENOENT, EIO, EBADF, EAGAIN, ENOMEM, EACCES, EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR,
-    EISDIR, EINVAL, ENFILE, EMFILE, ETXTBSY, EFBIG, ENOSPC, ESPIPE, EROFS, EMLINK, ERANGE,
-    ENAMETOOLONG, ENOSYS, ENOTEMPTY, ELOOP, ENODATA, EPROTO, EOVERFLOW, EOPNOTSUPP, ESTALE,
-    EDQUOT, ETIMEDOUT, ENOTCONN, ECONNRESET, EDEADLK, ENOLCK, ENXIO, EKEYREJECTED,
+    EPERM,
+    ENOENT,
+    EIO,
+    EBADF,
+    EAGAIN,
+    ENOMEM,
+    EACCES,
+    EBUSY,
+    EEXIST,
+    EXDEV,
+    ENODEV,
+    ENOTDIR,
+    EISDIR,
+    EINVAL,
+    ENFILE,
+    EMFILE,
+    ETXTBSY,
+    EFBIG,
+    ENOSPC,
+    ESPIPE,
+    EROFS,
+    EMLINK,
+    ERANGE,
+    ENAMETOOLONG,
+    ENOSYS,
+    ENOTEMPTY,
+    ELOOP,
+    ENODATA,
+    EPROTO,
+    EOVERFLOW,
+    EOPNOTSUPP,
+    ESTALE,
+    EDQUOT,
+    ETIMEDOUT,
+    ENOTCONN,
+    ECONNRESET,
+    EDEADLK,
+    ENOLCK,
+    ENXIO,
+    EKEYREJECTED,
 );
 
 impl fmt::Debug for Errno {

@@ -52,7 +52,9 @@ impl Layout {
 
     /// The shard that a new directory `name` in `parent` is put on.
     pub fn shard_for_dir(&self, parent: Ino, name: &[u8]) -> Node {
-        let hash = name.iter().fold(mix(parent.0), |h, b| mix(h ^ u64::from(*b)));
+        let hash = name
+            .iter()
+            .fold(mix(parent.0), |h, b| mix(h ^ u64::from(*b)));
         Node((hash % u64::from(self.nodes)) as u16)
     }
 
@@ -67,10 +69,19 @@ impl Layout {
             }
             let index = at / layout.stripe;
             let within = at % layout.stripe;
-            let length = if layout.nodes == 1 { end - at } else { (layout.stripe - within).min(end - at) };
+            let length = if layout.nodes == 1 {
+                end - at
+            } else {
+                (layout.stripe - within).min(end - at)
+            };
             let object_offset = index / u64::from(layout.nodes) * layout.stripe + within;
             let object_offset = if layout.nodes == 1 { at } else { object_offset };
-            let piece = Piece { node: layout.node(ino, index), object_offset, offset: at, length };
+            let piece = Piece {
+                node: layout.node(ino, index),
+                object_offset,
+                offset: at,
+                length,
+            };
             at += length;
             Some(piece)
         })

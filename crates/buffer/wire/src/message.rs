@@ -18,6 +18,8 @@ pub const MAX_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
+/// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
+pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.
 pub const MAX_SLOTS: u32 = 64;
 
@@ -35,6 +37,9 @@ pub struct Hello {
     /// This connection carries only [`Request::Read`] and [`Request::Write`], and they bypass the
     /// daemon's queue of metadata requests.
     pub bulk: bool,
+    /// All of the session's requests come from one cache, which keeps what it is told as long as
+    /// [`CACHE_TIME`] if the reply permits. Replies do while the session is its instance's only one.
+    pub caches: bool,
 }
 
 /// Proof that a connection belongs to a session.
@@ -258,7 +263,11 @@ pub enum Request {
     /// Begin or resume a session. Answered by [`Reply::Welcome`].
     Hello(Hello),
     /// Answer to [`Reply::Challenge`] on a TCP connection.
-    Prove { mac: [u8; 32], uid: u32, gid: u32 },
+    Prove {
+        mac: [u8; 32],
+        uid: u32,
+        gid: u32,
+    },
     /// End the session: close all its handles, forget its slots.
     Bye,
 
@@ -266,51 +275,139 @@ pub enum Request {
     CreateInstance(InstanceSpec),
     /// Remove an instance and all its data. Fails with `EBUSY` while sessions are attached, unless
     /// `force`, which ends them (administrators only).
-    RemoveInstance { id: InstanceId, force: bool },
+    RemoveInstance {
+        id: InstanceId,
+        force: bool,
+    },
     /// Change an instance's capacity; it may not go below what is used (administrators only).
-    ResizeInstance { id: InstanceId, capacity: u64 },
+    ResizeInstance {
+        id: InstanceId,
+        capacity: u64,
+    },
     /// All instances (administrators only).
     ListInstances,
 
     /// Attributes of the entry `name`.
-    Lookup { parent: Ino, name: Vec<u8> },
-    GetAttr { ino: Ino },
+    Lookup {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    GetAttr {
+        ino: Ino,
+    },
     /// Answered by [`Reply::Attr`] with the new attributes.
-    SetAttr { ino: Ino, handle: Option<HandleId>, set: SetAttr },
-    ReadLink { ino: Ino },
+    SetAttr {
+        ino: Ino,
+        handle: Option<HandleId>,
+        set: SetAttr,
+    },
+    ReadLink {
+        ino: Ino,
+    },
     /// Entries behind `cookie` (0: from the beginning), as many as fit `bytes`.
-    ReadDir { ino: Ino, cookie: u64, bytes: u32, attrs: bool },
-    Make { parent: Ino, name: Vec<u8>, new: New, mode: u16 },
+    ReadDir {
+        ino: Ino,
+        cookie: u64,
+        bytes: u32,
+        attrs: bool,
+    },
+    Make {
+        parent: Ino,
+        name: Vec<u8>,
+        new: New,
+        mode: u16,
+    },
     /// Make a regular file and open it. If the name exists, open that, or fail with `EEXIST` if
     /// `exclusive`.
     Create {
-        parent: Ino, name: Vec<u8>, mode: u16, exclusive: bool, handle: HandleId, open: OpenMode,
+        parent: Ino,
+        name: Vec<u8>,
+        mode: u16,
+        exclusive: bool,
+        handle: HandleId,
+        open: OpenMode,
     },
     /// Open a file or directory. A repeated `handle` opens nothing further.
-    Open { ino: Ino, handle: HandleId, open: OpenMode },
+    Open {
+        ino: Ino,
+        handle: HandleId,
+        open: OpenMode,
+    },
     /// `returned` is the part of the writer's space promise it did not use.
-    Close { handle: HandleId, returned: u64 },
-    Unlink { parent: Ino, name: Vec<u8> },
-    RmDir { parent: Ino, name: Vec<u8> },
-    Rename { parent: Ino, name: Vec<u8>, to: Ino, to_name: Vec<u8>, existing: OnExisting },
-    Link { ino: Ino, parent: Ino, name: Vec<u8> },
-    SetXattr { ino: Ino, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
-    GetXattr { ino: Ino, name: Vec<u8> },
-    ListXattr { ino: Ino },
-    RemoveXattr { ino: Ino, name: Vec<u8> },
+    Close {
+        handle: HandleId,
+        returned: u64,
+    },
+    Unlink {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    RmDir {
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    Rename {
+        parent: Ino,
+        name: Vec<u8>,
+        to: Ino,
+        to_name: Vec<u8>,
+        existing: OnExisting,
+    },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: Vec<u8>,
+    },
+    SetXattr {
+        ino: Ino,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: XattrMode,
+    },
+    GetXattr {
+        ino: Ino,
+        name: Vec<u8>,
+    },
+    ListXattr {
+        ino: Ino,
+    },
+    RemoveXattr {
+        ino: Ino,
+        name: Vec<u8>,
+    },
     /// Ask for the promise of space for `want` more bytes written through `handle`. The promise
     /// before it counts as used up except for `returned`.
-    Reserve { handle: HandleId, returned: u64, want: u64 },
-    Allocate { handle: HandleId, offset: u64, length: u64, what: Allocate },
+    Reserve {
+        handle: HandleId,
+        returned: u64,
+        want: u64,
+    },
+    Allocate {
+        handle: HandleId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    },
     /// Make the file's data and everything that leads to it durable. Without `handle`: all changes
     /// of the name space so far.
-    Sync { handle: Option<HandleId>, data_only: bool },
+    Sync {
+        handle: Option<HandleId>,
+        data_only: bool,
+    },
     StatFs,
 
     /// Read over the socket; the reply's payload is the data, shorter at the end of the file.
-    Read { handle: HandleId, offset: u64, length: u32 },
+    Read {
+        handle: HandleId,
+        offset: u64,
+        length: u32,
+    },
     /// Write the frame's payload. `offset` is ignored if `append`.
-    Write { handle: HandleId, offset: u64, append: bool },
+    Write {
+        handle: HandleId,
+        offset: u64,
+        append: bool,
+    },
 }
 
 /// What a daemon answers.

@@ -1,6 +1,6 @@
 //! Sockets: addresses, sending and receiving with descriptors, and a client's blocking link.
 
-use crate::frame::{self, BadFrame, Direction, HEADER, Header};
+use crate::frame::{self, BadFrame, Direction, Flags, HEADER, Header};
 use crate::message::{Call, Reply};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -88,14 +88,20 @@ impl Stream {
     }
 
     /// Send some of `parts`, and `descriptor` with their first byte. Returns the bytes taken.
-    pub fn send(&self, parts: &[IoSlice<'_>], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
+    pub fn send(
+        &self,
+        parts: &[IoSlice<'_>],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors;
         if let Some(fd) = descriptor {
             descriptors = [fd];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other("no room for a descriptor in the control message"));
+                return Err(io::Error::other(
+                    "no room for a descriptor in the control message",
+                ));
             }
         }
         loop {
@@ -117,7 +123,10 @@ impl Stream {
         let mut sent = 0;
         while sent < total {
             let n = if sent < head.len() {
-                self.send(&[IoSlice::new(&head[sent..]), IoSlice::new(payload)], descriptor.take())?
+                self.send(
+                    &[IoSlice::new(&head[sent..]), IoSlice::new(payload)],
+                    descriptor.take(),
+                )?
             } else {
                 self.send(&[IoSlice::new(&payload[sent - head.len()..])], None)?
             };
@@ -165,6 +174,8 @@ pub struct Answer {
     pub payload: usize,
     /// The descriptor that came along.
     pub descriptor: Option<OwnedFd>,
+    /// It may be cached.
+    pub cacheable: bool,
 }
 
 /// The client's end of one connection: one call outstanding at a time.
@@ -220,7 +231,9 @@ impl Link {
             }
         }
         while self.end - self.start < need {
-            let n = self.stream.receive(&mut self.buffer[self.end..], &mut self.descriptors)?;
+            let n = self
+                .stream
+                .receive(&mut self.buffer[self.end..], &mut self.descriptors)?;
             if n == 0 {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
@@ -246,8 +259,9 @@ impl Link {
         into[..have].copy_from_slice(&self.buffer[body.end..body.end + have]);
         self.start = body.end + have;
         while have < header.payload {
-            let n =
-                self.stream.receive(&mut into[have..header.payload], &mut self.descriptors)?;
+            let n = self
+                .stream
+                .receive(&mut into[have..header.payload], &mut self.descriptors)?;
             if n == 0 {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
@@ -257,11 +271,27 @@ impl Link {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-        let descriptor = if header.descriptor { self.descriptors.pop_front() } else { None };
-        if header.descriptor && descriptor.is_none() {
+        let Flags {
+            descriptor: expected,
+            cacheable,
+        } = header.flags;
+        let descriptor = if expected {
+            self.descriptors.pop_front()
+        } else {
+            None
+        };
+        if expected && descriptor.is_none() {
             return Err(BadFrame::Kind.into());
         }
-        Ok((header.seq, Answer { reply, payload: have, descriptor }))
+        Ok((
+            header.seq,
+            Answer {
+                reply,
+                payload: have,
+                descriptor,
+                cacheable,
+            },
+        ))
     }
 }
 
@@ -281,21 +311,44 @@ mod tests {
             let n = far.receive(&mut buffer, &mut VecDeque::new()).unwrap();
             assert!(n > HEADER);
             let path = std::env::temp_dir().join(format!("forebay-wire-{}", std::process::id()));
-            std::fs::File::create(&path).unwrap().write_all(b"by descriptor").unwrap();
+            std::fs::File::create(&path)
+                .unwrap()
+                .write_all(b"by descriptor")
+                .unwrap();
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
-            frame::put_reply(&mut out, 2, false, &Reply::Failed(Errno::EIO), &[]).unwrap();
-            frame::put_reply(&mut out, 3, true, &Reply::Data, b"payload").unwrap();
+            frame::put_reply(
+                &mut out,
+                2,
+                Flags::default(),
+                &Reply::Failed(Errno::EIO),
+                &[],
+            )
+            .unwrap();
+            let flags = Flags {
+                descriptor: true,
+                cacheable: false,
+            };
+            frame::put_reply(&mut out, 3, flags, &Reply::Data, b"payload").unwrap();
             far.send_all(&out, b"payload", Some(file.as_fd())).unwrap();
         });
         let mut link = Link::new(Stream::Unix(near));
-        let call = Call { seq: 3, caller: None, request: Request::GetAttr { ino: Ino::ROOT } };
+        let call = Call {
+            seq: 3,
+            caller: None,
+            request: Request::GetAttr { ino: Ino::ROOT },
+        };
         let mut into = [0; 16];
         let answer = link.call(&call, &[], &mut into).unwrap();
-        assert_eq!((answer.reply, &into[..answer.payload]), (Reply::Data, &b"payload"[..]));
+        assert_eq!(
+            (answer.reply, &into[..answer.payload]),
+            (Reply::Data, &b"payload"[..])
+        );
         let mut text = String::new();
-        std::fs::File::from(answer.descriptor.unwrap()).read_to_string(&mut text).unwrap();
+        std::fs::File::from(answer.descriptor.unwrap())
+            .read_to_string(&mut text)
+            .unwrap();
         assert_eq!(text, "by descriptor");
         server.join().unwrap();
     }

@@ -40,9 +40,14 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(time.nanos));
     let whole = Duration::from_secs(time.secs.unsigned_abs());
-    let seconds =
-        if time.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
-    seconds.and_then(|time| time.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+    let seconds = if time.secs >= 0 {
+        UNIX_EPOCH.checked_add(whole)
+    } else {
+        UNIX_EPOCH.checked_sub(whole)
+    };
+    seconds
+        .and_then(|time| time.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
 }
 
 pub fn set_time(time: TimeOrNow) -> SetTime {
@@ -51,7 +56,10 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::SpecificTime(time) => time,
     };
     SetTime::At(match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp { secs: after.as_secs() as i64, nanos: after.subsec_nanos() },
+        Ok(after) => Timestamp {
+            secs: after.as_secs() as i64,
+            nanos: after.subsec_nanos(),
+        },
         // The kernel counts nanoseconds forwards from a negative second; fuser 0.18 takes them
         // for backwards when it builds the SystemTime, and this undoes it.
         Err(before) => Timestamp {

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// How to answer an open.
 pub struct Answer {
@@ -48,8 +49,16 @@ impl MountedFs {
             answer_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         let append = flags & libc::O_APPEND != 0;
-        let handle = self.opens.add(OpenFile { file: opened.file.clone(), append, shared });
-        Ok(Answer { handle, flags: answer_flags, backing })
+        let handle = self.opens.add(OpenFile {
+            file: opened.file.clone(),
+            append,
+            shared,
+        });
+        Ok(Answer {
+            handle,
+            flags: answer_flags,
+            backing,
+        })
     }
 
     fn register(
@@ -79,7 +88,12 @@ impl MountedFs {
         self.opens.get(handle).ok_or(Errno::EBADF)
     }
 
-    pub fn do_read(&self, handle: FileHandle, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    pub fn do_read(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
         self.open_file(handle)?.file.read_at(into, offset)
     }
 
@@ -104,14 +118,21 @@ impl MountedFs {
     }
 
     fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
-        let fs = self.on_behalf_of(Caller { uid: 0, gid: 0, checked: true });
+        let fs = self.on_behalf_of(Caller {
+            uid: 0,
+            gid: 0,
+            checked: true,
+        });
         let mode = fs.get_attr(open.file.ino())?.mode;
         let mut without = mode & !0o4000;
         if mode & 0o010 != 0 {
             without &= !0o2000;
         }
         if without != mode {
-            let set = SetAttr { mode: Some(without), ..SetAttr::default() };
+            let set = SetAttr {
+                mode: Some(without),
+                ..SetAttr::default()
+            };
             fs.set_attr(open.file.ino(), None, set)?;
         }
         Ok(())
@@ -156,7 +177,9 @@ impl MountedFs {
     ) -> Result<u32, Errno> {
         let (from, to) = (self.open_file(from)?, self.open_file(to)?);
         let length = length.min(u64::from(u32::MAX));
-        Ok(from.file.copy_to(from_offset, &to.file, to_offset, length)? as u32)
+        Ok(from
+            .file
+            .copy_to(from_offset, &to.file, to_offset, length)? as u32)
     }
 
     pub fn do_set_attr(
@@ -165,11 +188,13 @@ impl MountedFs {
         ino: fuser::INodeNo,
         handle: Option<FileHandle>,
         set: SetAttr,
-    ) -> Result<forebay_wire::Attr, Errno> {
+    ) -> Result<(forebay_wire::Attr, Duration), Errno> {
         let open = handle.and_then(|handle| self.opens.get(handle));
         let gains = set.mode.is_some_and(|mode| mode & 0o6000 != 0);
         let ino = convert::ino(ino);
-        let attr = self.fs_for(request).set_attr(ino, open.as_ref().map(|o| &*o.file), set)?;
+        let handle = open.as_ref().map(|open| open.file.handle());
+        let request_set = forebay_wire::Request::SetAttr { ino, handle, set };
+        let attr = self.fs_for(request).attr_for(request_set)?;
         if gains {
             self.opens.note_set_id(ino);
         }

@@ -3,13 +3,14 @@
 use super::convert::{self, errno, open_mode};
 use super::open_files::OpenFiles;
 use crate::fs::Fs;
+use forebay_wire::Request as wire;
 use forebay_wire::message::{New, OnExisting, SetAttr, XattrMode};
 use forebay_wire::{Attr, Caller, Errno, Kind};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -19,8 +20,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may believe what it was told: other clients change things at any time.
-const TTL: Duration = Duration::ZERO;
 /// Largest read or write in one request.
 const MAX_IO: u32 = 1 << 20;
 /// Cookies of the entries that every directory has.
@@ -69,24 +68,50 @@ impl MountedFs {
     }
 
     pub(super) fn on_behalf_of(&self, caller: Caller) -> Fs {
-        if self.trusted { self.fs.on_behalf_of(caller) } else { self.fs.clone() }
+        if self.trusted {
+            self.fs.on_behalf_of(caller)
+        } else {
+            self.fs.clone()
+        }
+    }
+
+    fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new: New,
+        mode: u32,
+    ) -> Result<(Attr, Duration), Errno> {
+        let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
+        let mode = (mode & 0o7777) as u16;
+        self.fs_for(request).attr_for(wire::Make {
+            parent,
+            name,
+            new,
+            mode,
+        })
     }
 
     pub(super) fn fs_for(&self, request: &Request) -> Fs {
-        self.on_behalf_of(Caller { uid: request.uid(), gid: request.gid(), checked: true })
+        self.on_behalf_of(Caller {
+            uid: request.uid(),
+            gid: request.gid(),
+            checked: true,
+        })
     }
 }
 
-fn entry(reply: ReplyEntry, result: Result<Attr, Errno>) {
+fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
     match result {
-        Ok(attr) => reply.entry(&TTL, &convert::attr(&attr), Generation(0)),
+        Ok((attr, valid)) => reply.entry(&valid, &convert::attr(&attr), Generation(0)),
         Err(error) => reply.error(errno(error)),
     }
 }
 
-fn attributes(reply: ReplyAttr, result: Result<Attr, Errno>) {
+fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
     match result {
-        Ok(attr) => reply.attr(&TTL, &convert::attr(&attr)),
+        Ok((attr, valid)) => reply.attr(&valid, &convert::attr(&attr)),
         Err(error) => reply.error(errno(error)),
     }
 }
@@ -117,6 +142,8 @@ impl Filesystem for MountedFs {
             InitFlags::FUSE_MAX_PAGES,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
             let _ = config.add_capabilities(flag);
@@ -133,11 +160,16 @@ impl Filesystem for MountedFs {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.fs_for(request).lookup(convert::ino(parent), name.as_bytes()));
+        let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
+        entry(
+            reply,
+            self.fs_for(request).attr_for(wire::Lookup { parent, name }),
+        );
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.fs_for(request).get_attr(convert::ino(ino)));
+        let ino = convert::ino(ino);
+        attributes(reply, self.fs_for(request).attr_for(wire::GetAttr { ino }));
     }
 
     fn setattr(
@@ -189,10 +221,15 @@ impl Filesystem for MountedFs {
         let Some(kind) = convert::kind_of_mode(mode) else {
             return reply.error(fuser::Errno::EINVAL);
         };
-        let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { rdev } else { 0 };
-        let (fs, new) = (self.fs_for(request), New::Node(kind, rdev));
-        let mode = (mode & 0o7777) as u16;
-        entry(reply, fs.make(convert::ino(parent), name.as_bytes(), new, mode));
+        let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) {
+            rdev
+        } else {
+            0
+        };
+        entry(
+            reply,
+            self.make(request, parent, name, New::Node(kind, rdev), mode),
+        );
     }
 
     fn mkdir(
@@ -204,16 +241,23 @@ impl Filesystem for MountedFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let mode = (mode & 0o7777) as u16;
-        entry(reply, self.fs_for(request).mkdir(convert::ino(parent), name.as_bytes(), mode));
+        entry(reply, self.make(request, parent, name, New::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.fs_for(request).unlink(convert::ino(parent), name.as_bytes()));
+        empty(
+            reply,
+            self.fs_for(request)
+                .unlink(convert::ino(parent), name.as_bytes()),
+        );
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.fs_for(request).rmdir(convert::ino(parent), name.as_bytes()));
+        empty(
+            reply,
+            self.fs_for(request)
+                .rmdir(convert::ino(parent), name.as_bytes()),
+        );
     }
 
     fn symlink(
@@ -225,7 +269,7 @@ impl Filesystem for MountedFs {
         reply: ReplyEntry,
     ) {
         let new = New::Symlink(target.as_os_str().as_bytes().to_vec());
-        entry(reply, self.fs_for(request).make(convert::ino(parent), name.as_bytes(), new, 0o777));
+        entry(reply, self.make(request, parent, name, new, 0o777));
     }
 
     fn rename(
@@ -257,14 +301,23 @@ impl Filesystem for MountedFs {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let fs = self.fs_for(request);
-        entry(reply, fs.link(convert::ino(ino), convert::ino(parent), name.as_bytes()));
+        let (ino, parent) = (convert::ino(ino), convert::ino(parent));
+        let request_link = wire::Link {
+            ino,
+            parent,
+            name: name.as_bytes().to_vec(),
+        };
+        entry(reply, self.fs_for(request).attr_for(request_link));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.fs_for(request).open(convert::ino(ino), open_mode(flags.0));
+        let opened = self
+            .fs_for(request)
+            .open(convert::ino(ino), open_mode(flags.0));
         let answer = opened.and_then(|opened| {
-            self.take_in(&opened, flags.0, |descriptor| reply.open_backing(descriptor))
+            self.take_in(&opened, flags.0, |descriptor| {
+                reply.open_backing(descriptor)
+            })
         });
         match answer {
             Ok(answer) => match answer.backing {
@@ -291,21 +344,28 @@ impl Filesystem for MountedFs {
         let exclusive = flags & libc::O_EXCL != 0;
         let fs = self.fs_for(request);
         let mode = (mode & 0o7777) as u16;
-        let made =
-            fs.create(convert::ino(parent), name.as_bytes(), mode, exclusive, open_mode(flags));
+        let made = fs.create(
+            convert::ino(parent),
+            name.as_bytes(),
+            mode,
+            exclusive,
+            open_mode(flags),
+        );
         let answer = made.and_then(|opened| {
             let taken =
                 self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
-            Ok((convert::attr(&opened.attr), taken))
+            Ok((convert::attr(&opened.attr), opened.valid, taken))
         });
         match answer {
-            Ok((attr, answer)) => match answer.backing {
+            Ok((attr, valid, answer)) => match answer.backing {
                 Some(id) => {
                     self.registered();
                     let (handle, flags) = (answer.handle, answer.flags);
-                    reply.created_passthrough(&TTL, &attr, Generation(0), handle, flags, &id);
+                    reply.created_passthrough(&valid, &attr, Generation(0), handle, flags, &id);
                 }
-                None => reply.created(&TTL, &attr, Generation(0), answer.handle, answer.flags),
+                None => {
+                    reply.created(&valid, &attr, Generation(0), answer.handle, answer.flags);
+                }
             },
             Err(error) => reply.error(errno(error)),
         }
@@ -416,7 +476,9 @@ impl Filesystem for MountedFs {
             return reply.ok();
         }
         if offset < DOT_DOT {
-            let parent = fs.lookup(dir, b"..").map_or(ino, |attr| INodeNo(attr.ino.0));
+            let parent = fs
+                .lookup(dir, b"..")
+                .map_or(ino, |attr| INodeNo(attr.ino.0));
             if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
                 return reply.ok();
             }
@@ -427,6 +489,50 @@ impl Filesystem for MountedFs {
                     let kind = convert::file_type(entry.kind);
                     let name = OsStr::from_bytes(&entry.name);
                     if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let (fs, dir) = (self.fs_for(request), convert::ino(ino));
+        for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
+            if offset < cookie {
+                // The kernel takes only number and kind of these two.
+                let Ok(attr) = fs.lookup(dir, name.as_bytes()) else {
+                    continue;
+                };
+                let (attr, none) = (convert::attr(&attr), Duration::ZERO);
+                if reply.add(attr.ino, cookie, name, &none, &attr, Generation(0)) {
+                    return reply.ok();
+                }
+            }
+        }
+        match fs.read_dir(dir, offset.max(DOT_DOT), 64 * 1024, true) {
+            Ok(page) => {
+                for entry in &page.entries {
+                    let Some(attr) = &entry.attr else { continue };
+                    let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
+                    let full = reply.add(
+                        attr.ino,
+                        entry.cookie,
+                        name,
+                        &page.valid,
+                        &attr,
+                        Generation(0),
+                    );
+                    if full {
                         break;
                     }
                 }
@@ -465,23 +571,45 @@ impl Filesystem for MountedFs {
             _ => XattrMode::Any,
         };
         let fs = self.fs_for(request);
-        empty(reply, fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode));
+        empty(
+            reply,
+            fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode),
+        );
     }
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        xattr(reply, size, self.fs_for(request).get_xattr(convert::ino(ino), name.as_bytes()));
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        xattr(
+            reply,
+            size,
+            self.fs_for(request)
+                .get_xattr(convert::ino(ino), name.as_bytes()),
+        );
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let names = self.fs_for(request).list_xattr(convert::ino(ino));
         let joined = names.map(|names| {
-            names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect::<Vec<u8>>()
+            names
+                .into_iter()
+                .flat_map(|name| name.into_iter().chain([0]))
+                .collect::<Vec<u8>>()
         });
         xattr(reply, size, joined);
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.fs_for(request).remove_xattr(convert::ino(ino), name.as_bytes()));
+        empty(
+            reply,
+            self.fs_for(request)
+                .remove_xattr(convert::ino(ino), name.as_bytes()),
+        );
     }
 
     fn fallocate(

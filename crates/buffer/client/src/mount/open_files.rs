@@ -90,12 +90,19 @@ impl OpenFiles {
     }
 
     pub fn get(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
-        self.opens.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+        self.opens
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&handle.0)
+            .cloned()
     }
 
     pub fn close(&self, handle: FileHandle) {
-        let open =
-            self.opens.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        let open = self
+            .opens
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&handle.0);
         if let Some(open) = open {
             self.leave(open.file.ino());
         }

@@ -43,7 +43,14 @@ impl Drop for Temporary {
 pub fn spec(capacity: u64) -> InstanceSpec {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    InstanceSpec { id: INSTANCE, uid, gid, mode: 0o777, capacity, inodes: 1_000_000 }
+    InstanceSpec {
+        id: INSTANCE,
+        uid,
+        gid,
+        mode: 0o777,
+        capacity,
+        inodes: 1_000_000,
+    }
 }
 
 pub fn make_instance(address: Address, capacity: u64) {
@@ -54,7 +61,6 @@ pub fn make_instance(address: Address, capacity: u64) {
 /// A daemon in this process with one instance, mounted.
 pub struct Mounted {
     pub mount: Option<Mount>,
-    pub fs: Fs,
     pub daemon: Option<Daemon>,
     pub path: PathBuf,
     pub temporary: Temporary,
@@ -65,10 +71,14 @@ impl Mounted {
         let temporary = Temporary::new();
         let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
         make_instance(daemon.address(), capacity);
-        let fs = attach(daemon.address());
         let path = temporary.dir("mnt");
-        let mount = Some(mount_at(&fs, &path));
-        Mounted { mount, fs, daemon: Some(daemon), path, temporary }
+        let mount = Some(mount_at(attach(daemon.address()), &path));
+        Mounted {
+            mount,
+            daemon: Some(daemon),
+            path,
+            temporary,
+        }
     }
 }
 
@@ -86,22 +96,36 @@ pub fn attach(address: Address) -> Fs {
     Fs::attach(address, INSTANCE, Options::default()).unwrap()
 }
 
-pub fn mount_at(fs: &Fs, path: &Path) -> Mount {
-    mount(fs.clone(), path, &MountOptions::default()).unwrap()
+pub fn mount_at(fs: Fs, path: &Path) -> Mount {
+    mount(fs, path, &MountOptions::default()).unwrap()
 }
 
 /// Run a shell script in `dir`; it must succeed.
 pub fn shell(dir: &Path, script: &str) -> String {
-    let Output { status, stdout, stderr } =
-        Command::new("bash").arg("-euc").arg(script).current_dir(dir).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new("bash")
+        .arg("-euc")
+        .arg(script)
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr),
+    );
     assert!(status.success(), "{script}\n{out}\n{err}");
     out.into_owned()
 }
 
 /// Is a program there? What needs it is left out with a note if not.
 pub fn has(program: &str) -> bool {
-    let found = Command::new("sh").arg("-c").arg(format!("command -v {program}")).output();
+    let found = Command::new("sh")
+        .arg("-c")
+        .arg(format!("command -v {program}"))
+        .output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {
         eprintln!("{program} is not installed: what it does on the mount is not tried");

@@ -18,7 +18,9 @@ pub fn key() -> PoolKey {
 /// The body of an ignored test of the name `daemon_process`, which the test program runs again in
 /// another process to be the daemon.
 pub fn be_the_daemon() {
-    let Ok(dir) = std::env::var(DIRECTORY) else { return };
+    let Ok(dir) = std::env::var(DIRECTORY) else {
+        return;
+    };
     let mut options = Options::new(dir);
     let port: u16 = std::env::var(PORT).unwrap().parse().unwrap();
     options.tcp = Some(SocketAddr::from(([127, 0, 0, 1], port)));
@@ -34,9 +36,17 @@ pub struct Process {
 
 impl Process {
     pub fn start(dir: &Path) -> Process {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let child = spawn(dir, port);
-        Process { dir: dir.to_owned(), port, child }
+        Process {
+            dir: dir.to_owned(),
+            port,
+            child,
+        }
     }
 
     pub fn local(&self) -> Address {
@@ -60,7 +70,12 @@ impl Process {
     /// Processor time it has used.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
@@ -85,7 +100,10 @@ fn spawn(dir: &Path, port: u16) -> Child {
         .unwrap();
     let start = Instant::now();
     while !socket.exists() {
-        assert!(start.elapsed() < Duration::from_secs(30), "the daemon does not start");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "the daemon does not start"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     child

@@ -172,7 +172,7 @@ impl Driver {
             }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
                 if let Some(instance) = self.copies.ended(stage) {
-                    let _ = self.views.leave(instance);
+                    self.views.leave_open(instance);
                 }
                 self.steps
                     .push_back(Step::Node(node::Input::Copied(stage, attempt, outcome)));
@@ -288,7 +288,8 @@ impl Driver {
         }
     }
 
-    fn destroy(&self, plan: &FragmentPlan) -> Result<(), String> {
+    fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        self.views.leave(plan.instance)?;
         // Nobody may use it any more, whoever still has a file of it open.
         match self
             .admin

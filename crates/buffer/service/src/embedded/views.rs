@@ -94,6 +94,13 @@ impl Views {
         })
     }
 
+    /// One user less. The mount stays: whoever comes next finds it.
+    pub fn leave_open(&mut self, instance: InstanceId) {
+        if let Some(view) = self.mounted.get_mut(&instance) {
+            view.users = view.users.saturating_sub(1);
+        }
+    }
+
     /// One user less; the last one unmounts.
     pub fn leave(&mut self, instance: InstanceId) -> Result<(), String> {
         let Some(view) = self.mounted.get_mut(&instance) else {

@@ -1,7 +1,7 @@
 //! Bulk connections: data of clients on other hosts, one thread each, past the event loop.
 
 use crate::objects::{DiskObjects, ObjectId, Objects};
-use forebay_wire::frame::{self, BadFrame, Direction, HEADER};
+use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::message::{MAX_DATA, OpenMode};
 use forebay_wire::stream::Stream;
@@ -33,8 +33,15 @@ impl OpenObjects {
     }
 
     pub fn open(&self, session: SessionId, handle: HandleId, object: ObjectId, mode: OpenMode) {
-        let open = OpenObject { object, mode, file: OnceLock::new(), grant: AtomicU64::new(0) };
-        self.lock().entry((session, handle)).or_insert_with(|| Arc::new(open));
+        let open = OpenObject {
+            object,
+            mode,
+            file: OnceLock::new(),
+            grant: AtomicU64::new(0),
+        };
+        self.lock()
+            .entry((session, handle))
+            .or_insert_with(|| Arc::new(open));
     }
 
     pub fn grant(&self, session: SessionId, handle: HandleId, bytes: u64) {
@@ -48,7 +55,10 @@ impl OpenObjects {
     }
 
     fn get(&self, session: SessionId, handle: HandleId) -> Result<Arc<OpenObject>, Errno> {
-        self.lock().get(&(session, handle)).cloned().ok_or(Errno::EBADF)
+        self.lock()
+            .get(&(session, handle))
+            .cloned()
+            .ok_or(Errno::EBADF)
     }
 }
 
@@ -69,7 +79,9 @@ impl OpenObject {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
-        let Some(file) = self.file(objects)? else { return Ok(0) };
+        let Some(file) = self.file(objects)? else {
+            return Ok(0);
+        };
         let mut have = 0;
         while have < into.len() {
             match file.read_at(&mut into[have..], offset + have as u64) {
@@ -99,9 +111,11 @@ impl OpenObject {
             offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
             blocks(offset, data.len() as u64)
         };
-        let paid = self.grant.fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
-            grant.checked_sub(cost)
-        });
+        let paid = self
+            .grant
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
+                grant.checked_sub(cost)
+            });
         if paid.is_err() {
             return Err(Errno::EDQUOT); // the client has to reserve first
         }
@@ -110,10 +124,16 @@ impl OpenObject {
             let parts = [IoSlice::new(data)];
             let count = rustix::io::pwritev2(file, &parts, 0, ReadWriteFlags::APPEND)?;
             let end = file.metadata()?.len();
-            return Ok(Reply::Written { count: count as u32, offset: end - count as u64 });
+            return Ok(Reply::Written {
+                count: count as u32,
+                offset: end - count as u64,
+            });
         }
         file.write_all_at(data, offset)?;
-        Ok(Reply::Written { count: data.len() as u32, offset })
+        Ok(Reply::Written {
+            count: data.len() as u32,
+            offset,
+        })
     }
 }
 
@@ -126,7 +146,11 @@ pub fn serve(
     objects: &DiskObjects,
 ) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let mut input = Input { stream, pending: received.to_vec(), taken: 0 };
+    let mut input = Input {
+        stream,
+        pending: received.to_vec(),
+        taken: 0,
+    };
     let mut data = vec![0; MAX_DATA];
     let mut body = Vec::new();
     let mut out = Vec::new();
@@ -146,7 +170,11 @@ pub fn serve(
         let call: Call = frame::open(&head, &header, &body, &data[..header.payload])?;
         let mut payload = 0;
         let reply = match call.request {
-            Request::Read { handle, offset, length } => {
+            Request::Read {
+                handle,
+                offset,
+                length,
+            } => {
                 let length = (length as usize).min(MAX_DATA);
                 opens
                     .get(session, handle)
@@ -156,14 +184,24 @@ pub fn serve(
                         Reply::Data
                     })
             }
-            Request::Write { handle, offset, append } => opens
+            Request::Write {
+                handle,
+                offset,
+                append,
+            } => opens
                 .get(session, handle)
                 .and_then(|open| open.write(objects, offset, append, &data[..header.payload])),
             _ => Err(Errno::EOPNOTSUPP),
         };
         let reply = reply.unwrap_or_else(Reply::Failed);
         out.clear();
-        frame::put_reply(&mut out, call.seq, false, &reply, &data[..payload])?;
+        frame::put_reply(
+            &mut out,
+            call.seq,
+            Flags::default(),
+            &reply,
+            &data[..payload],
+        )?;
         stream.send_all(&out, &data[..payload], None)?;
     }
 }
@@ -182,7 +220,10 @@ impl Input<'_> {
         self.taken += ready;
         let mut have = ready;
         while have < into.len() {
-            match self.stream.receive(&mut into[have..], &mut VecDeque::new())? {
+            match self
+                .stream
+                .receive(&mut into[have..], &mut VecDeque::new())?
+            {
                 0 if have == 0 => return Ok(false),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => have += count,

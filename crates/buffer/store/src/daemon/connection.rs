@@ -1,6 +1,6 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
-use forebay_wire::frame::{self, BadFrame, Direction, HEADER};
+use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::stream::Stream;
 use forebay_wire::{Call, Reply};
 use std::collections::VecDeque;
@@ -68,13 +68,17 @@ impl Connection {
             return Ok(None);
         }
         let bytes = &self.input[self.start..];
-        let Some(head) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
+        let Some(head) = bytes.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
         let header = frame::parse_header(head)?;
         if header.direction != Direction::Call || header.payload > 0 {
             return Err(BadFrame::Kind); // payload comes on bulk connections only
         }
         let end = HEADER + header.body;
-        let Some(body) = bytes.get(HEADER..end) else { return Ok(None) };
+        let Some(body) = bytes.get(HEADER..end) else {
+            return Ok(None);
+        };
         let call: Call = frame::open(head, &header, body, &[])?;
         self.start += end;
         self.busy = true;
@@ -97,13 +101,18 @@ impl Connection {
         seq: u64,
         reply: &Reply,
         descriptor: Option<OwnedFd>,
+        cacheable: bool,
     ) -> Result<(), BadFrame> {
         self.busy = false;
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;
         }
-        frame::put_reply(&mut self.output, seq, descriptor.is_some(), reply, &[])?;
+        let flags = Flags {
+            descriptor: descriptor.is_some(),
+            cacheable,
+        };
+        frame::put_reply(&mut self.output, seq, flags, reply, &[])?;
         self.descriptor = descriptor;
         Ok(())
     }
@@ -113,7 +122,10 @@ impl Connection {
         self.blocked = false;
         while self.sent < self.output.len() {
             let descriptor = self.descriptor.as_ref().map(AsFd::as_fd);
-            match self.stream.send(&[IoSlice::new(&self.output[self.sent..])], descriptor) {
+            match self
+                .stream
+                .send(&[IoSlice::new(&self.output[self.sent..])], descriptor)
+            {
                 Ok(count) => {
                     self.sent += count;
                     self.descriptor = None;

@@ -6,9 +6,9 @@ use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::objects::DiskObjects;
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, SessionId};
 use forebay_wire::auth::{self, Peer};
 use forebay_wire::stream::Stream;
+use forebay_wire::{Reply, SessionId};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -52,7 +52,11 @@ pub struct Wake {
 impl Wake {
     pub fn new() -> io::Result<Wake> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wake { event, stop: AtomicBool::new(false), done: Mutex::default() })
+        Ok(Wake {
+            event,
+            stop: AtomicBool::new(false),
+            done: Mutex::default(),
+        })
     }
 
     /// Let the loop look around.
@@ -62,7 +66,10 @@ impl Wake {
     }
 
     pub fn done(&self, done: Done) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        self.done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(done);
         self.ring();
     }
 }
@@ -98,14 +105,22 @@ impl EventLoop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let input = epoll::EventFlags::IN;
         unix.set_nonblocking(true)?;
-        epoll::add(&epoll, &parts.wake.event, epoll::EventData::new_u64(WAKE), input)?;
+        epoll::add(
+            &epoll,
+            &parts.wake.event,
+            epoll::EventData::new_u64(WAKE),
+            input,
+        )?;
         epoll::add(&epoll, &unix, epoll::EventData::new_u64(UNIX), input)?;
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
             epoll::add(&epoll, tcp, epoll::EventData::new_u64(TCP), input)?;
         }
-        let syncer =
-            start_syncer(parts.objects.clone(), parts.storage.clone(), parts.wake.clone())?;
+        let syncer = start_syncer(
+            parts.objects.clone(),
+            parts.storage.clone(),
+            parts.wake.clone(),
+        )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
         Ok(EventLoop {
             parts,
@@ -158,8 +173,11 @@ impl EventLoop {
         while !self.parts.wake.stop.load(Ordering::Acquire) {
             events.clear();
             let wait = self.timeout();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), wait.as_ref())
-            {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                wait.as_ref(),
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -188,7 +206,10 @@ impl EventLoop {
         let idle = !dirty && !self.parts.shard.wants_tick();
         (!idle).then(|| {
             let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
         })
     }
 
@@ -229,7 +250,12 @@ impl EventLoop {
         if log.last() > self.sync_under_way {
             let (segment, sequence) = (log.segment().to_owned(), log.last());
             self.sync_under_way = sequence;
-            self.submit(Job { caller: None, object: None, segment, sequence });
+            self.submit(Job {
+                caller: None,
+                object: None,
+                segment,
+                sequence,
+            });
         }
     }
 
@@ -266,14 +292,31 @@ impl EventLoop {
 
     fn carry_out(&mut self, effect: Effect<OwnedFd>) {
         match effect {
-            Effect::Reply { conn, seq, reply, descriptor } => {
-                self.reply(conn, seq, &reply, descriptor);
+            Effect::Reply {
+                conn,
+                seq,
+                reply,
+                descriptor,
+                cacheable,
+            } => {
+                self.reply(conn, seq, &reply, descriptor, cacheable);
             }
-            Effect::Sync { conn, seq, object, data_only, fresh } => {
+            Effect::Sync {
+                conn,
+                seq,
+                object,
+                data_only,
+                fresh,
+            } => {
                 let log = &self.parts.log;
                 let (segment, sequence) = (log.segment().to_owned(), log.last());
                 let object = object.map(|id| (id, data_only, fresh));
-                self.submit(Job { caller: Some((conn, seq)), object, segment, sequence });
+                self.submit(Job {
+                    caller: Some((conn, seq)),
+                    object,
+                    segment,
+                    sequence,
+                });
             }
             Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
             Effect::BulkOpen(session, handle, object, mode) => {
@@ -288,9 +331,16 @@ impl EventLoop {
         }
     }
 
-    fn reply(&mut self, id: ConnId, seq: u64, reply: &Reply, descriptor: Option<OwnedFd>) {
+    fn reply(
+        &mut self,
+        id: ConnId,
+        seq: u64,
+        reply: &Reply,
+        descriptor: Option<OwnedFd>,
+        cacheable: bool,
+    ) {
         if let Some(conn) = self.conns.get_mut(&id) {
-            if let Err(error) = conn.reply(seq, reply, descriptor) {
+            if let Err(error) = conn.reply(seq, reply, descriptor, cacheable) {
                 tracing::error!(%error, "a reply is too long to send");
                 self.forget(id);
             } else {
@@ -301,7 +351,9 @@ impl EventLoop {
 
     /// Send what is due on a connection, then look whether it has another call waiting.
     fn push_out(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
         if conn.send().is_err() {
             return self.forget(id);
         }
@@ -324,11 +376,15 @@ impl EventLoop {
     }
 
     fn ready(&mut self, id: ConnId, flags: epoll::EventFlags) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
         if flags.contains(epoll::EventFlags::OUT) {
             self.touched.push(id);
         }
-        if !flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if !flags
+            .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
             return;
         }
         if conn.busy && conn.has_input() && !flags.contains(epoll::EventFlags::HUP) {
@@ -345,7 +401,9 @@ impl EventLoop {
     }
 
     fn take_calls(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
         match conn.next_call() {
             Ok(None) => {}
             Ok(Some(call)) => self.step(Input::Call(id, call)),
@@ -366,8 +424,14 @@ impl EventLoop {
     fn woken(&mut self) -> io::Result<()> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.parts.wake.event, &mut count);
-        let done =
-            std::mem::take(&mut *self.parts.wake.done.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = std::mem::take(
+            &mut *self
+                .parts
+                .wake
+                .done
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));
@@ -375,7 +439,7 @@ impl EventLoop {
             self.parts.log.synced(done.sequence);
             self.step(Input::Synced(done.sequence));
             for (conn, seq, reply) in done.replies {
-                self.reply(conn, seq, &reply, None);
+                self.reply(conn, seq, &reply, None, false);
             }
         }
         Ok(())
@@ -411,9 +475,18 @@ impl EventLoop {
         }
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        let Ok(conn) = Connection::new(stream) else { return };
+        let Ok(conn) = Connection::new(stream) else {
+            return;
+        };
         let data = epoll::EventData::new_u64(id.0);
-        if epoll::add(&self.epoll, conn.stream.as_fd(), data, epoll::EventFlags::IN).is_ok() {
+        if epoll::add(
+            &self.epoll,
+            conn.stream.as_fd(),
+            data,
+            epoll::EventFlags::IN,
+        )
+        .is_ok()
+        {
             self.conns.insert(id, conn);
             self.step(Input::Connected(id, peer));
         }
@@ -421,7 +494,9 @@ impl EventLoop {
 
     /// Give a connection a thread of its own. The reply to its greeting has been sent.
     fn hand_over(&mut self, id: ConnId, session: SessionId) {
-        let Some(conn) = self.conns.remove(&id) else { return };
+        let Some(conn) = self.conns.remove(&id) else {
+            return;
+        };
         self.step(Input::Disconnected(id));
         let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
         if self.bulk_threads.fetch_add(1, Ordering::AcqRel) >= MAX_BULK {
@@ -431,13 +506,15 @@ impl EventLoop {
         }
         let (opens, threads) = (self.opens.clone(), self.bulk_threads.clone());
         let objects: DiskObjects = self.parts.objects.clone();
-        let spawned = std::thread::Builder::new().name("forebay-bulk".into()).spawn(move || {
-            let served = bulk::serve(&conn.stream, conn.leftover(), session, &opens, &objects);
-            if let Err(error) = served {
-                tracing::warn!(%error, "a bulk connection is closed");
-            }
-            threads.fetch_sub(1, Ordering::AcqRel);
-        });
+        let spawned = std::thread::Builder::new()
+            .name("forebay-bulk".into())
+            .spawn(move || {
+                let served = bulk::serve(&conn.stream, conn.leftover(), session, &opens, &objects);
+                if let Err(error) = served {
+                    tracing::warn!(%error, "a bulk connection is closed");
+                }
+                threads.fetch_sub(1, Ordering::AcqRel);
+            });
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for a bulk connection");
             self.bulk_threads.fetch_sub(1, Ordering::AcqRel);

@@ -85,7 +85,11 @@ impl fmt::Display for StartError {
         match self {
             StartError::Io(what, error) => write!(f, "{what}: {error}"),
             StartError::Busy(dir) => {
-                write!(f, "{}: another storage daemon is running on it", dir.display())
+                write!(
+                    f,
+                    "{}: another storage daemon is running on it",
+                    dir.display()
+                )
             }
             StartError::Recover(error) => error.fmt(f),
             StartError::Options(why) => f.write_str(why),
@@ -115,7 +119,9 @@ impl Daemon {
             return Err(StartError::Options("listening on TCP needs the pool's key"));
         }
         if options.segment_size < 4 << 20 {
-            return Err(StartError::Options("a log segment must have at least 4 MiB"));
+            return Err(StartError::Options(
+                "a log segment must have at least 4 MiB",
+            ));
         }
         at(options.dir.display(), std::fs::create_dir_all(&options.dir))?;
         let private = std::fs::Permissions::from_mode(0o700);
@@ -129,10 +135,18 @@ impl Daemon {
             .map_err(StartError::Recover)?;
         let objects_dir = options.dir.join("objects");
         let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
-        at(objects_dir.display(), std::fs::set_permissions(&objects_dir, private.clone()))?;
+        at(
+            objects_dir.display(),
+            std::fs::set_permissions(&objects_dir, private.clone()),
+        )?;
         let log_dir = options.dir.join("log");
-        at(log_dir.display(), std::fs::set_permissions(&log_dir, private))?;
-        let clock = Clock { start: Instant::now() };
+        at(
+            log_dir.display(),
+            std::fs::set_permissions(&log_dir, private),
+        )?;
+        let clock = Clock {
+            start: Instant::now(),
+        };
         let mut seed = [0; 32];
         at("/dev/urandom", auth::random(&mut seed))?;
         let shard = Shard::start(
@@ -147,10 +161,16 @@ impl Daemon {
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
         // A socket left over from a daemon that was killed; the lock says it is not in use.
         let _ = std::fs::remove_file(&options.socket);
-        let unix = at(options.socket.display(), UnixListener::bind(&options.socket))?;
+        let unix = at(
+            options.socket.display(),
+            UnixListener::bind(&options.socket),
+        )?;
         // Anyone may connect; what they may do is decided by who they are.
         let open = std::fs::Permissions::from_mode(0o666);
-        at(options.socket.display(), std::fs::set_permissions(&options.socket, open))?;
+        at(
+            options.socket.display(),
+            std::fs::set_permissions(&options.socket, open),
+        )?;
         let tcp = match options.tcp {
             Some(address) => Some(at(address, TcpListener::bind(address))?),
             None => None,
@@ -160,14 +180,27 @@ impl Daemon {
             None => None,
         };
         let wake = Arc::new(at("eventfd", Wake::new())?);
-        let parts = Parts { shard, log, storage, objects, clock, wake: wake.clone(), lock };
+        let parts = Parts {
+            shard,
+            log,
+            storage,
+            objects,
+            clock,
+            wake: wake.clone(),
+            lock,
+        };
         let socket = options.socket.clone();
         let mut events = at("epoll", EventLoop::new(parts, options, unix, tcp))?;
         let thread = std::thread::Builder::new()
             .name("forebay-store".into())
             .spawn(move || events.run());
         let thread = Some(at("thread", thread)?);
-        Ok(Daemon { wake, thread, socket, tcp: tcp_address })
+        Ok(Daemon {
+            wake,
+            thread,
+            socket,
+            tcp: tcp_address,
+        })
     }
 
     /// Where clients on this host connect.
@@ -232,9 +265,14 @@ struct Clock {
 
 impl Clock {
     fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Now {
-            wall: Timestamp { secs: wall.as_secs() as i64, nanos: wall.subsec_nanos() },
+            wall: Timestamp {
+                secs: wall.as_secs() as i64,
+                nanos: wall.subsec_nanos(),
+            },
             steady: self.start.elapsed().as_nanos() as u64,
         }
     }

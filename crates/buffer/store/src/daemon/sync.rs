@@ -51,7 +51,9 @@ fn run_syncer(jobs: &Receiver<Job>, objects: &DiskObjects, storage: &Disk, wake:
                 None => Ok(()),
             })
             .collect();
-        let Some(last) = batch.iter().max_by_key(|job| job.sequence) else { continue };
+        let Some(last) = batch.iter().max_by_key(|job| job.sequence) else {
+            continue;
+        };
         let sequence = last.sequence;
         let log = storage.sync(&last.segment);
         if let Err(error) = &log {
@@ -60,19 +62,28 @@ fn run_syncer(jobs: &Receiver<Job>, objects: &DiskObjects, storage: &Disk, wake:
         }
         let replies = batch.into_iter().zip(results).filter_map(|(job, result)| {
             let (conn, seq) = job.caller?;
-            Some((conn, seq, result.map_or_else(Reply::Failed, |()| Reply::Done)))
+            Some((
+                conn,
+                seq,
+                result.map_or_else(Reply::Failed, |()| Reply::Done),
+            ))
         });
         let replies = replies.collect();
         // After a failed sync nobody knows what is on the disk: the daemon has to stop.
-        wake.done(Done { replies, sequence, failed: log.is_err() });
+        wake.done(Done {
+            replies,
+            sequence,
+            failed: log.is_err(),
+        });
     }
 }
 
 /// Start the thread that makes checkpoints up to the segments it is sent.
 pub fn start_checkpointer(storage: Disk) -> io::Result<(SyncSender<u64>, JoinHandle<()>)> {
     let (sender, starts) = sync_channel::<u64>(1);
-    let thread =
-        std::thread::Builder::new().name("forebay-checkpoint".into()).spawn(move || {
+    let thread = std::thread::Builder::new()
+        .name("forebay-checkpoint".into())
+        .spawn(move || {
             while let Ok(segment_start) = starts.recv() {
                 if let Err(error) = recovery::checkpoint(&storage, segment_start) {
                     tracing::error!(%error, "no checkpoint could be made; the log grows");

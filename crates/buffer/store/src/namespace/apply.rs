@@ -11,7 +11,12 @@ impl Namespace {
     /// Carry out `change`. Fails, possibly halfway, only if it was not planned on these tables.
     pub fn apply(&mut self, change: &Change) -> Result<(), Misfit> {
         match change {
-            Change::Make { parent, name, inode, now } => {
+            Change::Make {
+                parent,
+                name,
+                inode,
+                now,
+            } => {
                 if self.inodes.contains_key(&inode.ino) {
                     return Err("the inode exists");
                 }
@@ -31,11 +36,23 @@ impl Namespace {
                 let ino = self.take_name(*parent, name, *now)?;
                 self.drop_dir(ino, *parent, *now)?;
             }
-            Change::Rename { parent, name, to, to_name, existing, now } => match existing {
+            Change::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing,
+                now,
+            } => match existing {
                 OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now)?,
                 _ => self.rename((*parent, name), (*to, to_name), *now)?,
             },
-            Change::Link { ino, parent, name, now } => {
+            Change::Link {
+                ino,
+                parent,
+                name,
+                now,
+            } => {
                 self.add_name(*parent, name, *ino, *now)?;
                 let inode = self.inode_mut(*ino)?;
                 inode.nlink += 1;
@@ -50,7 +67,12 @@ impl Namespace {
                 inode.mtime = set.mtime.unwrap_or(inode.mtime);
                 inode.ctime = set.ctime;
             }
-            Change::Xattr { ino, name, value, now } => {
+            Change::Xattr {
+                ino,
+                name,
+                value,
+                now,
+            } => {
                 let inode = self.inode_mut(*ino)?;
                 match value {
                     Some(value) => inode.xattrs.insert(name.clone(), value.clone()),
@@ -146,8 +168,10 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<(), Misfit> {
         let second = self.dir_mut(to.0)?.get(to.1).ok_or("no such name")?;
-        let first =
-            self.touch_dir(from.0, now)?.replace(from.1, second).ok_or("no such name")?;
+        let first = self
+            .touch_dir(from.0, now)?
+            .replace(from.1, second)
+            .ok_or("no such name")?;
         self.touch_dir(to.0, now)?.replace(to.1, first);
         self.moved(first, from.0, to.0, now)?;
         self.moved(second, to.0, from.0, now)

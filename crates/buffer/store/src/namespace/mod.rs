@@ -97,25 +97,43 @@ impl From<StoredDir> for Dir {
 
 impl From<Dir> for StoredDir {
     fn from(dir: Dir) -> StoredDir {
-        let entries = dir.order.into_iter().map(|(c, e)| (c, e.name.to_vec(), e.ino)).collect();
-        StoredDir { parent: dir.parent, next_cookie: dir.next_cookie, entries }
+        let entries = dir
+            .order
+            .into_iter()
+            .map(|(c, e)| (c, e.name.to_vec(), e.ino))
+            .collect();
+        StoredDir {
+            parent: dir.parent,
+            next_cookie: dir.next_cookie,
+            entries,
+        }
     }
 }
 
 impl Dir {
     /// An empty directory in `parent`.
     pub fn new(parent: Ino) -> Dir {
-        Dir { parent, names: BTreeMap::new(), order: BTreeMap::new(), next_cookie: FIRST_COOKIE }
+        Dir {
+            parent,
+            names: BTreeMap::new(),
+            order: BTreeMap::new(),
+            next_cookie: FIRST_COOKIE,
+        }
     }
 
     /// What `name` names.
     pub fn get(&self, name: &[u8]) -> Option<Ino> {
-        self.names.get(name).and_then(|cookie| self.order.get(cookie)).map(|entry| entry.ino)
+        self.names
+            .get(name)
+            .and_then(|cookie| self.order.get(cookie))
+            .map(|entry| entry.ino)
     }
 
     /// Entries behind `cookie`, with their own cookies, in their order.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        self.order.range(cookie.saturating_add(1)..).map(|(cookie, entry)| (*cookie, entry))
+        self.order
+            .range(cookie.saturating_add(1)..)
+            .map(|(cookie, entry)| (*cookie, entry))
     }
 
     /// The number of entries.

@@ -1,9 +1,7 @@
 //! Check operations against permissions and the state of the tables, and turn them into changes.
 
 use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
-use forebay_wire::message::{
-    MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode,
-};
+use forebay_wire::message::{MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode};
 use forebay_wire::{Errno, Ino, Kind, Timestamp};
 
 /// Read permission.
@@ -45,7 +43,11 @@ impl Credentials {
         if self.uid == 0 {
             // Root may do anything but execute what nobody may.
             let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
-            return if want & EXEC != 0 && !executable { Err(Errno::EACCES) } else { Ok(()) };
+            return if want & EXEC != 0 && !executable {
+                Err(Errno::EACCES)
+            } else {
+                Ok(())
+            };
         }
         let bits = if self.uid == inode.uid {
             inode.mode >> 6
@@ -54,11 +56,19 @@ impl Credentials {
         } else {
             inode.mode
         };
-        if bits & want == want { Ok(()) } else { Err(Errno::EACCES) }
+        if bits & want == want {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
     }
 
     fn owns(&self, inode: &Inode) -> Result<(), Errno> {
-        if self.privileged() || self.uid == inode.uid { Ok(()) } else { Err(Errno::EPERM) }
+        if self.privileged() || self.uid == inode.uid {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
     }
 }
 
@@ -97,7 +107,11 @@ impl Namespace {
     }
 
     /// A directory in which `who` may add and remove names.
-    pub(super) fn writable_dir(&self, who: &Credentials, ino: Ino) -> Result<(&Inode, &Dir), Errno> {
+    pub(super) fn writable_dir(
+        &self,
+        who: &Credentials,
+        ino: Ino,
+    ) -> Result<(&Inode, &Dir), Errno> {
         let (inode, dir) = self.find_dir(ino)?;
         if inode.nlink == 0 {
             return Err(Errno::ENOENT);
@@ -164,8 +178,19 @@ impl Namespace {
             mode = 0o777;
         }
         let ino = Ino::new(self.shard, self.next);
-        let inode = NewInode { ino, new, mode, uid: who.uid, gid };
-        Ok(Change::Make { parent, name: name.to_vec(), inode, now })
+        let inode = NewInode {
+            ino,
+            new,
+            mode,
+            uid: who.uid,
+            gid,
+        };
+        Ok(Change::Make {
+            parent,
+            name: name.to_vec(),
+            inode,
+            now,
+        })
     }
 
     /// Plan the removal of a name; `dir` says whether it must be a directory's.
@@ -224,7 +249,12 @@ impl Namespace {
         if inode.nlink == u32::MAX {
             return Err(Errno::EMLINK);
         }
-        Ok(Change::Link { ino, parent, name: name.to_vec(), now })
+        Ok(Change::Link {
+            ino,
+            parent,
+            name: name.to_vec(),
+            now,
+        })
     }
 
     /// Plan a change of attributes; the length is not looked at except that it clears set-id
@@ -238,7 +268,10 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<Change, Errno> {
         let inode = self.find(ino)?;
-        let mut set = SetInode { ctime: now, ..SetInode::default() };
+        let mut set = SetInode {
+            ctime: now,
+            ..SetInode::default()
+        };
         if let Some(mode) = wish.mode {
             who.owns(inode)?;
             let mut mode = mode & 0o7777;
@@ -249,7 +282,9 @@ impl Namespace {
         }
         if wish.uid.is_some() || wish.gid.is_some() {
             let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
-            let own_group = wish.gid.is_none_or(|gid| gid == inode.gid || who.in_group(gid));
+            let own_group = wish
+                .gid
+                .is_none_or(|gid| gid == inode.gid || who.in_group(gid));
             if !who.privileged() && !(who.uid == inode.uid && same_uid && own_group) {
                 return Err(Errno::EPERM);
             }
@@ -337,7 +372,12 @@ impl Namespace {
             }
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        Ok(Change::Xattr { ino, name, value, now })
+        Ok(Change::Xattr {
+            ino,
+            name,
+            value,
+            now,
+        })
     }
 }
 
@@ -347,12 +387,20 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
         return Err(Errno::ERANGE);
     }
     // POSIX ACLs would have to be enforced, so they are refused rather than only stored.
-    if known.iter().any(|prefix| name.starts_with(prefix)) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    if known.iter().any(|prefix| name.starts_with(prefix)) {
+        Ok(())
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    }
 }
 
 /// A file's mode after someone unprivileged wrote to it or its owner changed: the set-user bit
 /// goes, and the set-group bit too where it does not mean mandatory locking.
 pub fn without_set_id(mode: u16) -> u16 {
     let mode = mode & !0o4000;
-    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
+    if mode & 0o010 != 0 {
+        mode & !0o2000
+    } else {
+        mode
+    }
 }

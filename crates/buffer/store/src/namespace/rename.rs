@@ -54,7 +54,14 @@ impl Namespace {
             }
         }
         let (name, to_name) = (from.1.to_vec(), to.1.to_vec());
-        Ok(Some(Change::Rename { parent: from.0, name, to: to.0, to_name, existing, now }))
+        Ok(Some(Change::Rename {
+            parent: from.0,
+            name,
+            to: to.0,
+            to_name,
+            existing,
+            now,
+        }))
     }
 
     /// A directory that gets another parent must be writable, because its `..` changes, and must
@@ -80,7 +87,11 @@ impl Namespace {
             }
             at = self.find_dir(at)?.1.parent;
         }
-        if from != to { who.may(inode, WRITE) } else { Ok(()) }
+        if from != to {
+            who.may(inode, WRITE)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -27,7 +27,10 @@ impl DiskObjects {
     /// The directory `root`, made if it is missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        Ok(DiskObjects { root: Arc::new(root.to_owned()), dirs: Arc::default() })
+        Ok(DiskObjects {
+            root: Arc::new(root.to_owned()),
+            dirs: Arc::default(),
+        })
     }
 
     fn path(&self, id: InstanceId) -> PathBuf {
@@ -56,7 +59,11 @@ impl DiskObjects {
             Err(Errno::ENOENT) => return Ok(()), // never had data, or has been removed since
             other => other?,
         };
-        if data_only { rustix::fs::fdatasync(&file)? } else { rustix::fs::fsync(&file)? }
+        if data_only {
+            rustix::fs::fdatasync(&file)?
+        } else {
+            rustix::fs::fsync(&file)?
+        }
         if fresh {
             let dir = self.dir(id.instance)?;
             let folder = openat(&*dir, folder(id.ino), OFlags::RDONLY, Mode::empty())?;
@@ -76,8 +83,14 @@ fn name(ino: Ino) -> String {
 
 fn timespec(time: Option<Timestamp>) -> Timespec {
     match time {
-        Some(time) => Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos) },
-        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(time) => Timespec {
+            tv_sec: time.secs,
+            tv_nsec: i64::from(time.nanos),
+        },
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
     }
 }
 
@@ -95,7 +108,10 @@ impl Objects for DiskObjects {
     }
 
     fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.dirs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
         match std::fs::remove_dir_all(self.path(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
@@ -106,7 +122,9 @@ impl Objects for DiskObjects {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&*self.root)? {
             let name = entry?.file_name();
-            let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            let id = name
+                .to_str()
+                .and_then(|name| u64::from_str_radix(name, 16).ok());
             found.extend(id.map(InstanceId));
         }
         found.sort();
@@ -120,7 +138,9 @@ impl Objects for DiskObjects {
             for entry in std::fs::read_dir(self.path(id).join(folder(Ino(number))))? {
                 let entry = entry?;
                 let name = entry.file_name();
-                let ino = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+                let ino = name
+                    .to_str()
+                    .and_then(|name| u64::from_str_radix(name, 16).ok());
                 if let Some(ino) = ino {
                     found.push((Ino(ino), entry.metadata()?.blocks() * 512));
                 }
@@ -149,13 +169,22 @@ impl Objects for DiskObjects {
         Ok(ObjectStat {
             size: stat.st_size as u64,
             space: stat.st_blocks as u64 * 512,
-            atime: Timestamp { secs: stat.st_atime, nanos: stat.st_atime_nsec as u32 },
-            mtime: Timestamp { secs: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 },
+            atime: Timestamp {
+                secs: stat.st_atime,
+                nanos: stat.st_atime_nsec as u32,
+            },
+            mtime: Timestamp {
+                secs: stat.st_mtime,
+                nanos: stat.st_mtime_nsec as u32,
+            },
         })
     }
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
-        Ok(rustix::fs::ftruncate(self.opened(id, OFlags::WRONLY)?, size)?)
+        Ok(rustix::fs::ftruncate(
+            self.opened(id, OFlags::WRONLY)?,
+            size,
+        )?)
     }
 
     fn set_times(
@@ -165,9 +194,16 @@ impl Objects for DiskObjects {
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno> {
         let dir = self.dir(id.instance)?;
-        let times =
-            Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
-        Ok(utimensat(&*dir, name(id.ino), &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        let times = Timestamps {
+            last_access: timespec(atime),
+            last_modification: timespec(mtime),
+        };
+        Ok(utimensat(
+            &*dir,
+            name(id.ino),
+            &times,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
     }
 
     fn allocate(
@@ -178,14 +214,23 @@ impl Objects for DiskObjects {
         what: Allocate,
     ) -> Result<(), Errno> {
         let keep = |keep_size| {
-            if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() }
+            if keep_size {
+                FallocateFlags::KEEP_SIZE
+            } else {
+                FallocateFlags::empty()
+            }
         };
         let flags = match what {
             Allocate::Reserve { keep_size } => keep(keep_size),
             Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
         };
-        Ok(fallocate(self.opened(id, OFlags::RDWR)?, flags, offset, length)?)
+        Ok(fallocate(
+            self.opened(id, OFlags::RDWR)?,
+            flags,
+            offset,
+            length,
+        )?)
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {

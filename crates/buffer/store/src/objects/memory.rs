@@ -35,7 +35,9 @@ impl MemoryObjects {
     /// The power fails: contents are as they were last synced. Removed objects stay removed.
     pub fn power_cut(&self) {
         let mut tables = self.lock();
-        let Tables { objects, synced, .. } = &mut *tables;
+        let Tables {
+            objects, synced, ..
+        } = &mut *tables;
         for (id, object) in objects.iter_mut() {
             *object = synced.get(id).cloned().unwrap_or_default();
         }
@@ -58,17 +60,26 @@ impl MemoryObjects {
             object.bytes.resize(end, 0);
         }
         object.bytes[offset as usize..end].copy_from_slice(data);
-        object.blocks.extend(offset / BLOCK..(end as u64).div_ceil(BLOCK));
+        object
+            .blocks
+            .extend(offset / BLOCK..(end as u64).div_ceil(BLOCK));
         Ok(())
     }
 
     /// All bytes of an object.
     pub fn contents(&self, id: ObjectId) -> Option<Vec<u8>> {
-        self.lock().objects.get(&id).map(|object| object.bytes.clone())
+        self.lock()
+            .objects
+            .get(&id)
+            .map(|object| object.bytes.clone())
     }
 
     fn with<T>(&self, id: ObjectId, act: impl FnOnce(&mut Object) -> T) -> Result<T, Errno> {
-        self.lock().objects.get_mut(&id).map(act).ok_or(Errno::ENOENT)
+        self.lock()
+            .objects
+            .get_mut(&id)
+            .map(act)
+            .ok_or(Errno::ENOENT)
     }
 }
 
@@ -93,12 +104,21 @@ impl Objects for MemoryObjects {
 
     fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
         let tables = self.lock();
-        let objects = tables.objects.iter().filter(|(object, _)| object.instance == id);
-        Ok(objects.map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK)).collect())
+        let objects = tables
+            .objects
+            .iter()
+            .filter(|(object, _)| object.instance == id);
+        Ok(objects
+            .map(|(id, object)| (id.ino, object.blocks.len() as u64 * BLOCK))
+            .collect())
     }
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
-        let object = Object { atime, mtime, ..Object::default() };
+        let object = Object {
+            atime,
+            mtime,
+            ..Object::default()
+        };
         self.lock().objects.entry(id).or_insert(object);
         Ok(())
     }
@@ -152,7 +172,9 @@ impl Objects for MemoryObjects {
                 object.bytes[(offset as usize).min(length)..(end as usize).min(length)].fill(0);
             }
             if matches!(what, Allocate::PunchHole) {
-                object.blocks.retain(|b| !(offset.div_ceil(BLOCK)..end / BLOCK).contains(b));
+                object
+                    .blocks
+                    .retain(|b| !(offset.div_ceil(BLOCK)..end / BLOCK).contains(b));
             } else {
                 object.blocks.extend(offset / BLOCK..end.div_ceil(BLOCK));
             }

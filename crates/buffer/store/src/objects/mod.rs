@@ -62,7 +62,13 @@ pub trait Objects {
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno>;
     /// Reserve, free or clear a range.
-    fn allocate(&mut self, id: ObjectId, offset: u64, length: u64, what: Allocate) -> Result<(), Errno>;
+    fn allocate(
+        &mut self,
+        id: ObjectId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Result<(), Errno>;
     /// Remove; it may be gone already.
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
     /// A descriptor for a client, for reading, writing or both.

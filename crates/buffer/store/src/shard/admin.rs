@@ -61,8 +61,10 @@ impl<O: Objects> Shard<O> {
             return Err(Errno::EINVAL);
         }
         // The remains of one of the same name, which went moments ago, must not go with this one.
-        let remains =
-            self.doomed.iter().any(|(_, d)| matches!(d, Doomed::Instance(id) if *id == spec.id));
+        let remains = self
+            .doomed
+            .iter()
+            .any(|(_, d)| matches!(d, Doomed::Instance(id) if *id == spec.id));
         if remains {
             return Err(Errno::EBUSY);
         }
@@ -73,14 +75,20 @@ impl<O: Objects> Shard<O> {
 
     fn sessions_of(&self, id: InstanceId) -> Vec<SessionId> {
         let sessions = self.state.sessions.iter();
-        sessions.filter(|(_, s)| s.instance == Some(id)).map(|(session, _)| *session).collect()
+        sessions
+            .filter(|(_, s)| s.instance == Some(id))
+            .map(|(session, _)| *session)
+            .collect()
     }
 
     /// All instances and how full they are.
     pub fn usage(&self) -> Vec<Usage> {
         let usage = |(id, instance): (&InstanceId, &super::Instance)| Usage {
             spec: instance.spec.clone(),
-            used: self.runtime.get(id).map_or(0, |runtime| runtime.space.used()),
+            used: self
+                .runtime
+                .get(id)
+                .map_or(0, |runtime| runtime.space.used()),
             inodes: instance.names.len() as u64,
             sessions: self.sessions_of(*id).len() as u64,
         };

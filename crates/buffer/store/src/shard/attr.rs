@@ -44,7 +44,10 @@ impl<O: Objects> Shard<O> {
         let names = &self.names(context.instance)?.names;
         let change = names.plan_set(&context.who, ino, wish, writable, self.now.wall)?;
         let file = names.find(ino)?.kind() == Kind::File;
-        let object = ObjectId { instance: context.instance, ino };
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
         if let Some(size) = wish.size {
             if size > 0 {
                 self.ensure_object(object)?;
@@ -86,8 +89,14 @@ impl<O: Objects> Shard<O> {
                 end = false;
                 break;
             }
-            let Some(inode) = names.get(entry.ino) else { continue };
-            let attr = if attrs { Some(self.attr(context.instance, entry.ino)?) } else { None };
+            let Some(inode) = names.get(entry.ino) else {
+                continue;
+            };
+            let attr = if attrs {
+                Some(self.attr(context.instance, entry.ino)?)
+            } else {
+                None
+            };
             entries.push(Entry {
                 cookie,
                 name: entry.name.to_vec(),

@@ -25,7 +25,12 @@ impl<O: Objects> Shard<O> {
                 Body::Symlink(target) => Reply::Bytes(target.clone()),
                 _ => return Err(Errno::EINVAL),
             },
-            Request::ReadDir { ino, cookie, bytes, attrs } => {
+            Request::ReadDir {
+                ino,
+                cookie,
+                bytes,
+                attrs,
+            } => {
                 who.may(names.find(ino)?, READ)?;
                 self.read_dir(context, ino, cookie, bytes, attrs)?
             }
@@ -68,10 +73,17 @@ impl<O: Objects> Shard<O> {
         let names = &self.names(instance)?.names;
         let (who, now) = (&context.who, self.now.wall);
         let change = match request {
-            Request::Make { parent, name, new, mode } => {
+            Request::Make {
+                parent,
+                name,
+                new,
+                mode,
+            } => {
                 let change = names.plan_make(who, parent, &name, new, mode, now)?;
                 self.check_inodes(instance)?;
-                let Change::Make { inode, .. } = &change else { return Err(Errno::EIO) };
+                let Change::Make { inode, .. } = &change else {
+                    return Err(Errno::EIO);
+                };
                 let ino = inode.ino;
                 self.change(context, change, Outcome::Attr(ino));
                 return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
@@ -85,17 +97,35 @@ impl<O: Objects> Shard<O> {
                 self.set_attr(context, ino, handle, &set, Outcome::Attr(ino))?;
                 return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
             }
-            Request::Create { parent, name, mode, exclusive, handle, open } => {
+            Request::Create {
+                parent,
+                name,
+                mode,
+                exclusive,
+                handle,
+                open,
+            } => {
                 return self.create(context, parent, &name, mode, exclusive, handle, open);
             }
             Request::Open { ino, handle, open } => {
                 return self.open(context, ino, handle, open);
             }
-            Request::Reserve { handle, returned, want } => {
+            Request::Reserve {
+                handle,
+                returned,
+                want,
+            } => {
                 return self.reserve(context, handle, returned, want).map(Some);
             }
-            Request::Allocate { handle, offset, length, what } => {
-                return self.allocate(context, handle, offset, length, what).map(Some);
+            Request::Allocate {
+                handle,
+                offset,
+                length,
+                what,
+            } => {
+                return self
+                    .allocate(context, handle, offset, length, what)
+                    .map(Some);
             }
             Request::Unlink { parent, name } => {
                 let ino = names.lookup(who, parent, &name);
@@ -111,9 +141,16 @@ impl<O: Objects> Shard<O> {
                 self.drop_if_unused(instance, ino?);
                 return Ok(Some(Reply::Done));
             }
-            Request::Rename { parent, name, to, to_name, existing } => {
+            Request::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing,
+            } => {
                 let replaced = names.lookup(who, to, &to_name).ok();
-                let plan = names.plan_rename(who, (parent, &name), (to, &to_name), existing, now)?;
+                let plan =
+                    names.plan_rename(who, (parent, &name), (to, &to_name), existing, now)?;
                 if let Some(change) = plan {
                     self.change(context, change, Outcome::Done);
                     if let Some(ino) = replaced {
@@ -122,9 +159,12 @@ impl<O: Objects> Shard<O> {
                 }
                 return Ok(Some(Reply::Done));
             }
-            Request::SetXattr { ino, name, value, mode } => {
-                names.plan_xattr(who, ino, &name, Some(&value), mode, now)?
-            }
+            Request::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => names.plan_xattr(who, ino, &name, Some(&value), mode, now)?,
             Request::RemoveXattr { ino, name } => {
                 names.plan_xattr(who, ino, &name, None, XattrMode::Replace, now)?
             }
@@ -168,7 +208,13 @@ impl<O: Objects> Shard<O> {
             }
         }
         let (conn, seq) = (context.conn, context.seq);
-        self.effects.push(Effect::Sync { conn, seq, object, data_only, fresh });
+        self.effects.push(Effect::Sync {
+            conn,
+            seq,
+            object,
+            data_only,
+            fresh,
+        });
         Ok(None)
     }
 
@@ -188,15 +234,24 @@ impl<O: Objects> Shard<O> {
         if length == 0 {
             return Err(Errno::EINVAL);
         }
-        if offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+        if offset
+            .checked_add(length)
+            .is_none_or(|end| end > i64::MAX as u64)
+        {
             return Err(Errno::EFBIG);
         }
-        let object = ObjectId { instance: context.instance, ino };
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
         self.ensure_object(object)?;
         self.recharge(object);
         let instance = self.names(context.instance)?;
         let capacity = instance.spec.capacity;
-        let used = self.runtime.get(&context.instance).map_or(0, |r| r.space.used());
+        let used = self
+            .runtime
+            .get(&context.instance)
+            .map_or(0, |r| r.space.used());
         let before = self.objects.stat(object)?;
         // What the range holds already counts in its favour only as far as it surely lies there.
         let covered = if before.space >= before.size && offset < before.size {
@@ -204,8 +259,7 @@ impl<O: Objects> Shard<O> {
         } else {
             0
         };
-        if !matches!(what, Allocate::PunchHole)
-            && used.saturating_add(length - covered) > capacity
+        if !matches!(what, Allocate::PunchHole) && used.saturating_add(length - covered) > capacity
         {
             return Err(Errno::ENOSPC);
         }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod attr;
+mod caching;
 mod files;
 mod open;
 mod session;
@@ -51,7 +52,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { lease: 60_000_000_000, handles: 1 << 20, sessions: 1 << 16, instances: 1 << 12 }
+        Limits {
+            lease: 60_000_000_000,
+            handles: 1 << 20,
+            sessions: 1 << 16,
+            instances: 1 << 12,
+        }
     }
 }
 
@@ -83,6 +89,8 @@ pub enum Effect<D> {
         reply: Reply,
         /// To go along with it.
         descriptor: Option<D>,
+        /// The client may cache it.
+        cacheable: bool,
     },
     /// Make an object and then the log durable, and answer `Done`.
     Sync {
@@ -133,6 +141,7 @@ struct Attached {
     /// Connection and highest call number of each slot.
     slots: BTreeMap<u32, (Option<ConnId>, u64)>,
     bulk: bool,
+    caches: bool,
     /// When the last connection went.
     idle_since: Option<u64>,
 }
@@ -145,6 +154,12 @@ struct Runtime {
     opens: BTreeMap<Ino, u32>,
     /// Objects made since the log was last durable, or since they were last synced.
     fresh: BTreeSet<Ino>,
+    /// Attached clients.
+    sessions: BTreeSet<SessionId>,
+    /// Until when a client may be caching.
+    cached_until: u64,
+    /// Until when nothing may be cached, because another client wants to attach.
+    uncached_until: u64,
 }
 
 /// The state machine.
@@ -221,9 +236,13 @@ impl<O: Objects> Shard<O> {
         shard.log(Event::Start, None);
         shard.adopt_objects()?;
         for id in shard.state.sessions.keys() {
-            let attached = Attached { idle_since: Some(now.steady), ..Attached::default() };
+            let attached = Attached {
+                idle_since: Some(now.steady),
+                ..Attached::default()
+            };
             shard.attached.insert(*id, attached);
         }
+        shard.adopt_sessions();
         Ok(shard)
     }
 
@@ -278,7 +297,10 @@ impl<O: Objects> Shard<O> {
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
             || !self.settled()
-            || self.attached.values().any(|attached| attached.idle_since.is_some())
+            || self
+                .attached
+                .values()
+                .any(|attached| attached.idle_since.is_some())
     }
 
     /// Take one input. Effects are added to `effects` in the order in which to carry them out.
@@ -286,7 +308,14 @@ impl<O: Objects> Shard<O> {
         self.now = now;
         match input {
             Input::Connected(conn, peer) => {
-                self.conns.insert(conn, Conn { peer, challenge: None, session: None });
+                self.conns.insert(
+                    conn,
+                    Conn {
+                        peer,
+                        challenge: None,
+                        session: None,
+                    },
+                );
             }
             Input::Call(conn, call) => self.call(conn, call),
             Input::Disconnected(conn) => self.disconnected(conn),
@@ -303,15 +332,37 @@ impl<O: Objects> Shard<O> {
             Ok(None) => {}
             Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
         }
+        if self.may_cache(conn) {
+            for effect in &mut self.effects {
+                if let Effect::Reply {
+                    conn: to,
+                    cacheable,
+                    ..
+                } = effect
+                {
+                    *cacheable = *to == conn;
+                }
+            }
+        }
     }
 
     fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
-        self.effects.push(Effect::Reply { conn, seq, reply, descriptor: None });
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor: None,
+            cacheable: false,
+        });
     }
 
     /// Carry out a call. `None`: the reply comes later, or is among the effects already.
     fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
-        let Call { seq, caller, request } = call;
+        let Call {
+            seq,
+            caller,
+            request,
+        } = call;
         let request = match request {
             Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
             Request::Prove { mac, uid, gid } => return self.prove(conn, &mac, uid, gid).map(Some),
@@ -326,7 +377,14 @@ impl<O: Objects> Shard<O> {
                 Again::Reply(reply) => Ok(Some(reply)),
                 Again::Descriptor(reply, object, mode) => {
                     let descriptor = Some(self.objects.open(object, mode)?);
-                    self.effects.push(Effect::Reply { conn, seq, reply, descriptor });
+                    let cacheable = false;
+                    self.effects.push(Effect::Reply {
+                        conn,
+                        seq,
+                        reply,
+                        descriptor,
+                        cacheable,
+                    });
                     Ok(None)
                 }
             };
@@ -337,9 +395,15 @@ impl<O: Objects> Shard<O> {
             self.effects.push(Effect::Hangup(conn));
             return Ok(None);
         }
-        let attached = self.state.sessions.get(&session).and_then(|session| session.instance);
+        let attached = self
+            .state
+            .sessions
+            .get(&session)
+            .and_then(|session| session.instance);
         let Some(instance) = attached else {
-            return self.administer((session, slot, seq), &peer, request).map(Some);
+            return self
+                .administer((session, slot, seq), &peer, request)
+                .map(Some);
         };
         let who = match caller {
             Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
@@ -348,12 +412,32 @@ impl<O: Objects> Shard<O> {
             Some(caller) if peer.trusted => Credentials {
                 uid: caller.uid,
                 gid: caller.gid,
-                groups: if caller.uid == peer.uid { peer.groups } else { Vec::new() },
+                groups: if caller.uid == peer.uid {
+                    peer.groups
+                } else {
+                    Vec::new()
+                },
                 checked: caller.checked,
             },
-            _ => Credentials { uid: peer.uid, gid: peer.gid, groups: peer.groups, checked: false },
+            _ => Credentials {
+                uid: peer.uid,
+                gid: peer.gid,
+                groups: peer.groups,
+                checked: false,
+            },
         };
-        self.file_request(&Context { conn, seq, session, slot, instance, who, local }, request)
+        self.file_request(
+            &Context {
+                conn,
+                seq,
+                session,
+                slot,
+                instance,
+                who,
+                local,
+            },
+            request,
+        )
     }
 
     /// Change the durable state.
@@ -373,7 +457,9 @@ impl<O: Objects> Shard<O> {
         while let Some((needed, _)) = self.doomed.front()
             && *needed <= sequence
         {
-            let Some((_, doomed)) = self.doomed.pop_front() else { break };
+            let Some((_, doomed)) = self.doomed.pop_front() else {
+                break;
+            };
             // What cannot be removed now is found superfluous again at the next start.
             let result = match doomed {
                 Doomed::Object(object) => self.objects.remove(object),

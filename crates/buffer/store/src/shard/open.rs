@@ -20,7 +20,10 @@ impl<O: Objects> Shard<O> {
         mode: OpenMode,
     ) -> Result<Option<Reply>, Errno> {
         let inode = self.names(context.instance)?.names.find(ino)?;
-        let known = self.attached.get(&context.session).and_then(|a| a.handles.get(&handle));
+        let known = self
+            .attached
+            .get(&context.session)
+            .and_then(|a| a.handles.get(&handle));
         // A handle that is open already was checked when it was opened.
         if known.is_none() {
             may_open(&context.who, inode, mode)?;
@@ -35,8 +38,17 @@ impl<O: Objects> Shard<O> {
         let file = inode.kind() == Kind::File;
         self.add_handle(context.session, context.instance, handle, ino, mode)?;
         if mode.truncate && file {
-            let set = SetAttr { size: Some(0), ..SetAttr::default() };
-            self.set_attr(context, ino, Some(handle), &set, Outcome::Opened(ino, false))?;
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            self.set_attr(
+                context,
+                ino,
+                Some(handle),
+                &set,
+                Outcome::Opened(ino, false),
+            )?;
         }
         self.opened(context, ino, mode, false)
     }
@@ -61,13 +73,20 @@ impl<O: Objects> Shard<O> {
         }
         let new = New::Node(Kind::File, 0);
         let change =
-            instance.names.plan_make(&context.who, parent, name, new, mode, self.now.wall)?;
-        let Change::Make { inode, .. } = &change else { return Err(Errno::EIO) };
+            instance
+                .names
+                .plan_make(&context.who, parent, name, new, mode, self.now.wall)?;
+        let Change::Make { inode, .. } = &change else {
+            return Err(Errno::EIO);
+        };
         let ino = inode.ino;
         self.check_inodes(context.instance)?;
         self.check_handles(context.session, handle)?;
         if open.descriptor && context.local {
-            self.ensure_object(ObjectId { instance: context.instance, ino })?;
+            self.ensure_object(ObjectId {
+                instance: context.instance,
+                ino,
+            })?;
         }
         self.change(context, change, Outcome::Opened(ino, true));
         self.add_handle(context.session, context.instance, handle, ino, open)?;
@@ -81,16 +100,29 @@ impl<O: Objects> Shard<O> {
         mode: OpenMode,
         created: bool,
     ) -> Result<Option<Reply>, Errno> {
-        let object = ObjectId { instance: context.instance, ino };
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
         let file = self.names(context.instance)?.names.find(ino)?.kind() == Kind::File;
         let mut descriptor = None;
         if mode.descriptor && context.local && file {
             self.ensure_object(object)?;
             descriptor = Some(self.objects.open(object, mode)?);
         }
-        let reply = Reply::Opened { attr: self.attr(context.instance, ino)?, created };
+        let reply = Reply::Opened {
+            attr: self.attr(context.instance, ino)?,
+            created,
+        };
         let (conn, seq) = (context.conn, context.seq);
-        self.effects.push(Effect::Reply { conn, seq, reply, descriptor });
+        let cacheable = false;
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor,
+            cacheable,
+        });
         Ok(None)
     }
 
@@ -114,7 +146,11 @@ impl<O: Objects> Shard<O> {
     fn check_handles(&self, session: SessionId, handle: HandleId) -> Result<(), Errno> {
         let attached = self.attached.get(&session).ok_or(Errno::ESTALE)?;
         let full = attached.handles.len() >= self.limits.handles;
-        if full && !attached.handles.contains_key(&handle) { Err(Errno::EMFILE) } else { Ok(()) }
+        if full && !attached.handles.contains_key(&handle) {
+            Err(Errno::EMFILE)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn add_handle(
@@ -128,14 +164,27 @@ impl<O: Objects> Shard<O> {
         self.check_handles(session, handle)?;
         let attached = self.attached.get_mut(&session).ok_or(Errno::ESTALE)?;
         if let Some(known) = attached.handles.get(&handle) {
-            return if known.ino == ino { Ok(()) } else { Err(Errno::EINVAL) };
+            return if known.ino == ino {
+                Ok(())
+            } else {
+                Err(Errno::EINVAL)
+            };
         }
-        attached.handles.insert(handle, Handle { ino, mode, grant: 0, ahead: FIRST_AHEAD });
+        attached.handles.insert(
+            handle,
+            Handle {
+                ino,
+                mode,
+                grant: 0,
+                ahead: FIRST_AHEAD,
+            },
+        );
         let bulk = attached.bulk;
         *self.runtime(instance).opens.entry(ino).or_default() += 1;
         if bulk {
             let object = ObjectId { instance, ino };
-            self.effects.push(Effect::BulkOpen(session, handle, object, mode));
+            self.effects
+                .push(Effect::BulkOpen(session, handle, object, mode));
         }
         Ok(())
     }
@@ -146,7 +195,10 @@ impl<O: Objects> Shard<O> {
     }
 
     pub(super) fn close(&mut self, context: &Context, handle: HandleId) -> Result<Reply, Errno> {
-        let attached = self.attached.get_mut(&context.session).ok_or(Errno::ESTALE)?;
+        let attached = self
+            .attached
+            .get_mut(&context.session)
+            .ok_or(Errno::ESTALE)?;
         // A repeated close finds nothing, and that is what it asked for.
         if let Some(open) = attached.handles.remove(&handle) {
             self.released(context.session, context.instance, handle, open);
@@ -172,7 +224,10 @@ impl<O: Objects> Shard<O> {
             }
         }
         if open.mode.write {
-            self.recharge(ObjectId { instance, ino: open.ino });
+            self.recharge(ObjectId {
+                instance,
+                ino: open.ino,
+            });
         }
         self.drop_if_unused(instance, open.ino);
     }
@@ -198,7 +253,8 @@ impl<O: Objects> Shard<O> {
         runtime.fresh.remove(&ino);
         if runtime.space.has_object(ino) {
             runtime.space.discharge(ino);
-            self.doomed.push_back((needed, Doomed::Object(ObjectId { instance, ino })));
+            self.doomed
+                .push_back((needed, Doomed::Object(ObjectId { instance, ino })));
         }
     }
 
@@ -216,24 +272,38 @@ impl<O: Objects> Shard<O> {
         }
         let (ino, before, ahead) = (handle.ino, handle.grant, handle.ahead);
         let kept = returned.min(before);
-        let object = ObjectId { instance: context.instance, ino };
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
         self.ensure_object(object)?;
         self.recharge(object);
         let space = &mut self.runtime(context.instance).space;
         space.regrant(before, kept);
-        let more = if want == 0 { 0 } else { space.available(capacity, want, ahead) };
+        let more = if want == 0 {
+            0
+        } else {
+            space.available(capacity, want, ahead)
+        };
         space.regrant(kept, kept + more);
         let total = kept + more;
-        if let Some(handle) =
-            self.attached.get_mut(&context.session).and_then(|a| a.handles.get_mut(&id))
+        if let Some(handle) = self
+            .attached
+            .get_mut(&context.session)
+            .and_then(|a| a.handles.get_mut(&id))
         {
             handle.grant = total;
             handle.ahead = (handle.ahead * 2).min(MOST_AHEAD);
         }
         if !context.local {
-            self.effects.push(Effect::BulkGrant(context.session, id, total));
+            self.effects
+                .push(Effect::BulkGrant(context.session, id, total));
         }
-        if total == 0 && want > 0 { Err(Errno::ENOSPC) } else { Ok(Reply::Granted(total)) }
+        if total == 0 && want > 0 {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(Reply::Granted(total))
+        }
     }
 }
 

@@ -33,6 +33,7 @@ impl<O: Objects> Shard<O> {
         let attached = self.attached.entry(id).or_default();
         attached.idle_since = None;
         attached.bulk |= !peer.local;
+        attached.caches = hello.caches;
         if hello.bulk {
             self.effects.push(Effect::Bulk(conn, id));
         } else {
@@ -47,9 +48,14 @@ impl<O: Objects> Shard<O> {
             *last = (*last).max(seq.saturating_sub(1));
         }
         let session = self.state.sessions.get(&id).ok_or(Errno::ESTALE)?;
-        let instance = session.instance.and_then(|id| self.state.instances.get(&id));
+        let instance = session
+            .instance
+            .and_then(|id| self.state.instances.get(&id));
         Ok(Reply::Welcome {
-            resume: Resume { session: id, secret: session.secret },
+            resume: Resume {
+                session: id,
+                secret: session.secret,
+            },
             epoch: self.state.epoch,
             capacity: instance.map_or(0, |instance| instance.spec.capacity),
         })
@@ -61,7 +67,11 @@ impl<O: Objects> Shard<O> {
             return Ok(false);
         }
         // Without a key nobody is known over TCP.
-        if self.key.is_none() { Err(Errno::EKEYREJECTED) } else { Ok(true) }
+        if self.key.is_none() {
+            Err(Errno::EKEYREJECTED)
+        } else {
+            Ok(true)
+        }
     }
 
     pub(super) fn prove(
@@ -75,7 +85,13 @@ impl<O: Objects> Shard<O> {
         let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
         match &self.key {
             Some(key) if key.verify(&nonce, uid, gid, mac) => {
-                known.peer = Peer { uid, gid, groups: Vec::new(), trusted: true, local: false };
+                known.peer = Peer {
+                    uid,
+                    gid,
+                    groups: Vec::new(),
+                    trusted: true,
+                    local: false,
+                };
                 Ok(Reply::Done)
             }
             _ => Err(Errno::EKEYREJECTED),
@@ -99,7 +115,11 @@ impl<O: Objects> Shard<O> {
     }
 
     fn join(&mut self, resume: Resume, peer: &Peer) -> Result<SessionId, Errno> {
-        let session = self.state.sessions.get(&resume.session).ok_or(Errno::ESTALE)?;
+        let session = self
+            .state
+            .sessions
+            .get(&resume.session)
+            .ok_or(Errno::ESTALE)?;
         // Another secret means another session: one that was lost in a power cut before it was
         // durable, and whose number was given out again.
         if session.secret != resume.secret {
@@ -125,13 +145,27 @@ impl<O: Objects> Shard<O> {
         if !self.room {
             return Err(Errno::ENOSPC);
         }
+        if let Some(instance) = instance {
+            self.end_caching(instance)?;
+        }
         if self.state.sessions.len() >= self.limits.sessions {
             return Err(Errno::ENFILE);
         }
         let id = SessionId(self.state.session_count + 1);
         let secret = self.secret();
-        self.log(Event::Begin { id, secret, uid: peer.uid, instance }, None);
+        self.log(
+            Event::Begin {
+                id,
+                secret,
+                uid: peer.uid,
+                instance,
+            },
+            None,
+        );
         self.attached.insert(id, Attached::default());
+        if let Some(instance) = instance {
+            self.runtime(instance).sessions.insert(id);
+        }
         Ok(id)
     }
 
@@ -155,7 +189,9 @@ impl<O: Objects> Shard<O> {
             Some((done, outcome)) if *done == seq => (*outcome, durable.instance),
             _ => return Ok(None),
         };
-        let Some(instance) = instance else { return Ok(Some(Again::Reply(Reply::Done))) };
+        let Some(instance) = instance else {
+            return Ok(Some(Again::Reply(Reply::Done)));
+        };
         Ok(Some(match outcome {
             Outcome::Done => Again::Reply(Reply::Done),
             Outcome::Attr(ino) => Again::Reply(Reply::Attr(self.attr(instance, ino)?)),
@@ -166,7 +202,10 @@ impl<O: Objects> Shard<O> {
                     _ => return Err(Errno::ESTALE),
                 };
                 self.add_handle(session, instance, *handle, ino, *open)?;
-                let reply = Reply::Opened { attr: self.attr(instance, ino)?, created };
+                let reply = Reply::Opened {
+                    attr: self.attr(instance, ino)?,
+                    created,
+                };
                 let object = ObjectId { instance, ino };
                 if open.descriptor && self.runtime(instance).space.has_object(ino) {
                     Again::Descriptor(reply, object, *open)
@@ -178,9 +217,15 @@ impl<O: Objects> Shard<O> {
     }
 
     pub(super) fn disconnected(&mut self, conn: ConnId) {
-        let Some(known) = self.conns.remove(&conn) else { return };
-        let Some((session, slot)) = known.session else { return };
-        let Some(attached) = self.attached.get_mut(&session) else { return };
+        let Some(known) = self.conns.remove(&conn) else {
+            return;
+        };
+        let Some((session, slot)) = known.session else {
+            return;
+        };
+        let Some(attached) = self.attached.get_mut(&session) else {
+            return;
+        };
         if let Some((current, _)) = attached.slots.get_mut(&slot)
             && *current == Some(conn)
         {
@@ -218,16 +263,21 @@ impl<O: Objects> Shard<O> {
 
     /// Close all handles of a session and forget it.
     pub(super) fn end_session(&mut self, id: SessionId) {
-        let Some(session) = self.state.sessions.get(&id) else { return };
+        let Some(session) = self.state.sessions.get(&id) else {
+            return;
+        };
         let instance = session.instance;
         self.log(Event::End(id), None);
-        let Some(attached) = self.attached.remove(&id) else { return };
+        let Some(attached) = self.attached.remove(&id) else {
+            return;
+        };
         for (conn, _) in attached.slots.into_values() {
             if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
                 conn.session = None;
             }
         }
         if let Some(instance) = instance {
+            self.runtime(instance).sessions.remove(&id);
             for (handle, open) in attached.handles {
                 self.released(id, instance, handle, open);
             }
@@ -237,7 +287,9 @@ impl<O: Objects> Shard<O> {
     fn drop_unused_orphans(&mut self) {
         let ids: Vec<_> = self.state.instances.keys().copied().collect();
         for id in ids {
-            let Ok(instance) = self.names(id) else { continue };
+            let Ok(instance) = self.names(id) else {
+                continue;
+            };
             let orphans: Vec<_> = instance.names.orphans().collect();
             for ino in orphans {
                 self.drop_if_unused(id, ino);

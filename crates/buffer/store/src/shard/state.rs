@@ -96,19 +96,32 @@ impl State {
             Event::Start => self.epoch += 1,
             Event::AddInstance(spec, now) => {
                 let names = Namespace::new(spec.mode, spec.uid, spec.gid, *now);
-                let instance = Instance { spec: spec.clone(), names };
+                let instance = Instance {
+                    spec: spec.clone(),
+                    names,
+                };
                 if self.instances.insert(spec.id, instance).is_some() {
                     return Err("the instance exists");
                 }
             }
             Event::DropInstance(id) => {
                 self.instances.remove(id).ok_or("no such instance")?;
-                self.sessions.retain(|_, session| session.instance != Some(*id));
+                self.sessions
+                    .retain(|_, session| session.instance != Some(*id));
             }
             Event::Resize(id, capacity) => {
-                self.instances.get_mut(id).ok_or("no such instance")?.spec.capacity = *capacity;
+                self.instances
+                    .get_mut(id)
+                    .ok_or("no such instance")?
+                    .spec
+                    .capacity = *capacity;
             }
-            Event::Begin { id, secret, uid, instance } => {
+            Event::Begin {
+                id,
+                secret,
+                uid,
+                instance,
+            } => {
                 let session = Session {
                     secret: *secret,
                     uid: *uid,
@@ -122,7 +135,11 @@ impl State {
                 self.sessions.remove(id).ok_or("no such session")?;
             }
             Event::Names(id, change) => {
-                self.instances.get_mut(id).ok_or("no such instance")?.names.apply(change)?;
+                self.instances
+                    .get_mut(id)
+                    .ok_or("no such instance")?
+                    .names
+                    .apply(change)?;
             }
         }
         if let Some((session, slot, seq, outcome)) = record.request

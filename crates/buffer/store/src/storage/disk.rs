@@ -22,7 +22,11 @@ impl Disk {
     pub fn open(path: &Path) -> io::Result<Disk> {
         std::fs::create_dir_all(path)?;
         let dir = Arc::new(File::open(path)?);
-        Ok(Disk { path: Arc::new(path.to_owned()), dir, open: Arc::default() })
+        Ok(Disk {
+            path: Arc::new(path.to_owned()),
+            dir,
+            open: Arc::default(),
+        })
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<String, Arc<File>>> {
@@ -33,7 +37,12 @@ impl Disk {
         if let Some(file) = self.opened().get(name) {
             return Ok(file.clone());
         }
-        let fd = openat(&*self.dir, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = openat(
+            &*self.dir,
+            name,
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let file = Arc::new(File::from(fd));
         self.opened().insert(name.to_owned(), file.clone());
         Ok(file)

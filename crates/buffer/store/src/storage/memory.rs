@@ -65,7 +65,10 @@ pub struct Memory(Arc<Mutex<State>>);
 impl Memory {
     /// An empty directory whose misfortunes follow from `seed`.
     pub fn new(seed: u64) -> Memory {
-        Memory(Arc::new(Mutex::new(State { random: seed | 1, ..State::default() })))
+        Memory(Arc::new(Mutex::new(State {
+            random: seed | 1,
+            ..State::default()
+        })))
     }
 
     /// What goes wrong from now on.
@@ -131,10 +134,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mutate<T>(
-        &self,
-        act: impl FnOnce(&mut State, bool) -> io::Result<T>,
-    ) -> io::Result<T> {
+    fn mutate<T>(&self, act: impl FnOnce(&mut State, bool) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.lock();
         if state.dead {
             return Err(io::Error::other("the simulated process is dead"));
@@ -183,7 +183,9 @@ impl State {
     }
 
     fn check_room(&self, id: usize, length: u64) -> io::Result<()> {
-        let Some(capacity) = self.fault.capacity else { return Ok(()) };
+        let Some(capacity) = self.fault.capacity else {
+            return Ok(());
+        };
         let others: u64 = self
             .names
             .values()
@@ -193,7 +195,11 @@ impl State {
                 file.reserved.max(file.current().len() as u64)
             })
             .sum();
-        if others + length > capacity { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if others + length > capacity {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -212,7 +218,10 @@ impl Storage for Memory {
             let id = state.files.len();
             state.check_room(id, reserve)?;
             if !dies || next(&mut state.random) % 2 == 0 {
-                state.files.push(Contents { reserved: reserve, ..Contents::default() });
+                state.files.push(Contents {
+                    reserved: reserve,
+                    ..Contents::default()
+                });
                 state.names.insert(name.to_owned(), id);
             }
             Ok(())
@@ -230,7 +239,9 @@ impl Storage for Memory {
                 (true, 1..) => (next(&mut state.random) % bytes.len() as u64) as usize,
                 _ => bytes.len(),
             };
-            state.files[id].pending.push((offset, Some(bytes[..keep].to_vec())));
+            state.files[id]
+                .pending
+                .push((offset, Some(bytes[..keep].to_vec())));
             Ok(())
         })
     }

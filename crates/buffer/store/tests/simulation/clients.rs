@@ -39,10 +39,22 @@ pub struct Client {
 }
 
 pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>, slot: u32) -> Request {
-    Request::Hello(Hello { version: PROTOCOL, instance, resume, slot, bulk: false })
+    Request::Hello(Hello {
+        version: PROTOCOL,
+        instance,
+        resume,
+        slot,
+        bulk: false,
+        caches: false,
+    })
 }
 
-const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+const MODE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
 
 impl Client {
     pub fn new(number: u64, certain: bool) -> Client {
@@ -69,13 +81,21 @@ impl Client {
             let _ = world.deliver(conn, call);
             world.input(Input::Disconnected(conn));
         }
-        let Some(conn) = self.connected(world) else { return };
+        let Some(conn) = self.connected(world) else {
+            return;
+        };
         if self.pending.is_none() {
             self.seq += 1;
             self.pending = Some(self.choose(world));
         }
-        let Some(request) = self.pending.clone() else { return };
-        let call = Call { seq: self.seq, caller: None, request: request.clone() };
+        let Some(request) = self.pending.clone() else {
+            return;
+        };
+        let call = Call {
+            seq: self.seq,
+            caller: None,
+            request: request.clone(),
+        };
         match world.random.below(12) {
             0 => {
                 // Lost on the way there, or only late.
@@ -106,7 +126,14 @@ impl Client {
         let conn = world.connect();
         let request = hello(Some(INSTANCE), self.resume, 0);
         let seq = self.seq.max(1);
-        let sent = world.deliver(conn, Call { seq, caller: None, request })?;
+        let sent = world.deliver(
+            conn,
+            Call {
+                seq,
+                caller: None,
+                request,
+            },
+        )?;
         match sent.reply {
             Reply::Welcome { resume, epoch, .. } => {
                 if self.epoch != epoch {
@@ -117,10 +144,13 @@ impl Client {
             }
             Reply::Failed(Errno::ESTALE) => {
                 // The session has expired or went with unsynced changes.
-                *self = Client { count: self.count, ..Client::new(self.number, false) };
+                *self = Client {
+                    count: self.count,
+                    ..Client::new(self.number, false)
+                };
                 None
             }
-            Reply::Failed(Errno::ENOSPC) => None,
+            Reply::Failed(Errno::ENOSPC | Errno::EAGAIN) => None,
             other => panic!("{other:?}"),
         }
     }
@@ -131,12 +161,32 @@ impl Client {
         let conn = world.connect();
         self.recovery_seq += 1;
         let (seq, request) = (self.recovery_seq, hello(Some(INSTANCE), Some(resume), 1));
-        let _ = world.deliver(conn, Call { seq, caller: None, request });
+        let _ = world.deliver(
+            conn,
+            Call {
+                seq,
+                caller: None,
+                request,
+            },
+        );
         for file in self.files.values_mut() {
-            let (Some(handle), Some(object)) = (file.handle, file.object) else { continue };
-            let request = Request::Open { ino: object.ino, handle, open: MODE };
+            let (Some(handle), Some(object)) = (file.handle, file.object) else {
+                continue;
+            };
+            let request = Request::Open {
+                ino: object.ino,
+                handle,
+                open: MODE,
+            };
             self.recovery_seq += 1;
-            let _ = world.deliver(conn, Call { seq: self.recovery_seq, caller: None, request });
+            let _ = world.deliver(
+                conn,
+                Call {
+                    seq: self.recovery_seq,
+                    caller: None,
+                    request,
+                },
+            );
         }
         world.input(Input::Disconnected(conn));
     }
@@ -147,8 +197,15 @@ impl Client {
         let fresh = format!("{}-{}", self.number, self.count).into_bytes();
         let picked = {
             let length = self.files.len() as u64;
-            let index = if length == 0 { 0 } else { world.random.below(length) as usize };
-            self.files.iter().nth(index).map(|(name, file)| (name.clone(), file))
+            let index = if length == 0 {
+                0
+            } else {
+                world.random.below(length) as usize
+            };
+            self.files
+                .iter()
+                .nth(index)
+                .map(|(name, file)| (name.clone(), file))
         };
         let handle = HandleId(self.count);
         let create = Request::Create {
@@ -159,7 +216,9 @@ impl Client {
             handle,
             open: MODE,
         };
-        let Some((name, file)) = picked else { return create };
+        let Some((name, file)) = picked else {
+            return create;
+        };
         let handle_of = file.handle;
         match (world.random.below(12), handle_of) {
             (0..3, _) => create,
@@ -171,17 +230,37 @@ impl Client {
                 to_name: fresh,
                 existing: OnExisting::Fail,
             },
-            (6, Some(handle)) => Request::Sync { handle: Some(handle), data_only: false },
-            (7 | 8, Some(handle)) => {
-                Request::Reserve { handle, returned: 0, want: world.random.below(64 << 10) }
-            }
-            (9, Some(handle)) if world.random.one_in(4) => Request::Close { handle, returned: 0 },
-            (10, _) => Request::Make { parent, name: fresh, new: New::Dir, mode: 0o700 },
+            (6, Some(handle)) => Request::Sync {
+                handle: Some(handle),
+                data_only: false,
+            },
+            (7 | 8, Some(handle)) => Request::Reserve {
+                handle,
+                returned: 0,
+                want: world.random.below(64 << 10),
+            },
+            (9, Some(handle)) if world.random.one_in(4) => Request::Close {
+                handle,
+                returned: 0,
+            },
+            (10, _) => Request::Make {
+                parent,
+                name: fresh,
+                new: New::Dir,
+                mode: 0o700,
+            },
             (11, Some(handle)) => {
                 let size = Some(world.random.below(file.size.max(1)));
-                let set = SetAttr { size, ..SetAttr::default() };
+                let set = SetAttr {
+                    size,
+                    ..SetAttr::default()
+                };
                 match file.object {
-                    Some(object) => Request::SetAttr { ino: object.ino, handle: Some(handle), set },
+                    Some(object) => Request::SetAttr {
+                        ino: object.ino,
+                        handle: Some(handle),
+                        set,
+                    },
                     None => create,
                 }
             }
@@ -211,7 +290,11 @@ impl Client {
         match request {
             Request::Create { name, handle, .. } => {
                 assert!(matches!(sent.reply, Reply::Opened { created: true, .. }));
-                let file = File { handle: Some(*handle), object: sent.object, size: 0 };
+                let file = File {
+                    handle: Some(*handle),
+                    object: sent.object,
+                    size: 0,
+                };
                 self.files.insert(name.clone(), file);
             }
             Request::Unlink { name, .. } => {
@@ -232,7 +315,11 @@ impl Client {
                     self.write(world, *handle, promise);
                 }
             }
-            Request::SetAttr { handle: Some(handle), set, .. } => {
+            Request::SetAttr {
+                handle: Some(handle),
+                set,
+                ..
+            } => {
                 if let (Some(file), Some(size)) = (self.file_of(*handle), set.size) {
                     file.size = size;
                 }
@@ -242,12 +329,16 @@ impl Client {
     }
 
     fn file_of(&mut self, handle: HandleId) -> Option<&mut File> {
-        self.files.values_mut().find(|file| file.handle == Some(handle))
+        self.files
+            .values_mut()
+            .find(|file| file.handle == Some(handle))
     }
 
     /// Write behind the end, within what was promised, as a client with a descriptor does.
     fn write(&mut self, world: &mut World, handle: HandleId, promise: u64) {
-        let Some(file) = self.file_of(handle) else { return };
+        let Some(file) = self.file_of(handle) else {
+            return;
+        };
         let Some(object) = file.object else { return };
         let length = world.random.below(promise.max(1));
         if blocks(file.size, length) <= promise && length > 0 {

@@ -63,14 +63,22 @@ fn print(state: &State) -> u64 {
 }
 
 fn peer() -> Peer {
-    Peer { uid: 0, gid: 0, groups: Vec::new(), trusted: true, local: true }
+    Peer {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        local: true,
+    }
 }
 
 impl World {
     pub fn new(seed: u64) -> World {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let power_cuts = random.one_in(2);
-        let clients = (0..3).map(|number| Client::new(number, !power_cuts)).collect();
+        let clients = (0..3)
+            .map(|number| Client::new(number, !power_cuts))
+            .collect();
         let mut world = World {
             storage: Memory::new(seed),
             random,
@@ -96,7 +104,10 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        Now { wall: Timestamp::from_nanos(self.clock), steady: self.clock }
+        Now {
+            wall: Timestamp::from_nanos(self.clock),
+            steady: self.clock,
+        }
     }
 
     /// One thing happens.
@@ -106,11 +117,17 @@ impl World {
             0 => self.crash(),
             1 => {
                 let die_after = Some(1 + self.random.below(20));
-                self.storage.set_fault(Fault { die_after, capacity: None });
+                self.storage.set_fault(Fault {
+                    die_after,
+                    capacity: None,
+                });
             }
             2 => {
                 let capacity = Some(self.random.below(4) * SEGMENT);
-                self.storage.set_fault(Fault { die_after: None, capacity });
+                self.storage.set_fault(Fault {
+                    die_after: None,
+                    capacity,
+                });
             }
             3 => self.storage.set_fault(Fault::default()),
             4 => self.input(Input::Tick),
@@ -149,7 +166,14 @@ impl World {
     fn make_instance(&mut self) {
         let conn = self.connect();
         let hello = crate::clients::hello(None, None, 0);
-        self.deliver(conn, Call { seq: 1, caller: None, request: hello });
+        self.deliver(
+            conn,
+            Call {
+                seq: 1,
+                caller: None,
+                request: hello,
+            },
+        );
         let spec = InstanceSpec {
             id: INSTANCE,
             uid: 0,
@@ -158,8 +182,18 @@ impl World {
             capacity: CAPACITY,
             inodes: 60,
         };
-        let call = Call { seq: 2, caller: None, request: Request::CreateInstance(spec) };
-        assert!(matches!(self.deliver(conn, call), Some(Sent { reply: Reply::Done, .. })));
+        let call = Call {
+            seq: 2,
+            caller: None,
+            request: Request::CreateInstance(spec),
+        };
+        assert!(matches!(
+            self.deliver(conn, call),
+            Some(Sent {
+                reply: Reply::Done,
+                ..
+            })
+        ));
         self.sync_log();
     }
 
@@ -174,7 +208,10 @@ impl World {
     /// Deliver a call and return the reply, unless the daemon dies over it.
     pub fn deliver(&mut self, conn: ConnId, call: Call) -> Option<Sent> {
         let replies = self.step(Input::Call(conn, call))?;
-        let sent = replies.into_iter().find(|(to, _)| *to == conn).map(|(_, sent)| sent)?;
+        let sent = replies
+            .into_iter()
+            .find(|(to, _)| *to == conn)
+            .map(|(_, sent)| sent)?;
         // A connection that a restarted daemon does not know is a broken one.
         (sent.reply != Reply::Failed(Errno::ENOTCONN)).then_some(sent)
     }
@@ -184,7 +221,13 @@ impl World {
     }
 
     fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
-        if let Input::Call(_, Call { request: Request::SetAttr { ino, set, .. }, .. }) = &input
+        if let Input::Call(
+            _,
+            Call {
+                request: Request::SetAttr { ino, set, .. },
+                ..
+            },
+        ) = &input
             && let (Some(data), Some(size)) = (self.synced_data.get_mut(ino), set.size)
         {
             data.truncate(size as usize); // from here on it may be cut
@@ -202,10 +245,25 @@ impl World {
         let mut replies = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Reply { conn, seq, reply, descriptor } => {
-                    replies.push((conn, Sent { seq, reply, object: descriptor }));
+                Effect::Reply {
+                    conn,
+                    seq,
+                    reply,
+                    descriptor,
+                    ..
+                } => {
+                    replies.push((
+                        conn,
+                        Sent {
+                            seq,
+                            reply,
+                            object: descriptor,
+                        },
+                    ));
                 }
-                Effect::Sync { conn, seq, object, .. } => {
+                Effect::Sync {
+                    conn, seq, object, ..
+                } => {
                     if let Some(object) = object {
                         self.objects.sync(object);
                     }
@@ -219,7 +277,14 @@ impl World {
                         let data = self.objects.contents(object).unwrap_or_default();
                         self.synced_data.insert(object.ino, data);
                     }
-                    replies.push((conn, Sent { seq, reply: Reply::Done, object: None }));
+                    replies.push((
+                        conn,
+                        Sent {
+                            seq,
+                            reply: Reply::Done,
+                            object: None,
+                        },
+                    ));
                 }
                 _ => {}
             }
@@ -244,7 +309,9 @@ impl World {
     }
 
     fn sync_log(&mut self) {
-        let Some(running) = self.running.as_mut() else { return };
+        let Some(running) = self.running.as_mut() else {
+            return;
+        };
         if running.log.sync_now().is_err() {
             return self.crash();
         }
@@ -254,7 +321,9 @@ impl World {
     }
 
     fn checkpoint(&mut self) {
-        let Some(running) = self.running.as_ref() else { return };
+        let Some(running) = self.running.as_ref() else {
+            return;
+        };
         let start = running.log.segment_start();
         match recovery::checkpoint(&self.storage, start) {
             Ok(_) => {}
@@ -279,15 +348,25 @@ impl World {
         // Recovery may die as well, again and again.
         while self.random.one_in(3) {
             let die_after = Some(1 + self.random.below(4));
-            self.storage.set_fault(Fault { die_after, capacity: None });
+            self.storage.set_fault(Fault {
+                die_after,
+                capacity: None,
+            });
             let _ = recovery::recover(self.storage.clone(), SEGMENT);
             self.storage.restart_process();
         }
         let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
         let last = log.last();
         assert!(last >= lowest, "records {last} to {lowest} are lost");
-        let expected = self.prints.get(last as usize).expect("a record nobody wrote");
-        assert_eq!(print(&state), *expected, "the state after record {last} is another one");
+        let expected = self
+            .prints
+            .get(last as usize)
+            .expect("a record nobody wrote");
+        assert_eq!(
+            print(&state),
+            *expected,
+            "the state after record {last} is another one"
+        );
         self.prints.truncate(last as usize + 1);
         self.mirror = state.clone();
         self.resume(state, log);
@@ -300,15 +379,18 @@ impl World {
     }
 
     fn resume(&mut self, state: State, log: Log<Memory>) {
-        let limits = Limits { lease: 5_000_000_000, ..Limits::default() };
+        let limits = Limits {
+            lease: 5_000_000_000,
+            ..Limits::default()
+        };
         let objects = self.objects.clone();
         let now = self.now();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
-        let shard =
-            Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        let shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
         self.running = Some(Running { shard, log });
-        self.commit().expect("the first record of a daemon is written without a fault");
+        self.commit()
+            .expect("the first record of a daemon is written without a fault");
         self.synced = self.synced.min(self.written);
     }
 
@@ -322,26 +404,41 @@ impl World {
 
     fn check_data(&mut self) {
         let Some(running) = &self.running else { return };
-        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else { return };
+        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else {
+            return;
+        };
         for (ino, data) in &self.synced_data {
             if instance.names.get(*ino).is_some() {
-                let object = ObjectId { instance: INSTANCE, ino: *ino };
+                let object = ObjectId {
+                    instance: INSTANCE,
+                    ino: *ino,
+                };
                 let now = self.objects.contents(object);
                 let now = now.unwrap_or_else(|| panic!("the data of file {ino} is gone"));
-                assert!(now.len() >= data.len() && now[..data.len()] == data[..], "file {ino}");
+                assert!(
+                    now.len() >= data.len() && now[..data.len()] == data[..],
+                    "file {ino}"
+                );
             }
         }
         for (ino, _) in self.objects.list(INSTANCE).unwrap() {
-            assert!(instance.names.get(ino).is_some(), "object {ino} belongs to no file");
+            assert!(
+                instance.names.get(ino).is_some(),
+                "object {ino} belongs to no file"
+            );
         }
     }
 
     fn check_capacity(&self) {
         let Some(running) = &self.running else { return };
-        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else { return };
+        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else {
+            return;
+        };
         // Removed objects stay on the disk until their removal is durable.
         let objects = self.objects.list(INSTANCE).unwrap();
-        let live = objects.iter().filter(|(ino, _)| instance.names.get(*ino).is_some());
+        let live = objects
+            .iter()
+            .filter(|(ino, _)| instance.names.get(*ino).is_some());
         let taken: u64 = live.map(|(_, space)| space).sum();
         assert!(taken <= CAPACITY, "{taken} bytes are taken");
     }
