@@ -1,14 +1,14 @@
 #!/bin/sh
 # A job that computes and writes checkpoints to the burst buffer.
 #
-# It sums the numbers of its input over and over, as a solver would step through time. Every
-# step's state is written to the buffer as a checkpoint. A job that finds checkpoints there goes
-# on after the last one. At the end the results are staged out beside the script's input.
-#
 #     forebay run examples/checkpoint.sh [STEPS [SECONDS_PER_STEP]]
 #
-# Input is read from ./input, a directory with files of numbers, one a line; results go to
-# ./results.
+# Run it in a directory that has `input/`, with files of numbers (`*.txt`, one number a line).
+# It sums them over and over, as a solver would step through time, and writes the state of every
+# step to the buffer as a checkpoint. At the end `results/` appears beside `input/`.
+#
+# To go on after an interrupted run: `forebay recover`, then `mv results/checkpoints input/`, and
+# run it again.
 #
 #DW jobdw capacity=256MiB type=scratch access_mode=striped
 #DW stage_in  type=directory source=%d/input destination=$DW_JOB_STRIPED/input
@@ -21,10 +21,10 @@ pause=${2:-0}
 buffer=$DW_JOB_STRIPED
 mkdir -p "${buffer}results/checkpoints"
 
-# The state goes on from the newest whole checkpoint, if there is one.
+# Go on from the newest checkpoint, if the input has one.
 step=0
 state=0
-for checkpoint in "${buffer}results/checkpoints/"step-*; do
+for checkpoint in "${buffer}input/checkpoints/"step-*; do
     [ -e "$checkpoint" ] || continue
     step=$(sed -n 's/^step //p' "$checkpoint")
     state=$(sed -n 's/^state //p' "$checkpoint")
@@ -32,12 +32,12 @@ done
 
 while [ "$step" -lt "$steps" ]; do
     step=$((step + 1))
-    for file in "${buffer}input/"*; do
+    for file in "${buffer}input/"*.txt; do
         while read -r number; do
             state=$(((state * 31 + number) % 1000003))
         done <"$file"
     done
-    # A checkpoint has its name only once it is whole: first another one, then renamed.
+    # A checkpoint gets its name when it is whole, so a job that dies leaves no half one.
     name=$(printf 'step-%04d' "$step")
     {
         printf 'step %d\nstate %d\n' "$step" "$state"

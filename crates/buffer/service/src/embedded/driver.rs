@@ -116,6 +116,8 @@ impl Driver {
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         let mut ticked = std::time::Instant::now();
+        self.settle()?;
+        self.show_status();
         loop {
             self.settle()?;
             match inbox.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
@@ -289,7 +291,7 @@ impl Driver {
     }
 
     fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
-        self.views.leave(plan.instance)?;
+        self.views.end(plan.instance)?;
         // Nobody may use it any more, whoever still has a file of it open.
         match self
             .admin

@@ -15,7 +15,9 @@ use forebay_wire::stream::Address;
 use crate::protocol::{InstanceId, Owner};
 
 struct View {
-    mount: Mount,
+    /// The session with the instance; outlives its mount, because a new one takes long.
+    attached: Fs,
+    mount: Option<Mount>,
     users: u32,
 }
 
@@ -56,28 +58,34 @@ impl Views {
         mode: AccessMode,
         owner: Owner,
     ) -> Result<(), String> {
-        if self
-            .mounted
-            .get(&instance)
-            .is_some_and(|view| view.mount.has_ended())
-        {
-            self.mounted.remove(&instance);
-        }
-        if let Some(view) = self.mounted.get_mut(&instance) {
-            view.users += 1;
-        } else {
-            let path = self.path(instance);
-            fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let path = self.path(instance);
+        if !self.mounted.contains_key(&instance) {
             let id = forebay_wire::InstanceId(instance.0);
             let attached = Fs::attach(self.daemon.clone(), id, forebay_client::Options::default());
             let attached = attached.map_err(|e| format!("the instance cannot be attached: {e}"))?;
+            self.mounted.insert(
+                instance,
+                View {
+                    attached,
+                    mount: None,
+                    users: 0,
+                },
+            );
+        }
+        let Some(view) = self.mounted.get_mut(&instance) else {
+            return Err("the instance is not attached".to_owned());
+        };
+        if view.mount.as_ref().is_none_or(Mount::has_ended) {
+            fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let name = format!("forebay-{}", instance.0);
             let options = MountOptions {
-                name: format!("forebay-{}", instance.0),
+                name,
                 ..MountOptions::default()
             };
-            let mount = mount(attached, &path, &options).map_err(|e| e.to_string())?;
-            self.mounted.insert(instance, View { mount, users: 1 });
+            let mounted = mount(view.attached.clone(), &path, &options);
+            view.mount = Some(mounted.map_err(|e| e.to_string())?);
         }
+        view.users += 1;
         let root = self.root(instance, mode);
         let made = fs::create_dir_all(&root).and_then(|()| {
             use std::os::unix::fs::MetadataExt;
@@ -110,11 +118,11 @@ impl Views {
         if view.users > 0 {
             return Ok(());
         }
-        let path = self.path(instance);
-        let Some(view) = self.mounted.remove(&instance) else {
+        let Some(mount) = view.mount.take() else {
             return Ok(());
         };
-        if let Err(error) = view.mount.unmount() {
+        let path = self.path(instance);
+        if let Err(error) = mount.unmount() {
             // Someone still has a file open there: the mount goes when that is closed.
             detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
         }
@@ -122,14 +130,21 @@ impl Views {
         Ok(())
     }
 
+    /// Unmounts an instance that is to be removed and ends the session with it.
+    pub fn end(&mut self, instance: InstanceId) -> Result<(), String> {
+        if let Some(view) = self.mounted.get_mut(&instance) {
+            view.users = 0;
+        }
+        let left = self.leave(instance);
+        self.mounted.remove(&instance);
+        left
+    }
+
     /// Unmounts everything.
     pub fn leave_all(&mut self) {
         let instances: Vec<InstanceId> = self.mounted.keys().copied().collect();
         for instance in instances {
-            if let Some(view) = self.mounted.get_mut(&instance) {
-                view.users = 1;
-            }
-            let _ = self.leave(instance);
+            let _ = self.end(instance);
         }
     }
 
