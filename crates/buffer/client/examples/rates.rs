@@ -3,11 +3,14 @@
 
 use forebay_client::{Admin, Fs, MountOptions, Options, mount};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::message::{InstanceSpec, OpenMode};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::{InstanceSpec, OpenMode, SetAttr};
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, Ino, InstanceId};
+use std::cell::Cell;
 use std::error::Error;
 use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,21 +21,38 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const INSTANCE: InstanceId = InstanceId(1);
 const CLIENTS: u64 = 2;
 const MIB: u64 = 1 << 20;
+const PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_171);
+
+fn key() -> std::result::Result<PoolKey, Errno> {
+    PoolKey::new(b"for measurements only")
+}
 
 /// What one client process does in one measurement. Returns operations and bytes.
-fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
-    let fs = Fs::attach(
-        Address::Unix(dir.join("flash/socket")),
-        INSTANCE,
-        Options::default(),
-    )?;
+fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
+    let (place, what) = case.split_once(' ').ok_or("case")?;
+    let library = matches!(place, "library" | "tcp");
+    let started = Cell::new(Instant::now());
+    // Only where it is wanted: the mount may cache as long as it is alone with the instance, and
+    // whoever attaches then waits until its cache has expired, which is not measured here.
+    let attach = || {
+        let address = match place {
+            "tcp" => Address::Tcp(PORT),
+            _ => Address::Unix(dir.join("flash/socket")),
+        };
+        let options = Options {
+            key: Some(key()?),
+            ..Options::default()
+        };
+        let fs = Fs::attach(address, INSTANCE, options)?;
+        started.set(Instant::now());
+        Ok::<Fs, Errno>(fs)
+    };
     let mode = OpenMode {
         read: true,
         write: true,
         truncate: false,
-        descriptor: true,
+        descriptor: place == "library",
     };
-    let (place, what) = case.split_once(' ').ok_or("case")?;
     let under = match place {
         "mount" => dir.join("mnt"),
         _ => dir.join("base"),
@@ -41,7 +61,8 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
     let home = format!("{place}{me}");
     let name = |i: u64| format!("{me}-{i}");
     match (place, what) {
-        ("library", "create") => {
+        ("library" | "tcp", "create") => {
+            let fs = attach()?;
             let home = match fs.mkdir(Ino::ROOT, home.as_bytes(), 0o755) {
                 Err(Errno::EEXIST) => fs.lookup(Ino::ROOT, home.as_bytes())?,
                 other => other?,
@@ -50,18 +71,19 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
                 let kind = forebay_wire::message::New::Node(forebay_wire::Kind::File, 0);
                 fs.make(home.ino, name(i).as_bytes(), kind, 0o644)?;
             }
-            return Ok((count, 0));
+            return Ok((count, 0, started.get().elapsed().as_secs_f64()));
         }
-        ("library", "stat" | "unlink") => {
+        ("library" | "tcp", "stat" | "unlink") => {
+            let fs = attach()?;
             let home = fs.lookup(Ino::ROOT, home.as_bytes())?;
             for i in 0..count {
                 let name = name(i);
                 match what {
-                    "stat" => drop(fs.lookup(home.ino, name.as_bytes())?),
+                    "stat" => assert!(fs.lookup(home.ino, name.as_bytes())?.nlink == 1),
                     _ => fs.unlink(home.ino, name.as_bytes())?,
                 }
             }
-            return Ok((count, 0));
+            return Ok((count, 0, started.get().elapsed().as_secs_f64()));
         }
         (_, "create" | "stat" | "unlink") => {
             let home = under.join(home);
@@ -71,17 +93,17 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
                 let path = home.join(name(i));
                 match what {
                     "create" => drop(File::create(path)?),
-                    "stat" => drop(std::fs::metadata(path)?),
+                    "stat" => assert!(std::fs::metadata(path)?.is_file()),
                     _ => std::fs::remove_file(path)?,
                 }
             }
-            return Ok((count, 0));
+            return Ok((count, 0, started.get().elapsed().as_secs_f64()));
         }
         _ => {}
     }
     let shared = what.ends_with("shared");
     let (size, total) = match what.split(' ').nth(1).ok_or("size")? {
-        "1M" => (MIB, 512 * MIB),
+        "1M" | "fresh" => (MIB, 512 * MIB),
         "4k" => (4096, 64 * MIB),
         "47008" => (47_008, 47_008 * 8000),
         _ => return Err("size".into()),
@@ -91,10 +113,14 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
     } else {
         format!("data{me}")
     };
-    let library = place == "library";
-    let ours = fs
-        .create(Ino::ROOT, file_name.as_bytes(), 0o644, false, mode)?
-        .file;
+    let ours = match library {
+        true => Some(
+            attach()?
+                .create(Ino::ROOT, file_name.as_bytes(), 0o644, false, mode)?
+                .file,
+        ),
+        false => None,
+    };
     let mut options = File::options();
     let theirs = options
         .read(true)
@@ -102,6 +128,17 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
         .create(true)
         .truncate(false)
         .open(under.join(&file_name))?;
+    let fresh = what.ends_with("fresh");
+    if fresh {
+        theirs.set_len(0)?;
+        if let Some(file) = &ours {
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            attach()?.set_attr(file.ino(), None, set)?;
+        }
+    }
     let mut buffer = vec![me as u8 + 1; size as usize];
     let mut operations = 0;
     for i in 0..total / size {
@@ -110,15 +147,24 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64)> {
         } else {
             i * size
         };
-        match (library, what.starts_with("write")) {
-            (true, true) => ours.write_all_at(&buffer, offset)?,
-            (true, false) => drop(ours.read_at(&mut buffer, offset)?),
-            (false, true) => theirs.write_all_at(&buffer, offset)?,
-            (false, false) => theirs.read_exact_at(&mut buffer, offset)?,
+        match (&ours, what.starts_with("write")) {
+            (Some(file), true) => file.write_all_at(&buffer, offset)?,
+            (Some(file), false) => drop(file.read_at(&mut buffer, offset)?),
+            (None, true) => theirs.write_all_at(&buffer, offset)?,
+            (None, false) => theirs.read_exact_at(&mut buffer, offset)?,
         }
         operations += 1;
     }
-    Ok((operations, operations * size))
+    match &ours {
+        Some(file) if fresh => file.sync(false)?,
+        None if fresh => theirs.sync_all()?,
+        _ => {}
+    }
+    Ok((
+        operations,
+        operations * size,
+        started.get().elapsed().as_secs_f64(),
+    ))
 }
 
 /// Run the client processes of one measurement; print what they did together.
@@ -147,7 +193,8 @@ fn measure(case: &str, dir: &Path) -> Result<f64> {
         longest = longest.max(seconds);
     }
     Ok(
-        if bytes > 0.0 && case.contains(" 1M") || case.contains("47008") {
+        if bytes > 0.0 && (case.contains(" 1M") || case.contains("fresh")) || case.contains("47008")
+        {
             bytes / longest / MIB as f64
         } else {
             operations / longest
@@ -173,13 +220,14 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["client", case, dir, number] => {
-            let start = Instant::now();
-            let (operations, bytes) = work(case, Path::new(dir), number.parse()?)?;
-            println!("{operations} {bytes} {}", start.elapsed().as_secs_f64());
+            let (operations, bytes, seconds) = work(case, Path::new(dir), number.parse()?)?;
+            println!("{operations} {bytes} {seconds}");
             Ok(())
         }
         ["daemon", dir] => {
-            Daemon::start(daemon::Options::new(dir))?.wait()?;
+            let mut options = daemon::Options::new(dir);
+            (options.tcp, options.key) = (Some(PORT), Some(key()?));
+            Daemon::start(options)?.wait()?;
             Ok(())
         }
         [dir] => compare(Path::new(dir), 3),
@@ -213,13 +261,14 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
     let fs = Fs::attach(Address::Unix(socket), INSTANCE, Options::default())?;
     let mounted = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
     println!(
-        "{:<20}{:>12}{:>12}{:>12}  (MiB/s, or operations/s; best of {rounds})",
-        "", "underneath", "library", "mount"
+        "{:<20}{:>12}{:>12}{:>12}{:>12}  (MiB/s, or operations/s; best of {rounds})",
+        "", "underneath", "library", "mount", "TCP"
     );
     let cases = [
         "create",
         "stat",
         "unlink",
+        "write fresh",
         "write 1M",
         "read 1M",
         "write 4k",
@@ -229,14 +278,14 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
     ];
     for what in cases {
         print!("{what:<20}");
-        let mut best = [0.0f64; 3];
+        let mut best = [0.0f64; 4];
         let mut cost = 0.0;
         for _ in 0..if matches!(what, "create" | "unlink") {
             1
         } else {
             rounds
         } {
-            for (place, best) in ["base", "library", "mount"].iter().zip(&mut best) {
+            for (place, best) in ["base", "library", "mount", "tcp"].iter().zip(&mut best) {
                 let before = cpu(server.id())?;
                 *best = best.max(measure(&format!("{place} {what}"), dir)?);
                 if *place == "library" {
@@ -244,7 +293,9 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
                 }
             }
         }
-        print!("{:>12.0}{:>12.0}{:>12.0}", best[0], best[1], best[2]);
+        for rate in best {
+            print!("{rate:>12.0}");
+        }
         if matches!(what, "create" | "stat" | "unlink") {
             print!("  {cost:.1} us of daemon CPU each");
         }

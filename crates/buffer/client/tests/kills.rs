@@ -1,5 +1,6 @@
 //! Random operations against a local directory as the oracle, while the storage daemon is killed
 //! and started again: by descriptor on the same host, and over TCP as from another one.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
 

@@ -2,6 +2,7 @@
 //! on a local directory first, which shows that the check itself is right.
 //!
 //! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
 
@@ -17,7 +18,7 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
-use support::{Mounted, Temporary, shell};
+use support::{Mounted, Temporary, as_user, shell};
 
 /// Run `check` on a local directory and on a mount, each time in a new directory for all users.
 fn on_both(check: impl Fn(&Path)) {
@@ -32,23 +33,6 @@ fn on_both(check: impl Fn(&Path)) {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         check(dir);
     }
-}
-
-/// Run `act` in a thread of another user without further groups.
-fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
-    let run = || {
-        // SAFETY: the raw calls change the credentials of this thread only, which ends after.
-        unsafe {
-            assert_eq!(
-                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
-                0
-            );
-            assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
-            assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
-        }
-        act()
-    };
-    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {

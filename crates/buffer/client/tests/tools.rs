@@ -1,4 +1,5 @@
 //! Programs that know nothing of Forebay, on a mounted instance.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
 

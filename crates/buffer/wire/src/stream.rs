@@ -165,6 +165,21 @@ impl Stream {
     }
 }
 
+/// Let this process have as many descriptors open as the system permits: every connection is one,
+/// and so is every open file.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Without it the limit in force simply stays.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
+}
+
 /// What came back for a call.
 #[derive(Debug)]
 pub struct Answer {

@@ -1,8 +1,8 @@
 //! Opening, reading and writing through the mount.
 
 use super::convert;
-use super::filesystem::MountedFs;
 use super::open_files::{OpenFile, Shared};
+use super::served::MountedFs;
 use crate::fs::Opened;
 use forebay_wire::message::{Allocate, SetAttr};
 use forebay_wire::{Caller, Errno};

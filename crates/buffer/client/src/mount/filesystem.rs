@@ -1,11 +1,10 @@
 //! The kernel's requests.
 
 use super::convert::{self, errno, open_mode};
-use super::open_files::OpenFiles;
-use crate::fs::Fs;
+use super::served::{MountedFs, attributes, empty, entry, xattr};
+use forebay_wire::Kind;
 use forebay_wire::Request as wire;
 use forebay_wire::message::{New, OnExisting, SetAttr, XattrMode};
-use forebay_wire::{Attr, Caller, Errno, Kind};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -17,7 +16,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 /// Largest read or write in one request.
@@ -29,107 +28,6 @@ const DOT_DOT: u64 = 2;
 thread_local! {
     /// Reads of this thread land here on their way to the kernel.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-#[derive(Debug)]
-pub struct MountedFs {
-    fs: Fs,
-    /// We are root, and the kernel checks permissions for us.
-    trusted: bool,
-    passthrough: AtomicBool,
-    /// A data object has been registered: too late to do without passthrough.
-    registered: AtomicBool,
-    pub(super) opens: OpenFiles,
-}
-
-impl MountedFs {
-    pub fn new(fs: Fs, passthrough: bool) -> MountedFs {
-        MountedFs {
-            fs,
-            trusted: rustix::process::geteuid().is_root(),
-            passthrough: AtomicBool::new(passthrough),
-            registered: AtomicBool::new(false),
-            opens: OpenFiles::default(),
-        }
-    }
-
-    pub(super) fn passthrough(&self) -> bool {
-        self.passthrough.load(Ordering::Acquire)
-    }
-
-    /// Registering a data object failed. `false`: others succeeded before.
-    pub(super) fn give_up_passthrough(&self) -> bool {
-        self.passthrough.store(false, Ordering::Release);
-        !self.registered.load(Ordering::Acquire)
-    }
-
-    pub(super) fn registered(&self) {
-        self.registered.store(true, Ordering::Release);
-    }
-
-    pub(super) fn on_behalf_of(&self, caller: Caller) -> Fs {
-        if self.trusted {
-            self.fs.on_behalf_of(caller)
-        } else {
-            self.fs.clone()
-        }
-    }
-
-    fn make(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new: New,
-        mode: u32,
-    ) -> Result<(Attr, Duration), Errno> {
-        let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
-        let mode = (mode & 0o7777) as u16;
-        self.fs_for(request).attr_for(wire::Make {
-            parent,
-            name,
-            new,
-            mode,
-        })
-    }
-
-    pub(super) fn fs_for(&self, request: &Request) -> Fs {
-        self.on_behalf_of(Caller {
-            uid: request.uid(),
-            gid: request.gid(),
-            checked: true,
-        })
-    }
-}
-
-fn entry(reply: ReplyEntry, result: Result<(Attr, Duration), Errno>) {
-    match result {
-        Ok((attr, valid)) => reply.entry(&valid, &convert::attr(&attr), Generation(0)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-fn attributes(reply: ReplyAttr, result: Result<(Attr, Duration), Errno>) {
-    match result {
-        Ok((attr, valid)) => reply.attr(&valid, &convert::attr(&attr)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
-        Ok(bytes) if bytes.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(errno(error)),
-    }
 }
 
 impl Filesystem for MountedFs {

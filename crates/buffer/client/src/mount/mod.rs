@@ -11,10 +11,11 @@ mod convert;
 mod data;
 mod filesystem;
 mod open_files;
+mod served;
 
 use crate::fs::Fs;
-use filesystem::MountedFs;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use served::MountedFs;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -99,6 +100,7 @@ impl Mount {
 /// long as another session with the instance is open, `fs` if the caller keeps a clone of it for
 /// one, the kernel may cache no names and attributes, which makes walking through trees slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
+    forebay_wire::stream::raise_descriptor_limit();
     let failed = |error| MountError {
         path: path.to_owned(),
         error,

@@ -1,4 +1,5 @@
 //! A storage daemon, an instance and a mount in temporary directories.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 #![allow(dead_code)] // each test program uses its own part
 
 pub mod process;
@@ -131,4 +132,21 @@ pub fn has(program: &str) -> bool {
         eprintln!("{program} is not installed: what it does on the mount is not tried");
     }
     found
+}
+
+/// Run `act` in a thread of another user without further groups.
+pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        // SAFETY: the raw calls change the credentials of this thread only, which ends after.
+        unsafe {
+            assert_eq!(
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
+                0
+            );
+            assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
+        }
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }

@@ -1,24 +1,21 @@
 //! The event loop of the metadata thread.
 
-use super::bulk::{self, OpenObjects};
+use super::bulk::OpenObjects;
 use super::connection::Connection;
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
-use crate::objects::DiskObjects;
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::auth::{self, Peer};
-use forebay_wire::stream::Stream;
 use forebay_wire::{Reply, SessionId};
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,62 +23,17 @@ const WAKE: u64 = 0;
 const UNIX: u64 = 1;
 const TCP: u64 = 2;
 const FIRST_CONN: u64 = 16;
-/// Most connections at a time; more are turned away.
-const MAX_CONNECTIONS: usize = 4096;
-/// Most threads for bulk connections.
-const MAX_BULK: usize = 64;
 /// Bytes of records that are gathered before they are written.
 const MAX_BATCH: usize = 256 << 10;
 
-/// What the syncing thread has done.
-#[derive(Debug)]
-pub struct Done {
-    pub replies: Vec<(ConnId, u64, Reply)>,
-    pub sequence: u64,
-    pub failed: bool,
-}
-
-/// How other threads reach the event loop.
-#[derive(Debug)]
-pub struct Wake {
-    event: OwnedFd,
-    pub stop: AtomicBool,
-    done: Mutex<Vec<Done>>,
-}
-
-impl Wake {
-    pub fn new() -> io::Result<Wake> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wake {
-            event,
-            stop: AtomicBool::new(false),
-            done: Mutex::default(),
-        })
-    }
-
-    /// Let the loop look around.
-    pub fn ring(&self) {
-        // It fails only when the counter is full, and then the loop is awake already.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    pub fn done(&self, done: Done) {
-        self.done
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(done);
-        self.ring();
-    }
-}
-
 pub struct EventLoop {
-    parts: Parts,
+    pub(super) parts: Parts,
     sync_interval: Duration,
-    epoll: OwnedFd,
-    unix: UnixListener,
-    tcp: Option<TcpListener>,
-    conns: HashMap<ConnId, Connection>,
-    next_conn: u64,
+    pub(super) epoll: OwnedFd,
+    pub(super) unix: UnixListener,
+    pub(super) tcp: Option<TcpListener>,
+    pub(super) conns: HashMap<ConnId, Connection>,
+    pub(super) next_conn: u64,
     scratch: Vec<u8>,
     effects: Vec<Effect<OwnedFd>>,
     touched: Vec<ConnId>,
@@ -90,8 +42,8 @@ pub struct EventLoop {
     checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
-    opens: Arc<OpenObjects>,
-    bulk_threads: Arc<AtomicUsize>,
+    pub(super) opens: Arc<OpenObjects>,
+    pub(super) bulk_threads: Arc<AtomicUsize>,
     bulk_pending: Vec<(ConnId, SessionId)>,
 }
 
@@ -105,12 +57,7 @@ impl EventLoop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let input = epoll::EventFlags::IN;
         unix.set_nonblocking(true)?;
-        epoll::add(
-            &epoll,
-            &parts.wake.event,
-            epoll::EventData::new_u64(WAKE),
-            input,
-        )?;
+        epoll::add(&epoll, &*parts.wake, epoll::EventData::new_u64(WAKE), input)?;
         epoll::add(&epoll, &unix, epoll::EventData::new_u64(UNIX), input)?;
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
@@ -235,7 +182,7 @@ impl EventLoop {
         self.parts.shard.record_bytes() > MAX_BATCH
     }
 
-    fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: Input) {
         let now = self.parts.clock.now();
         self.parts.shard.step(now, input, &mut self.effects);
     }
@@ -422,16 +369,7 @@ impl EventLoop {
     }
 
     fn woken(&mut self) -> io::Result<()> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.parts.wake.event, &mut count);
-        let done = std::mem::take(
-            &mut *self
-                .parts
-                .wake
-                .done
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let done = self.parts.wake.take();
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));
@@ -443,81 +381,5 @@ impl EventLoop {
             }
         }
         Ok(())
-    }
-
-    fn accept_unix(&mut self) {
-        while let Ok((socket, _)) = self.unix.accept() {
-            match auth::unix_peer(&socket) {
-                Ok(peer) => self.connected(Stream::Unix(socket), peer),
-                Err(error) => tracing::warn!(%error, "a peer that the kernel cannot name"),
-            }
-        }
-    }
-
-    fn accept_tcp(&mut self) {
-        while let Some(Ok((socket, _))) = self.tcp.as_ref().map(TcpListener::accept) {
-            let _ = socket.set_nodelay(true);
-            let peer = Peer {
-                uid: u32::MAX,
-                gid: u32::MAX,
-                groups: Vec::new(),
-                trusted: false,
-                local: false,
-            };
-            self.connected(Stream::Tcp(socket), peer);
-        }
-    }
-
-    fn connected(&mut self, stream: Stream, peer: Peer) {
-        if self.conns.len() >= MAX_CONNECTIONS {
-            tracing::warn!("too many connections: one is turned away");
-            return;
-        }
-        let id = ConnId(self.next_conn);
-        self.next_conn += 1;
-        let Ok(conn) = Connection::new(stream) else {
-            return;
-        };
-        let data = epoll::EventData::new_u64(id.0);
-        if epoll::add(
-            &self.epoll,
-            conn.stream.as_fd(),
-            data,
-            epoll::EventFlags::IN,
-        )
-        .is_ok()
-        {
-            self.conns.insert(id, conn);
-            self.step(Input::Connected(id, peer));
-        }
-    }
-
-    /// Give a connection a thread of its own. The reply to its greeting has been sent.
-    fn hand_over(&mut self, id: ConnId, session: SessionId) {
-        let Some(conn) = self.conns.remove(&id) else {
-            return;
-        };
-        self.step(Input::Disconnected(id));
-        let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
-        if self.bulk_threads.fetch_add(1, Ordering::AcqRel) >= MAX_BULK {
-            self.bulk_threads.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!("too many bulk connections: one is turned away");
-            return;
-        }
-        let (opens, threads) = (self.opens.clone(), self.bulk_threads.clone());
-        let objects: DiskObjects = self.parts.objects.clone();
-        let spawned = std::thread::Builder::new()
-            .name("forebay-bulk".into())
-            .spawn(move || {
-                let served = bulk::serve(&conn.stream, conn.leftover(), session, &opens, &objects);
-                if let Err(error) = served {
-                    tracing::warn!(%error, "a bulk connection is closed");
-                }
-                threads.fetch_sub(1, Ordering::AcqRel);
-            });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for a bulk connection");
-            self.bulk_threads.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }

@@ -5,17 +5,19 @@
 //! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then. Bulk
 //! connections have a thread each.
 
+mod accept;
 mod bulk;
 mod connection;
 mod events;
 mod sync;
+mod wake;
 
 use crate::log::{Log, RecoverError};
 use crate::objects::DiskObjects;
 use crate::recovery;
 use crate::shard::{Limits, Now, Shard};
 use crate::storage::Disk;
-use events::{EventLoop, Wake};
+use events::EventLoop;
 use forebay_wire::Timestamp;
 use forebay_wire::auth::{self, PoolKey};
 use forebay_wire::stream::Address;
@@ -31,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wake::Wake;
 
 /// How to run a storage daemon.
 #[derive(Clone, Debug)]
@@ -123,6 +126,7 @@ impl Daemon {
                 "a log segment must have at least 4 MiB",
             ));
         }
+        forebay_wire::stream::raise_descriptor_limit();
         at(options.dir.display(), std::fs::create_dir_all(&options.dir))?;
         let private = std::fs::Permissions::from_mode(0o700);
         let lock_path = options.dir.join("lock");

@@ -1,6 +1,6 @@
 //! Threads that wait for the disk so that the event loop need not: syncing and checkpoints.
 
-use super::events::{Done, Wake};
+use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
 use crate::recovery;
 use crate::shard::ConnId;

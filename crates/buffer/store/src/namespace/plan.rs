@@ -285,7 +285,8 @@ impl Namespace {
             let own_group = wish
                 .gid
                 .is_none_or(|gid| gid == inode.gid || who.in_group(gid));
-            if !who.privileged() && !(who.uid == inode.uid && same_uid && own_group) {
+            let own = who.uid == inode.uid && same_uid && own_group;
+            if !(who.privileged() || own) {
                 return Err(Errno::EPERM);
             }
             (set.uid, set.gid) = (wish.uid, wish.gid);
