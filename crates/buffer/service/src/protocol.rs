@@ -224,4 +224,6 @@ pub struct Progress {
     pub bytes: u64,
     /// Of so many found so far.
     pub bytes_total: u64,
+    /// Whether everything is found, so that the totals are final.
+    pub all_found: bool,
 }

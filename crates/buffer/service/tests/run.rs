@@ -215,7 +215,7 @@ fn a_killed_job_is_recovered_and_goes_on() {
         .flatten()
     {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') || name > "step-0005".to_owned() {
+        if name.starts_with('.') || name.as_str() > "step-0005" {
             fs::remove_file(entry.path()).unwrap();
         }
     }

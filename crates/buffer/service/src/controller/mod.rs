@@ -13,10 +13,12 @@
 
 mod advance;
 mod commands;
+mod life;
 mod objects;
 mod reports;
 mod request;
 mod requests;
+mod setup;
 mod staging;
 mod state;
 mod status;

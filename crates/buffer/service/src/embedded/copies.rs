@@ -113,6 +113,7 @@ fn progress(counters: &forebay_stage::Progress) -> Progress {
         files_total: now.files_total,
         bytes: now.bytes,
         bytes_total: now.bytes_total,
+        all_found: now.walked,
     }
 }
 

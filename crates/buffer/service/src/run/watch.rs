@@ -99,5 +99,6 @@ pub(super) fn sum(status: &Status, token: &str, direction: Direction) -> Progres
             files_total: sum.files_total + stage.progress.files_total,
             bytes: sum.bytes + stage.progress.bytes,
             bytes_total: sum.bytes_total + stage.progress.bytes_total,
+            all_found: stage.progress.all_found,
         })
 }

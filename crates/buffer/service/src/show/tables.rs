@@ -184,6 +184,7 @@ mod tests {
             files_total: 3,
             bytes: 3 << 20,
             bytes_total: 3 << 20,
+            all_found: true,
         };
         let phase = |name, seconds, moved| Phase {
             name,

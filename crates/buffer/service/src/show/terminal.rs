@@ -84,8 +84,7 @@ impl Observer for Terminal {
                     files: progress.files,
                     bytes_total: progress.bytes_total,
                     bytes: progress.bytes,
-                    // Of a stage that goes on finding files the time to go is a lower bound.
-                    walked: progress.files_total > 0,
+                    walked: progress.all_found,
                 },
             );
             let way = match stage.direction {
