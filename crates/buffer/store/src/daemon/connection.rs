@@ -62,9 +62,9 @@ impl Connection {
         }
     }
 
-    /// The next whole call, unless one is under way.
+    /// The next whole call, unless one is under way or its answer has not left yet.
     pub fn next_call(&mut self) -> Result<Option<Call>, BadFrame> {
-        if self.busy {
+        if self.busy || self.blocked {
             return Ok(None);
         }
         let bytes = &self.input[self.start..];

@@ -334,11 +334,17 @@ impl EventLoop {
         {
             return;
         }
-        if conn.busy && conn.has_input() && !flags.contains(epoll::EventFlags::HUP) {
+        let waiting = conn.busy || conn.blocked;
+        if waiting && conn.has_input() && !flags.contains(epoll::EventFlags::HUP) {
             // It sends more before its call is answered: leave that in the socket.
             conn.watching_input = false;
+            let flags = if conn.watching_output {
+                epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::empty()
+            };
             let data = epoll::EventData::new_u64(id.0);
-            let _ = epoll::modify(&self.epoll, &conn.stream, data, epoll::EventFlags::empty());
+            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
             return;
         }
         match conn.receive(&mut self.scratch) {
