@@ -3,12 +3,15 @@
 
 mod support;
 
+use forebay_client::{Fs, Options};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::auth::PoolKey;
 use forebay_wire::message::SetAttr;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use support::{Mounted, attach, has, mount_at, shell};
+use support::{INSTANCE, Mounted, Temporary, attach, has, make_instance, mount_at, shell};
 
 const GIB: u64 = 1 << 30;
 
@@ -58,6 +61,52 @@ fn archives_and_copies_are_faithful() {
         inside,
         "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"",
     );
+}
+
+#[test]
+fn a_mount_over_tcp_without_descriptors_is_as_faithful() {
+    let temporary = Temporary::new();
+    let key = PoolKey::new(b"a key for tests only").unwrap();
+    let mut options = daemon::Options::new(temporary.dir("flash"));
+    options.tcp = Some(([127, 0, 0, 1], 0).into());
+    options.key = Some(key.clone());
+    let daemon = Daemon::start(options).unwrap();
+    make_instance(daemon.address(), GIB);
+    let client = Options {
+        key: Some(key),
+        ..Options::default()
+    };
+    let fs = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, client).unwrap();
+    let inside = temporary.dir("mnt");
+    let mounted = mount_at(fs, &inside);
+    let outside = temporary.dir("outside");
+    shell(&outside, TREE);
+    let original = shell(&outside.join("tree"), DESCRIBE);
+    shell(
+        &inside,
+        &format!(
+            "cp -a {}/tree copied; cp -a copied again",
+            outside.display()
+        ),
+    );
+    for copy in ["copied", "again"] {
+        assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
+    }
+    shell(
+        &inside,
+        "cp $(type -P true) program; ./program; echo a >> log; echo b >> log; cat log",
+    );
+    if has("fio") {
+        for engine in ["psync", "mmap"] {
+            let fio =
+                "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
+            shell(
+                &inside,
+                &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"),
+            );
+        }
+    }
+    mounted.unmount().unwrap();
 }
 
 #[test]

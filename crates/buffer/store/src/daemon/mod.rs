@@ -227,7 +227,8 @@ impl Daemon {
         self.join()
     }
 
-    /// Make everything durable and stop.
+    /// Make names and attributes durable and stop. Data that nobody synced is left to the kernel, as
+    /// on any file system.
     pub fn stop(mut self) -> io::Result<()> {
         self.wake.stop.store(true, Ordering::Release);
         self.wake.ring();
