@@ -98,6 +98,24 @@ impl Fs {
         }
     }
 
+    /// What `name` is, or that it is nothing, and how long either may be believed.
+    pub(crate) fn lookup_for(
+        &self,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<(Option<Attr>, Duration), Errno> {
+        let name = name.to_vec();
+        let said = self
+            .session
+            .ask(self.caller.as_ref(), Request::Lookup { parent, name })?;
+        match said.reply {
+            Reply::Attr(attr) => Ok((Some(attr), said.valid)),
+            Reply::Failed(Errno::ENOENT) => Ok((None, said.valid)),
+            Reply::Failed(errno) => Err(errno),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
     fn attr(&self, request: Request) -> Result<Attr, Errno> {
         self.attr_for(request).map(|(attr, _)| attr)
     }

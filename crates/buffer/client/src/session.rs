@@ -2,7 +2,7 @@
 
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::{CACHE_TIME, Hello, MAX_SLOTS, OpenMode, PROTOCOL, Resume};
-use forebay_wire::stream::{Address, Answer, Link, Stream};
+use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
 use std::io;
@@ -179,6 +179,15 @@ impl Session {
     /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
     /// once, however often it is repeated.
     pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
+        let said = self.ask(caller, request)?;
+        match said.reply {
+            Reply::Failed(errno) => Err(errno),
+            _ => Ok(said),
+        }
+    }
+
+    /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
+    pub fn ask(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
         let sent = Instant::now();
         let mut slot = self.take_slot();
         slot.seq += 1;
@@ -197,29 +206,17 @@ impl Session {
             Ok(answer)
         });
         self.put_slot(slot);
-        match result? {
-            Answer {
-                reply: Reply::Failed(errno),
-                ..
-            } => Err(errno),
-            Answer {
-                reply,
-                descriptor,
-                cacheable,
-                ..
-            } => {
-                let valid = if cacheable {
-                    Duration::from_nanos(CACHE_TIME).saturating_sub(sent.elapsed())
-                } else {
-                    Duration::ZERO
-                };
-                Ok(Said {
-                    reply,
-                    descriptor,
-                    valid,
-                })
-            }
-        }
+        let answer = result?;
+        let valid = if answer.cacheable {
+            Duration::from_nanos(CACHE_TIME).saturating_sub(sent.elapsed())
+        } else {
+            Duration::ZERO
+        };
+        Ok(Said {
+            reply: answer.reply,
+            descriptor: answer.descriptor,
+            valid,
+        })
     }
 
     /// Try until it works, is refused, or patience ends.

@@ -272,6 +272,7 @@ fn a_second_client_never_finds_the_first_with_a_stale_cache() {
         std::fs::write(dir.join(&file), "four").unwrap();
         std::fs::write(dir.join(&gone), "").unwrap();
         shell(dir, "ls -l > /dev/null; stat *");
+        assert!(!dir.join(format!("new{round}")).exists());
         // …but by the time another client is attached it no longer does.
         let fs = attach(mounted.daemon.as_ref().unwrap().address());
         let root = forebay_wire::Ino::ROOT;

@@ -58,11 +58,15 @@ impl Filesystem for MountedFs {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
-        entry(
-            reply,
-            self.fs_for(request).attr_for(wire::Lookup { parent, name }),
-        );
+        let found = self
+            .fs_for(request)
+            .lookup_for(convert::ino(parent), name.as_bytes());
+        match found {
+            Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
+            Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
+            Ok((None, valid)) => reply.entry(&valid, &convert::absent(), Generation(0)),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
