@@ -6,6 +6,7 @@
 
 mod builtin;
 mod document;
+pub mod jobscript;
 pub mod machine;
 mod machine_file;
 mod node_map;

@@ -1,0 +1,19 @@
+//! File-system client of the burst buffer: library and FUSE mount.
+//!
+//! [`Fs::attach`] opens a session with an instance on a storage daemon; [`Fs`] has its operations
+//! by inode and by path, [`File`] reads and writes. [`mount()`] makes an [`Fs`] a directory of
+//! the host. [`Admin`] makes and removes instances.
+#![warn(missing_docs)]
+
+mod admin;
+mod file;
+mod fs;
+mod mount;
+mod path;
+mod session;
+
+pub use admin::Admin;
+pub use file::File;
+pub use fs::{DirPage, Fs, Opened, StatFs};
+pub use mount::{Mount, MountError, MountOptions, mount};
+pub use session::Options;

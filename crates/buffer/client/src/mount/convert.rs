@@ -1,0 +1,142 @@
+//! Between the kernel's words and ours.
+
+use forebay_wire::message::{OpenMode, SetTime};
+use forebay_wire::{Attr, Errno, Ino, Kind, Timestamp};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub fn errno(errno: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(errno.0)
+}
+
+pub fn ino(ino: INodeNo) -> Ino {
+    Ino(ino.0)
+}
+
+pub fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Dir => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// The kind that the type bits of a mode name.
+pub fn kind_of_mode(mode: u32) -> Option<Kind> {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => Some(Kind::File),
+        libc::S_IFIFO => Some(Kind::Fifo),
+        libc::S_IFSOCK => Some(Kind::Socket),
+        libc::S_IFCHR => Some(Kind::CharDevice),
+        libc::S_IFBLK => Some(Kind::BlockDevice),
+        _ => None,
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(time.nanos));
+    let whole = Duration::from_secs(time.secs.unsigned_abs());
+    let seconds = if time.secs >= 0 {
+        UNIX_EPOCH.checked_add(whole)
+    } else {
+        UNIX_EPOCH.checked_sub(whole)
+    };
+    seconds
+        .and_then(|time| time.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+pub fn set_time(time: TimeOrNow) -> SetTime {
+    let time = match time {
+        TimeOrNow::Now => return SetTime::Now,
+        TimeOrNow::SpecificTime(time) => time,
+    };
+    SetTime::At(match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timestamp {
+            secs: after.as_secs() as i64,
+            nanos: after.subsec_nanos(),
+        },
+        // The kernel counts nanoseconds forwards from a negative second; fuser 0.18 takes them
+        // for backwards when it builds the SystemTime, and this undoes it.
+        Err(before) => Timestamp {
+            secs: -(before.duration().as_secs() as i64),
+            nanos: before.duration().subsec_nanos(),
+        },
+    })
+}
+
+pub fn attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino.0),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: system_time(attr.atime),
+        mtime: system_time(attr.mtime),
+        ctime: system_time(attr.ctime),
+        crtime: UNIX_EPOCH,
+        kind: file_type(attr.kind),
+        perm: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: 1 << 20,
+        flags: 0,
+    }
+}
+
+/// What tells the kernel that there is no such entry, and that it may remember so.
+pub fn absent() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+pub fn open_mode(flags: i32) -> OpenMode {
+    let access = flags & libc::O_ACCMODE;
+    OpenMode {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        truncate: flags & libc::O_TRUNC != 0,
+        descriptor: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_as_they_are() {
+        let shown = |secs, nanos| system_time(Timestamp { secs, nanos });
+        assert_eq!(shown(5, 1), UNIX_EPOCH + Duration::new(5, 1));
+        assert_eq!(shown(-7, 5), UNIX_EPOCH - Duration::new(6, 999_999_995));
+    }
+
+    #[test]
+    fn times_are_taken_as_the_kernel_means_them() {
+        let taken = |time| set_time(TimeOrNow::SpecificTime(time));
+        let wanted = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
+        assert_eq!(taken(UNIX_EPOCH + Duration::new(5, 1)), wanted(5, 1));
+        // What fuser makes of -7 s and 5 ns.
+        assert_eq!(taken(UNIX_EPOCH - Duration::new(7, 5)), wanted(-7, 5));
+    }
+}

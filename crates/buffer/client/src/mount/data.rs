@@ -1,0 +1,203 @@
+//! Opening, reading and writing through the mount.
+
+use super::convert;
+use super::open_files::{OpenFile, Shared};
+use super::served::MountedFs;
+use crate::fs::Opened;
+use forebay_wire::message::{Allocate, SetAttr};
+use forebay_wire::{Caller, Errno};
+use fuser::{BackingId, FileHandle, FopenFlags, WriteFlags};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How to answer an open.
+pub struct Answer {
+    pub handle: FileHandle,
+    pub flags: FopenFlags,
+    /// The data object for the kernel to use directly.
+    pub backing: Option<Arc<BackingId>>,
+}
+
+impl MountedFs {
+    /// Take an opened file into the table. `register` makes its data object known to the kernel.
+    pub fn take_in(
+        &self,
+        opened: &Opened,
+        flags: i32,
+        register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
+    ) -> Result<Answer, Errno> {
+        let ino = opened.attr.ino;
+        let shared = self.opens.enter(ino);
+        if opened.attr.mode & 0o6000 != 0 {
+            shared.set_id.store(true, Ordering::Release);
+        }
+        let result = self.register(opened, &shared, register);
+        let backing = match result {
+            Ok(backing) => backing,
+            Err(error) => {
+                self.opens.leave(ino);
+                return Err(error);
+            }
+        };
+        let write = opened.file.mode().write;
+        let mut answer_flags = FopenFlags::FOPEN_NOFLUSH;
+        if backing.is_none() || write {
+            answer_flags |= FopenFlags::FOPEN_DIRECT_IO;
+            answer_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        }
+        let append = flags & libc::O_APPEND != 0;
+        let handle = self.opens.add(OpenFile {
+            file: opened.file.clone(),
+            append,
+            shared,
+        });
+        Ok(Answer {
+            handle,
+            flags: answer_flags,
+            backing,
+        })
+    }
+
+    fn register(
+        &self,
+        opened: &Opened,
+        shared: &Shared,
+        register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
+    ) -> Result<Option<Arc<BackingId>>, Errno> {
+        let Some(descriptor) = opened.file.descriptor().filter(|_| self.passthrough()) else {
+            return Ok(None);
+        };
+        match shared.backing(descriptor, register) {
+            Ok(backing) => Ok(Some(backing)),
+            Err(error) => {
+                // All opens of an inode must be alike, so this is for all or for none.
+                if self.give_up_passthrough() {
+                    tracing::info!(%error, "the kernel does not take data objects directly");
+                    Ok(None)
+                } else {
+                    Err(error.into())
+                }
+            }
+        }
+    }
+
+    fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        self.opens.get(handle).ok_or(Errno::EBADF)
+    }
+
+    pub fn do_read(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
+        self.open_file(handle)?.file.read_at(into, offset)
+    }
+
+    pub fn do_write(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<u32, Errno> {
+        let open = self.open_file(handle)?;
+        let clears = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        if clears && open.shared.set_id.swap(false, Ordering::AcqRel) {
+            self.clear_set_id(&open)?;
+        }
+        let written = if open.append {
+            open.file.append(data)?
+        } else {
+            open.file.write_at(data, offset)?
+        };
+        Ok(written as u32)
+    }
+
+    fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
+        let fs = self.on_behalf_of(Caller {
+            uid: 0,
+            gid: 0,
+            checked: true,
+        });
+        let mode = fs.get_attr(open.file.ino())?.mode;
+        let mut without = mode & !0o4000;
+        if mode & 0o010 != 0 {
+            without &= !0o2000;
+        }
+        if without != mode {
+            let set = SetAttr {
+                mode: Some(without),
+                ..SetAttr::default()
+            };
+            fs.set_attr(open.file.ino(), None, set)?;
+        }
+        Ok(())
+    }
+
+    pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
+        self.open_file(handle)?.file.sync(data_only)
+    }
+
+    pub fn do_allocate(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Allocate::Reserve { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { keep_size },
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.open_file(handle)?.file.allocate(offset, length, what)
+    }
+
+    pub fn do_seek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let hole = match whence {
+            libc::SEEK_HOLE => true,
+            libc::SEEK_DATA => false,
+            _ => return Err(Errno::EINVAL),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        Ok(self.open_file(handle)?.file.seek(offset, hole)? as i64)
+    }
+
+    pub fn do_copy(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (to, to_offset): (FileHandle, u64),
+        length: u64,
+    ) -> Result<u32, Errno> {
+        let (from, to) = (self.open_file(from)?, self.open_file(to)?);
+        let length = length.min(u64::from(u32::MAX));
+        Ok(from
+            .file
+            .copy_to(from_offset, &to.file, to_offset, length)? as u32)
+    }
+
+    pub fn do_set_attr(
+        &self,
+        request: &fuser::Request,
+        ino: fuser::INodeNo,
+        handle: Option<FileHandle>,
+        set: SetAttr,
+    ) -> Result<(forebay_wire::Attr, Duration), Errno> {
+        let open = handle.and_then(|handle| self.opens.get(handle));
+        let gains = set.mode.is_some_and(|mode| mode & 0o6000 != 0);
+        let ino = convert::ino(ino);
+        let handle = open.as_ref().map(|open| open.file.handle());
+        let request_set = forebay_wire::Request::SetAttr { ino, handle, set };
+        let attr = self.fs_for(request).attr_for(request_set)?;
+        if gains {
+            self.opens.note_set_id(ino);
+        }
+        Ok(attr)
+    }
+}

@@ -1,0 +1,130 @@
+//! An instance as a directory of the host, by FUSE.
+//!
+//! Nothing is cached that another client could change: names and attributes are asked for each
+//! time unless this mount is alone with the instance (no other mount, no other [`Fs`]), and file
+//! contents live in the page cache of the data object only. Where the kernel and
+//! our rights allow it (`FUSE_PASSTHROUGH`, root), a file open for reading is read straight from
+//! its data object, and memory maps of any file map the object; writes always come through here,
+//! because here the instance's capacity is watched.
+
+mod convert;
+mod data;
+mod filesystem;
+mod open_files;
+mod served;
+
+use crate::fs::Fs;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use served::MountedFs;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Threads that serve requests: one that waits for a disk does not hold up the others.
+    pub threads: usize,
+    /// Other users may enter, subject to permissions. Needs root, or `user_allow_other` in
+    /// `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// Let the kernel reach data objects directly where it can.
+    pub passthrough: bool,
+    /// What `mount` shows as the source.
+    pub name: String,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        let root = rustix::process::geteuid().is_root();
+        MountOptions {
+            threads: 8,
+            allow_other: root,
+            passthrough: true,
+            name: "forebay".into(),
+        }
+    }
+}
+
+/// Why mounting failed.
+#[derive(Debug)]
+pub struct MountError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot mount at {}: {}", self.path.display(), self.error)?;
+        if !Path::new("/dev/fuse").exists() {
+            f.write_str(
+                " (there is no /dev/fuse: the kernel lacks FUSE, or a container hides it)",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// A mounted instance. Dropping it unmounts.
+#[derive(Debug)]
+pub struct Mount {
+    session: Option<BackgroundSession>,
+    path: PathBuf,
+}
+
+impl Mount {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has someone else unmounted it?
+    pub fn has_ended(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Unmount and wait until all requests are done. `EBUSY` while files in it are in use.
+    pub fn unmount(mut self) -> io::Result<()> {
+        match self.session.take() {
+            Some(session) => session.umount_and_join(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Mount the instance of `fs` at the existing directory `path`, through a session of its own. As
+/// long as another session with the instance is open, `fs` if the caller keeps a clone of it for
+/// one, the kernel may cache no names and attributes, which makes walking through trees slower.
+pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
+    forebay_wire::stream::raise_descriptor_limit();
+    let failed = |error| MountError {
+        path: path.to_owned(),
+        error,
+    };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.name.clone()),
+        MountOption::Subtype("forebay".into()),
+        MountOption::DefaultPermissions,
+    ];
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    // With a session of its own the kernel's cache is the only one who speaks through it.
+    let own = fs.for_cache().map_err(|errno| failed(errno.into()))?;
+    drop(fs);
+    let served = MountedFs::new(own, options.passthrough);
+    let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
+    Ok(Mount {
+        session: Some(session),
+        path: path.to_owned(),
+    })
+}

@@ -1,0 +1,241 @@
+//! Clients that may not, that lie, or that do not speak the protocol.
+//!
+//! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Admin, Fs, Options};
+use forebay_store::daemon::{self, Daemon, StartError};
+use forebay_wire::frame::{self, HEADER};
+use forebay_wire::message::{Hello, InstanceSpec, OpenMode, PROTOCOL, SetAttr};
+use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::{Call, Caller, Errno, Ino, InstanceId, Reply, Request};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use support::{INSTANCE, Temporary, as_user};
+
+const ONCE: fn() -> Options = || Options {
+    patience: Duration::ZERO,
+    ..Options::default()
+};
+const READ_WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
+
+/// A daemon with an instance of user 1000, group 2000.
+fn pool() -> (Daemon, Temporary) {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "these tests act as several users: run as root"
+    );
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    let spec = InstanceSpec {
+        id: INSTANCE,
+        uid: 1000,
+        gid: 2000,
+        mode: 0o750,
+        capacity: 1 << 20,
+        inodes: 100,
+    };
+    admin.create_instance(spec).unwrap();
+    (daemon, temporary)
+}
+
+fn socket(daemon: &Daemon) -> std::path::PathBuf {
+    match daemon.address() {
+        Address::Unix(path) => path,
+        Address::Tcp(_) => panic!("a local daemon has a Unix socket"),
+    }
+}
+
+#[test]
+fn an_instance_is_for_its_user_and_group() {
+    let (daemon, _temporary) = pool();
+    let attach = || Fs::attach(daemon.address(), INSTANCE, ONCE());
+    as_user(1000, 1, || {
+        let file = attach()
+            .unwrap()
+            .create(Ino::ROOT, b"f", 0o600, true, READ_WRITE)
+            .unwrap()
+            .file;
+        file.write_all_at(b"mine", 0).unwrap();
+    });
+    as_user(1001, 2000, || {
+        let fs = attach().unwrap();
+        let file = fs.lookup(Ino::ROOT, b"f").unwrap();
+        assert_eq!(
+            fs.open(file.ino, READ_WRITE).map(|_| ()),
+            Err(Errno::EACCES)
+        );
+        let wider = SetAttr {
+            mode: Some(0o666),
+            ..SetAttr::default()
+        };
+        assert_eq!(
+            fs.set_attr(file.ino, None, wider).map(|_| ()),
+            Err(Errno::EPERM)
+        );
+        assert_eq!(fs.unlink(Ino::ROOT, b"f"), Err(Errno::EACCES));
+        // Claiming to be someone else is for root.
+        let liar = fs.on_behalf_of(Caller {
+            uid: 0,
+            gid: 0,
+            checked: true,
+        });
+        assert_eq!(liar.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));
+    });
+    as_user(1002, 1, || {
+        assert_eq!(attach().map(|_| ()), Err(Errno::EACCES))
+    });
+    as_user(1000, 1, || {
+        let admin = Admin::connect(daemon.address(), ONCE());
+        assert_eq!(admin.map(|_| ()), Err(Errno::EACCES));
+    });
+    let absent = Fs::attach(daemon.address(), InstanceId(99), ONCE());
+    assert_eq!(absent.map(|_| ()), Err(Errno::ENOENT));
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    for (name, errno) in [
+        (&b"a/b"[..], Errno::EINVAL),
+        (b"../x", Errno::EINVAL),
+        (b"nul\0", Errno::EINVAL),
+        (b"", Errno::ENOENT),
+        (b"..", Errno::EEXIST),
+        (&[b'n'; 256], Errno::ENAMETOOLONG),
+    ] {
+        assert_eq!(
+            fs.mkdir(Ino::ROOT, name, 0o700).map(|_| ()),
+            Err(errno),
+            "{name:?}"
+        );
+    }
+    let up = fs.resolve(Path::new("../../../etc/passwd"), true);
+    assert_eq!(
+        up.map(|_| ()),
+        Err(Errno::ENOENT),
+        "the root's parent is the root"
+    );
+    assert_eq!(fs.get_attr(Ino(12_345)).map(|_| ()), Err(Errno::ESTALE));
+}
+
+#[test]
+fn noise_closes_the_connection_and_hurts_nobody_else() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let mut call = Vec::new();
+    let request = Request::GetAttr { ino: Ino::ROOT };
+    frame::put_call(
+        &mut call,
+        &Call {
+            seq: 1,
+            caller: None,
+            request,
+        },
+        &[],
+    )
+    .unwrap();
+    let mut long = call.clone();
+    long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut damaged = call.clone();
+    damaged[HEADER] ^= 1;
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n and some more"[..],
+        &[0; 5000],
+        &long,
+        &damaged,
+    ] {
+        let mut stream = UnixStream::connect(socket(&daemon)).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream.write_all(bytes).unwrap();
+        let closed = stream.read(&mut [0; 100]);
+        assert!(
+            matches!(closed, Ok(0))
+                || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+        );
+        fs.get_attr(Ino::ROOT).unwrap();
+    }
+    // Half a call, then silence: others are served.
+    let mut half = UnixStream::connect(socket(&daemon)).unwrap();
+    half.write_all(&call[..HEADER + 1]).unwrap();
+    fs.get_attr(Ino::ROOT).unwrap();
+    // Thousands of calls without reading an answer: they wait in the socket.
+    let mut flood = UnixStream::connect(socket(&daemon)).unwrap();
+    flood
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let taken = (0..200_000)
+        .take_while(|_| flood.write_all(&call).is_ok())
+        .count();
+    assert!(
+        taken < 200_000,
+        "the daemon does not take in what it cannot answer"
+    );
+    fs.get_attr(Ino::ROOT).unwrap();
+}
+
+#[test]
+fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
+    let (daemon, _temporary) = pool();
+    let connect = || Link::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
+    let mut link = connect();
+    let mut ask = |request| {
+        let call = Call {
+            seq: 1,
+            caller: None,
+            request,
+        };
+        link.call(&call, &[], &mut []).unwrap().reply
+    };
+    assert_eq!(
+        ask(Request::GetAttr { ino: Ino::ROOT }),
+        Reply::Failed(Errno::ENOTCONN)
+    );
+    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    for session in 0..5 {
+        let resume = forebay_wire::message::Resume {
+            session: forebay_wire::SessionId(session),
+            secret: 42,
+        };
+        let hello = Hello {
+            version: PROTOCOL,
+            instance: Some(INSTANCE),
+            resume: Some(resume),
+            slot: 0,
+            bulk: false,
+            caches: false,
+        };
+        assert_eq!(
+            ask(Request::Hello(hello.clone())),
+            Reply::Failed(Errno::ESTALE)
+        );
+        let hello = Hello {
+            version: PROTOCOL + 1,
+            ..hello
+        };
+        assert_eq!(ask(Request::Hello(hello)), Reply::Failed(Errno::EPROTO));
+    }
+    drop(fs);
+}
+
+#[test]
+fn one_directory_is_for_one_daemon() {
+    let (daemon, temporary) = pool();
+    let second = Daemon::start(daemon::Options::new(temporary.0.join("flash")));
+    assert!(matches!(second, Err(StartError::Busy(_))));
+    drop(daemon);
+    Daemon::start(daemon::Options::new(temporary.0.join("flash"))).unwrap();
+}

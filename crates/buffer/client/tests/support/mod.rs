@@ -1,0 +1,152 @@
+//! A storage daemon, an instance and a mount in temporary directories.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(dead_code)] // each test program uses its own part
+
+pub mod process;
+
+use forebay_client::{Admin, Fs, Mount, MountOptions, Options, mount};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::InstanceId;
+use forebay_wire::message::InstanceSpec;
+use forebay_wire::stream::Address;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub const INSTANCE: InstanceId = InstanceId(1);
+
+/// A directory that goes when the test ends.
+pub struct Temporary(pub PathBuf);
+
+impl Temporary {
+    pub fn new() -> Temporary {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Temporary(path)
+    }
+
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn spec(capacity: u64) -> InstanceSpec {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    InstanceSpec {
+        id: INSTANCE,
+        uid,
+        gid,
+        mode: 0o777,
+        capacity,
+        inodes: 1_000_000,
+    }
+}
+
+pub fn make_instance(address: Address, capacity: u64) {
+    let admin = Admin::connect(address, Options::default()).unwrap();
+    admin.create_instance(spec(capacity)).unwrap();
+}
+
+/// A daemon in this process with one instance, mounted.
+pub struct Mounted {
+    pub mount: Option<Mount>,
+    pub daemon: Option<Daemon>,
+    pub path: PathBuf,
+    pub temporary: Temporary,
+}
+
+impl Mounted {
+    pub fn new(capacity: u64) -> Mounted {
+        let temporary = Temporary::new();
+        let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+        make_instance(daemon.address(), capacity);
+        let path = temporary.dir("mnt");
+        let mount = Some(mount_at(attach(daemon.address()), &path));
+        Mounted {
+            mount,
+            daemon: Some(daemon),
+            path,
+            temporary,
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mount) = self.mount.take()
+            && let Err(error) = mount.unmount()
+        {
+            eprintln!("{}: {error}", self.path.display());
+        }
+    }
+}
+
+pub fn attach(address: Address) -> Fs {
+    Fs::attach(address, INSTANCE, Options::default()).unwrap()
+}
+
+pub fn mount_at(fs: Fs, path: &Path) -> Mount {
+    mount(fs, path, &MountOptions::default()).unwrap()
+}
+
+/// Run a shell script in `dir`; it must succeed.
+pub fn shell(dir: &Path, script: &str) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new("bash")
+        .arg("-euc")
+        .arg(script)
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr),
+    );
+    assert!(status.success(), "{script}\n{out}\n{err}");
+    out.into_owned()
+}
+
+/// Is a program there? What needs it is left out with a note if not.
+pub fn has(program: &str) -> bool {
+    let found = Command::new("sh")
+        .arg("-c")
+        .arg(format!("command -v {program}"))
+        .output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("{program} is not installed: what it does on the mount is not tried");
+    }
+    found
+}
+
+/// Run `act` in a thread of another user without further groups.
+pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        // SAFETY: the raw calls change the credentials of this thread only, which ends after.
+        unsafe {
+            assert_eq!(
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
+                0
+            );
+            assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
+        }
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}

@@ -1,0 +1,110 @@
+//! A storage daemon in a process of its own, which can be killed.
+
+use forebay_store::daemon::{Daemon, Options};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::stream::Address;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DIRECTORY: &str = "FOREBAY_TEST_DAEMON_DIR";
+const PORT: &str = "FOREBAY_TEST_DAEMON_PORT";
+
+pub fn key() -> PoolKey {
+    PoolKey::new(b"a key for tests only").unwrap()
+}
+
+/// The body of an ignored test of the name `daemon_process`, which the test program runs again in
+/// another process to be the daemon.
+pub fn be_the_daemon() {
+    let Ok(dir) = std::env::var(DIRECTORY) else {
+        return;
+    };
+    let mut options = Options::new(dir);
+    let port: u16 = std::env::var(PORT).unwrap().parse().unwrap();
+    options.tcp = Some(SocketAddr::from(([127, 0, 0, 1], port)));
+    options.key = Some(key());
+    Daemon::start(options).unwrap().wait().unwrap();
+}
+
+pub struct Process {
+    dir: PathBuf,
+    port: u16,
+    child: Child,
+}
+
+impl Process {
+    pub fn start(dir: &Path) -> Process {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let child = spawn(dir, port);
+        Process {
+            dir: dir.to_owned(),
+            port,
+            child,
+        }
+    }
+
+    pub fn local(&self) -> Address {
+        Address::Unix(self.dir.join("socket"))
+    }
+
+    pub fn remote(&self) -> Address {
+        Address::Tcp(SocketAddr::from(([127, 0, 0, 1], self.port)))
+    }
+
+    /// As `kill -9` does it; nothing is tidied up.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.dir, self.port);
+    }
+
+    /// Processor time it has used.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(dir: &Path, port: u16) -> Child {
+    let socket = dir.join("socket");
+    let _ = std::fs::remove_file(&socket);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "daemon_process", "--ignored", "--nocapture"])
+        .env(DIRECTORY, dir)
+        .env(PORT, port.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !socket.exists() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "the daemon does not start"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}

@@ -1,0 +1,331 @@
+//! Programs that know nothing of Forebay, on a mounted instance.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Fs, Options};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::SetAttr;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use support::{INSTANCE, Mounted, Temporary, attach, has, make_instance, mount_at, shell};
+
+const GIB: u64 = 1 << 30;
+
+/// A tree with all that an archive has to keep.
+const TREE: &str = r#"
+mkdir -p tree/deep/er; cd tree
+for i in $(seq 40); do head -c $((i * 997)) /dev/urandom > "deep/file $i"; done
+ln deep/file\ 1 hard; ln -s deep/er soft; ln -s /nowhere dangling
+truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
+mkfifo pipe; chmod 4751 hard; chmod 1777 deep/er; touch -d '1999-12-31 23:59:59.25' deep/file\ 2
+"#;
+/// All that can be said of a tree except what differs by nature.
+const DESCRIBE: &str = r#"find . -printf '%P %y %m %U %G %n %l %Ts %s\n' | grep -v ' d ' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"#;
+
+#[test]
+fn archives_and_copies_are_faithful() {
+    let mounted = Mounted::new(GIB);
+    let outside = mounted.temporary.dir("outside");
+    shell(&outside, TREE);
+    let original = shell(&outside.join("tree"), DESCRIBE);
+    let inside = &mounted.path;
+    let from = outside.display();
+    shell(inside, &format!("cp -a {from}/tree copied"));
+    shell(
+        inside,
+        &format!("mkdir t && tar -C {from} -cf - tree | tar -C t -xpf -"),
+    );
+    shell(
+        inside,
+        "cp -a copied again && mv again moved && tar -cf tree.tar moved && rm -r moved",
+    );
+    shell(inside, "tar -xpf tree.tar");
+    for copy in ["copied", "t/tree", "moved"] {
+        assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
+    }
+    assert!(
+        shell(inside, "du -k copied/sparse").starts_with("4\t"),
+        "holes are kept"
+    );
+    if has("rsync") {
+        shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
+        assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
+        let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
+        assert_eq!(again, "", "nothing is left to do");
+    }
+    shell(
+        inside,
+        "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"",
+    );
+}
+
+#[test]
+fn a_mount_over_tcp_without_descriptors_is_as_faithful() {
+    let temporary = Temporary::new();
+    let key = PoolKey::new(b"a key for tests only").unwrap();
+    let mut options = daemon::Options::new(temporary.dir("flash"));
+    options.tcp = Some(([127, 0, 0, 1], 0).into());
+    options.key = Some(key.clone());
+    let daemon = Daemon::start(options).unwrap();
+    make_instance(daemon.address(), GIB);
+    let client = Options {
+        key: Some(key),
+        ..Options::default()
+    };
+    let fs = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, client).unwrap();
+    let inside = temporary.dir("mnt");
+    let mounted = mount_at(fs, &inside);
+    let outside = temporary.dir("outside");
+    shell(&outside, TREE);
+    let original = shell(&outside.join("tree"), DESCRIBE);
+    shell(
+        &inside,
+        &format!(
+            "cp -a {}/tree copied; cp -a copied again",
+            outside.display()
+        ),
+    );
+    for copy in ["copied", "again"] {
+        assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
+    }
+    shell(
+        &inside,
+        "cp $(type -P true) program; ./program; echo a >> log; echo b >> log; cat log",
+    );
+    if has("fio") {
+        for engine in ["psync", "mmap"] {
+            let fio =
+                "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
+            shell(
+                &inside,
+                &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"),
+            );
+        }
+    }
+    mounted.unmount().unwrap();
+}
+
+#[test]
+fn a_repository_is_cloned_and_built() {
+    if !has("git") || !has("cc") || !has("make") {
+        return;
+    }
+    let mounted = Mounted::new(GIB);
+    shell(
+        &mounted.path,
+        r#"
+        export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+        git init -q origin; cd origin
+        for i in $(seq 30); do printf 'int f%d(void) { return %d; }\n' $i $i > f$i.c; done
+        printf 'int f30(void); int main(void) { return f30() != 30; }\n' > main.c
+        printf 'OBJ = $(patsubst %%.c,%%.o,$(wildcard *.c))\nprog: $(OBJ)\n\tcc -o $@ $^\n' > Makefile
+        git add .; git commit -qm one; git gc -q; cd ..
+        git clone -q origin clone; cd clone; make -s -j2; ./prog; test "$(git status --short | grep -vc '\.o$')" = 1
+        make -q prog; git fsck --strict 2>&1; git checkout -qb side; rm *.c; git checkout -q -- .
+        "#,
+    );
+}
+
+#[test]
+fn a_database_keeps_its_transactions() {
+    if !has("sqlite3") {
+        return;
+    }
+    let mounted = Mounted::new(GIB);
+    for journal in ["delete", "wal"] {
+        let out = shell(
+            &mounted.path,
+            &format!(
+                r#"
+                sqlite3 {journal}.db "pragma journal_mode={journal}; create table t(k integer primary key, v text);"
+                for w in 1 2 3; do
+                  (for i in $(seq 20); do
+                    sqlite3 -cmd '.timeout 20000' {journal}.db "insert into t(v) values(hex(randomblob(500)));"
+                  done) &
+                done; wait
+                sqlite3 {journal}.db 'select count(*) from t; pragma integrity_check;'
+                "#
+            ),
+        );
+        assert!(out.ends_with("60\nok\n"), "{journal}: {out}");
+    }
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if !has("fio") {
+        return;
+    }
+    let mounted = Mounted::new(GIB);
+    for how in [
+        "--rw=randwrite --bs=4k",
+        "--rw=write --bs=1m",
+        "--rw=randwrite --bsrange=512-128k",
+    ] {
+        for engine in ["psync", "mmap", "io_uring"] {
+            if engine == "mmap" && how.contains("bsrange") {
+                continue;
+            }
+            shell(
+                &mounted.path,
+                &format!(
+                    "fio --name=v --size=24m --ioengine={engine} {how} --verify=crc32c --do_verify=1 \
+                     --verify_fatal=1 --numjobs=2 --fsync_on_close=1 --output-format=terse >/dev/null; rm v.*"
+                ),
+            );
+        }
+    }
+}
+
+#[test]
+fn maps_and_writes_see_each_other_on_every_mount() {
+    let mounted = Mounted::new(GIB);
+    let address = mounted.daemon.as_ref().unwrap().address();
+    let second = mounted.temporary.dir("second");
+    let other = mount_at(attach(address), &second);
+    let path = mounted.path.join("mapped");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    file.write_all(&[1; 8192]).unwrap();
+    // SAFETY: a new mapping of 8192 bytes, which the file has; nothing else refers to it.
+    let map = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            8192,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )
+        .unwrap()
+    };
+    // SAFETY: the mapping lives until munmap below and is only used through this slice.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), 8192) };
+    assert_eq!(bytes[8191], 1);
+    bytes[4096] = 7;
+    assert_eq!(
+        std::fs::read(second.join("mapped")).unwrap()[4096],
+        7,
+        "map to read elsewhere"
+    );
+    let writer = OpenOptions::new()
+        .write(true)
+        .open(second.join("mapped"))
+        .unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&writer, &[9; 10], 100).unwrap();
+    assert_eq!(bytes[100..110], [9; 10], "write elsewhere to map");
+    // SAFETY: the mapping made above, not used afterwards.
+    unsafe {
+        msync(map, 8192, MsyncFlags::SYNC).unwrap();
+        munmap(map, 8192).unwrap();
+    }
+    drop((file, writer));
+    other.unmount().unwrap();
+}
+
+#[test]
+fn two_mounts_show_each_others_changes_at_once() {
+    let mounted = Mounted::new(GIB);
+    let second = mounted.temporary.dir("second");
+    let other = mount_at(attach(mounted.daemon.as_ref().unwrap().address()), &second);
+    let first = &mounted.path;
+    for round in 0..50 {
+        let (here, there) = if round % 2 == 0 {
+            (first, &second)
+        } else {
+            (&second, first)
+        };
+        let name = format!("f{round}");
+        assert!(!there.join(&name).exists());
+        std::fs::write(here.join(&name), vec![b'x'; round]).unwrap();
+        assert_eq!(
+            std::fs::metadata(there.join(&name)).unwrap().len(),
+            round as u64
+        );
+        let mut appended = OpenOptions::new()
+            .append(true)
+            .open(there.join(&name))
+            .unwrap();
+        appended.write_all(b"yy").unwrap();
+        assert_eq!(std::fs::read(here.join(&name)).unwrap().len(), round + 2);
+        std::fs::rename(there.join(&name), there.join("moved")).unwrap();
+        assert!(!here.join(&name).exists() && here.join("moved").exists());
+    }
+    other.unmount().unwrap();
+}
+
+#[test]
+fn a_second_client_never_finds_the_first_with_a_stale_cache() {
+    let mounted = Mounted::new(GIB);
+    let dir = &mounted.path;
+    for round in 0..3 {
+        // Alone, the mount may keep what it has seen…
+        let (file, gone) = (format!("file{round}"), format!("gone{round}"));
+        std::fs::write(dir.join(&file), "four").unwrap();
+        std::fs::write(dir.join(&gone), "").unwrap();
+        shell(dir, "ls -l > /dev/null; stat *");
+        assert!(!dir.join(format!("new{round}")).exists());
+        // …but by the time another client is attached it no longer does.
+        let fs = attach(mounted.daemon.as_ref().unwrap().address());
+        let root = forebay_wire::Ino::ROOT;
+        fs.unlink(root, gone.as_bytes()).unwrap();
+        let ino = fs.lookup(root, file.as_bytes()).unwrap().ino;
+        let set = SetAttr {
+            mode: Some(0o600),
+            size: Some(2),
+            ..SetAttr::default()
+        };
+        fs.set_attr(ino, None, set).unwrap();
+        fs.mkdir(root, format!("new{round}").as_bytes(), 0o700)
+            .unwrap();
+        assert!(!dir.join(&gone).exists());
+        let meta = std::fs::metadata(dir.join(&file)).unwrap();
+        assert_eq!((meta.len(), meta.mode() & 0o777), (2, 0o600));
+        assert!(dir.join(format!("new{round}")).is_dir());
+    }
+}
+
+#[test]
+fn a_full_instance_says_so_and_recovers_when_files_go() {
+    let mounted = Mounted::new(16 << 20);
+    let dir = &mounted.path;
+    let mut file = std::fs::File::create(dir.join("big")).unwrap();
+    let mut written = 0u64;
+    let error = loop {
+        match file.write(&[3; 100_000]) {
+            Ok(count) => written += count as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(
+        written <= 16 << 20 && written > (16 << 20) - 200_000,
+        "{written}"
+    );
+    drop(file);
+    assert!(std::fs::write(dir.join("more"), vec![0; 1 << 20]).is_err());
+    std::fs::remove_file(dir.join("big")).unwrap();
+    std::fs::write(dir.join("more"), vec![0; 8 << 20]).unwrap();
+    shell(
+        dir,
+        "! fallocate -l 12M reserved; fallocate -l 6M reserved; rm reserved more",
+    );
+    // Each writer is promised some space ahead; none must starve for what another does not use.
+    let mut files: Vec<_> = (0..40)
+        .map(|i| std::fs::File::create(dir.join(format!("part{i}"))).unwrap())
+        .collect();
+    for file in &mut files {
+        file.write_all(&[1; 4096]).unwrap();
+    }
+    for file in &mut files {
+        file.write_all(&vec![1; 350_000]).unwrap();
+    }
+}

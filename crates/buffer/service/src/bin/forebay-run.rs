@@ -1,0 +1,259 @@
+//! `forebay-run run SCRIPT`, `status`, `recover`, `stage`: the embedded buffer from the shell.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use forebay_model::jobscript::{Capacity, Direction, JobScript};
+use forebay_service::embedded::PoolOptions;
+use forebay_service::run::{OnFailure, RunError, RunOptions, recover, run_job, stage_now, status};
+use forebay_service::show::{self, Terminal};
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "A burst buffer in a directory: run job scripts with #DW lines on it"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args)]
+struct PoolArguments {
+    /// Directory of the pool [default: $XDG_STATE_HOME/forebay, or ./.forebay]
+    #[arg(long, value_name = "DIRECTORY")]
+    pool: Option<PathBuf>,
+    /// Size of the pool, such as 10GiB [default: as it was; of a new one 4/5 of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pool_size: Option<forebay_model::units::Bytes>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Failed {
+    /// Stage out all the same
+    StageOut,
+    /// Keep the results in the pool for `recover`
+    Keep,
+    /// Destroy them
+    Discard,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Way {
+    /// Into the buffer
+    In,
+    /// Out of the buffer
+    Out,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a job script: allocate, stage in, mount, run, stage out, tear down
+    Run {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// What becomes of the results if the script fails
+        #[arg(long, value_enum, default_value = "stage-out")]
+        on_failure: Failed,
+        /// The job's id [default: one is made up]
+        #[arg(long, value_name = "ID")]
+        job_id: Option<String>,
+        /// The job script
+        script: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Show pool, nodes, instances and stages
+    Status {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stage out what interrupted jobs left and take them down
+    Recover {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Destroy their results instead
+        #[arg(long)]
+        discard: bool,
+    },
+    /// Stage into or out of a persistent instance or of a job that is kept
+    Stage {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Name of the persistent instance or id of the job
+        #[arg(long, value_name = "NAME")]
+        instance: String,
+        /// file, directory or list
+        #[arg(long = "type", default_value = "file")]
+        kind: String,
+        /// Which way
+        #[arg(value_enum)]
+        way: Way,
+        /// From where: an absolute path, or a path in the instance
+        source: String,
+        /// To where
+        destination: String,
+    },
+}
+
+fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
+    match Capacity::parse(text)? {
+        Capacity::Bytes(bytes) => Ok(bytes),
+        Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
+    }
+}
+
+impl PoolArguments {
+    fn options(self) -> PoolOptions {
+        let default = PoolOptions::default();
+        PoolOptions {
+            directory: self.pool.unwrap_or(default.directory),
+            size: self.pool_size,
+        }
+    }
+}
+
+/// The stage that the arguments describe, read as the directive that they are short for.
+fn directive(
+    way: Way,
+    kind: &str,
+    source: &str,
+    destination: &str,
+) -> Result<forebay_model::jobscript::Stage, String> {
+    let inside = |path: &str| format!("$DW_JOB_STRIPED/{}", path.trim_start_matches('/'));
+    let (name, source, destination) = match way {
+        Way::In => ("stage_in", source.to_owned(), inside(destination)),
+        Way::Out => ("stage_out", inside(source), destination.to_owned()),
+    };
+    let blank = |text: &&String| text.contains(char::is_whitespace);
+    if let Some(path) = [&source, &destination].into_iter().find(blank) {
+        return Err(format!(
+            "`{path}` contains blanks, which a stage's path cannot"
+        ));
+    }
+    let text = format!(
+        "#DW jobdw capacity=1K type=scratch access_mode=striped\n#DW {name} type={kind} source={source} destination={destination}\n"
+    );
+    let script = JobScript::parse(&text, None);
+    let script = script.map_err(|errors| {
+        let told: Vec<String> = errors
+            .0
+            .iter()
+            .map(|e| format!("{}; {}", e.problem, e.remedy))
+            .collect();
+        told.join("\n")
+    })?;
+    let direction = match way {
+        Way::In => Direction::In,
+        Way::Out => Direction::Out,
+    };
+    script
+        .stages(direction)
+        .next()
+        .cloned()
+        .ok_or_else(|| "no stage".to_owned())
+}
+
+fn main() -> ExitCode {
+    let mut terminal = Terminal::default();
+    let outcome = execute(Cli::parse().command, &mut terminal);
+    terminal.finish();
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("forebay: {error}");
+            match error {
+                RunError::Interrupted(..) => ExitCode::from(130),
+                error if error.is_bad_input() => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
+    match command {
+        Command::Run {
+            pool,
+            on_failure,
+            job_id,
+            script,
+            arguments,
+        } => {
+            let on_failure = match on_failure {
+                Failed::StageOut => OnFailure::StageOut,
+                Failed::Keep => OnFailure::Keep,
+                Failed::Discard => OnFailure::Discard,
+            };
+            let options = RunOptions {
+                pool: pool.options(),
+                script,
+                arguments,
+                token: job_id,
+                on_failure,
+            };
+            let report = run_job(&options, terminal)?;
+            terminal.finish();
+            eprint!("\n{}", show::summary(&report));
+            if report.code != 0 {
+                eprintln!("the script ended with status {}", report.code);
+            }
+            if report.kept {
+                eprintln!(
+                    "its results are kept in the pool as job {}; `recover` stages them out",
+                    report.token
+                );
+            }
+            Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
+        }
+        Command::Status { pool, json } => {
+            let found = status(&pool.options())?;
+            if json {
+                let text = serde_json::to_string_pretty(&found).unwrap_or_default();
+                println!("{text}");
+            } else {
+                print!("{}", show::status(&found));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Recover { pool, discard } => {
+            let list = recover(&pool.options(), discard, terminal)?;
+            terminal.finish();
+            print!("{}", show::recovered(&list));
+            let kept = |one: &forebay_service::Recovered| {
+                matches!(one.recovery, forebay_service::run::Recovery::Kept(_))
+            };
+            Ok(if list.iter().any(kept) {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            })
+        }
+        Command::Stage {
+            pool,
+            instance,
+            kind,
+            way,
+            source,
+            destination,
+        } => {
+            let what = match directive(way, &kind, &source, &destination) {
+                Ok(what) => what,
+                Err(reason) => {
+                    eprintln!("forebay: {reason}");
+                    return Ok(ExitCode::from(2));
+                }
+            };
+            let moved = stage_now(&pool.options(), &instance, what, terminal)?;
+            terminal.finish();
+            println!("staged {} files, {}", moved.files, show::size(moved.bytes));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What follows from the objects' states alone.
+
+use forebay_policy::allocate::{self, Preference, Size};
+
+use super::*;
+use crate::protocol::*;
+
+impl Controller {
+    pub(super) fn advance(&mut self) {
+        self.release_mounts();
+        self.replace_fragments();
+        for key in self.state.sessions.keys() {
+            if self
+                .state
+                .sessions
+                .get(key)
+                .is_some_and(|session| session.ending)
+            {
+                self.end_session(SessionId(key));
+            }
+        }
+    }
+
+    /// Activations whose hosts have all given them back are gone.
+    fn release_mounts(&mut self) {
+        for key in self.state.activations.keys() {
+            let Some(row) = self.state.activations.get(key) else {
+                continue;
+            };
+            let Some(since) = row.ending else { continue };
+            let dead: Vec<String> = row
+                .hosts
+                .keys()
+                .filter(|host| {
+                    let silence = self.silence(&Peer::Host((*host).clone()));
+                    silence.min(self.now.since(since)) > self.settings.host_dead_after
+                })
+                .cloned()
+                .collect();
+            let empty = row.hosts.len() == dead.len();
+            let session = row.session;
+            if empty {
+                self.state.activations.remove(key);
+                if let Some(session) = self.state.sessions.get_mut(session.0) {
+                    session.activations.retain(|id| id.0 != key);
+                }
+            } else if !dead.is_empty() {
+                if let Some(row) = self.state.activations.get_mut(key) {
+                    row.hosts.retain(|host, _| !dead.contains(host));
+                }
+            }
+        }
+    }
+
+    /// A fragment that is still to be made on a node that has gone offline is made elsewhere.
+    fn replace_fragments(&mut self) {
+        let stuck: Vec<FragmentId> = self
+            .state
+            .fragments
+            .iter()
+            .filter(|(_, f)| f.state == FragmentState::Wanted && !self.node_online(f.node))
+            .map(|(id, _)| FragmentId(id))
+            .collect();
+        for id in stuck {
+            let Some(fragment) = self.state.fragments.get(id.0).cloned() else {
+                continue;
+            };
+            let Some(instance) = self.state.instances.get(fragment.instance.0) else {
+                continue;
+            };
+            if instance.broken.is_some() || instance.ending {
+                continue;
+            }
+            let request = allocate::Request {
+                size: Size::Granules(fragment.granules),
+                preference: Preference::Bandwidth,
+                equalize: false,
+                max_nodes: Some(1),
+            };
+            let label = instance.label.clone();
+            let nodes = self
+                .state
+                .candidates(&instance.pool, |node| self.node_online(node));
+            let found = allocate::allocate(&nodes, &request);
+            if let Some(fragment) = self.state.fragments.get_mut(id.0) {
+                fragment.state = FragmentState::Ending;
+            }
+            match found {
+                Ok(shares) => {
+                    let new: Vec<FragmentId> = shares
+                        .iter()
+                        .map(|share| self.add_fragment(fragment.instance, *share))
+                        .collect();
+                    if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
+                        instance.fragments.extend(&new);
+                    }
+                    self.move_namespaces(id, &new);
+                }
+                Err(refusal) => {
+                    if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
+                        instance.broken = Some(format!(
+                            "a storage node of `{label}` went offline while it was set up, and no other can take its part: {refusal}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn move_namespaces(&mut self, from: FragmentId, to: &[FragmentId]) {
+        let Some(to) = to.first() else { return };
+        let of: Vec<u64> = self
+            .state
+            .namespaces
+            .iter()
+            .filter(|(_, n)| n.fragment == from)
+            .map(|(id, _)| id)
+            .collect();
+        for id in of {
+            if let Some(namespace) = self.state.namespaces.get_mut(id) {
+                namespace.fragment = *to;
+            }
+        }
+    }
+
+    /// Takes an ending session as far down as it can go now: mounts and stages first, then its
+    /// claims, then its instance, then itself.
+    fn end_session(&mut self, id: SessionId) {
+        let Some(session) = self.state.sessions.get(id.0).cloned() else {
+            return;
+        };
+        let busy = |stage: &StageId| {
+            self.state
+                .stages
+                .get(stage.0)
+                .is_some_and(StageRecord::in_progress)
+        };
+        if !session.activations.is_empty() || session.stages.iter().any(busy) {
+            return;
+        }
+        for registration in &session.registrations {
+            self.state.registrations.remove(registration.0);
+        }
+        if !session.registrations.is_empty() {
+            if let Some(session) = self.state.sessions.get_mut(id.0) {
+                session.registrations.clear();
+            }
+        }
+        if let Some(instance) = session.instance {
+            if !self.end_instance(instance) {
+                return;
+            }
+        }
+        for stage in &session.stages {
+            self.state.stages.remove(stage.0);
+            self.progress.remove(stage);
+            self.sent.remove(&commands::Subject::Stage(*stage));
+        }
+        self.state.sessions.remove(id.0);
+    }
+
+    /// Whether an instance is gone; if not, its fragments are on their way out.
+    fn end_instance(&mut self, id: InstanceId) -> bool {
+        let Some(instance) = self.state.instances.get(id.0).cloned() else {
+            return true;
+        };
+        if !instance.ending {
+            if let Some(instance) = self.state.instances.get_mut(id.0) {
+                instance.ending = true;
+            }
+            for fragment in &instance.fragments {
+                if let Some(fragment) = self.state.fragments.get_mut(fragment.0) {
+                    fragment.state = FragmentState::Ending;
+                }
+            }
+        }
+        if !instance.fragments.is_empty() {
+            return false;
+        }
+        for configuration in &instance.configurations {
+            if let Some(row) = self.state.configurations.remove(configuration.0) {
+                for namespace in row.namespaces {
+                    self.state.namespaces.remove(namespace.0);
+                }
+            }
+        }
+        self.state.instances.remove(id.0);
+        true
+    }
+}

@@ -1,0 +1,171 @@
+//! Commands, from the difference between what is and what should be.
+
+use forebay_model::units::Bytes;
+use forebay_policy::pool::{self, NodeId};
+
+use super::*;
+use crate::protocol::*;
+
+/// What a command is about; one command about each is under way at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Fragment(FragmentId),
+    Stage(StageId),
+    Mount(ActivationId, String),
+    /// As the above, for taking it away.
+    FragmentEnd(FragmentId),
+    StageEnd(StageId),
+    MountEnd(ActivationId, String),
+}
+
+impl Controller {
+    pub(super) fn send_commands(&mut self) {
+        let mut commands: Vec<(Subject, Peer, Command)> = Vec::new();
+        self.fragment_commands(&mut commands);
+        self.stage_commands(&mut commands);
+        self.mount_commands(&mut commands);
+        let (now, retry_after) = (self.now, self.settings.retry_after);
+        let due = |last: Option<&Instant>| last.is_none_or(|last| now.since(*last) >= retry_after);
+        // What is no longer wanted is forgotten, so that the record of sent commands stays small.
+        let mut sent = BTreeMap::new();
+        for (subject, peer, command) in commands {
+            let last = self.sent.get(&subject).copied();
+            if due(last.as_ref()) {
+                self.send(peer, command);
+                sent.insert(subject, self.now);
+            } else if let Some(last) = last {
+                sent.insert(subject, last);
+            }
+        }
+        self.sent = sent;
+    }
+
+    pub(super) fn send(&mut self, peer: Peer, command: Command) {
+        let heard = self.peers.get(&peer).map_or(0, |view| view.count);
+        self.effects
+            .push(Effect::Send(peer, Order { heard, command }));
+    }
+
+    fn fragment_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+        for (key, fragment) in self.state.fragments.iter() {
+            let id = FragmentId(key);
+            let peer = Peer::Node(fragment.node);
+            match fragment.state {
+                FragmentState::Wanted => {
+                    let Some(plan) = self.fragment_plan(id, fragment) else {
+                        continue;
+                    };
+                    commands.push((Subject::Fragment(id), peer, Command::SetupFragment(plan)));
+                }
+                FragmentState::Ending => {
+                    commands.push((Subject::FragmentEnd(id), peer, Command::RemoveFragment(id)));
+                }
+                FragmentState::Ready(_) | FragmentState::Lost => {}
+            }
+        }
+    }
+
+    fn fragment_plan(&self, id: FragmentId, fragment: &Fragment) -> Option<FragmentPlan> {
+        let instance = self.state.instances.get(fragment.instance.0)?;
+        let owner = self.state.sessions.get(instance.session.0)?.owner;
+        let granularity = self.state.pool(Some(&instance.pool)).ok()?.granularity;
+        let configurations = instance.configurations.iter();
+        let configurations = configurations.filter_map(|id| self.state.configurations.get(id.0));
+        let root_permissions = configurations
+            .clone()
+            .next()
+            .map_or(0o770, |c| c.root_permissions);
+        let of_session = self
+            .state
+            .sessions
+            .get(instance.session.0)?
+            .setup
+            .instance
+            .as_ref();
+        let overall = of_session.and_then(|spec| spec.modifiers.max_files);
+        let max_files = configurations
+            .filter_map(|c| c.modifiers.max_files)
+            .chain(overall)
+            .min();
+        Some(FragmentPlan {
+            fragment: id,
+            instance: fragment.instance,
+            granules: fragment.granules,
+            capacity: pool::bytes(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
+            owner,
+            root_permissions,
+            max_files,
+        })
+    }
+
+    fn stage_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+        for (key, stage) in self.state.stages.iter() {
+            let id = StageId(key);
+            let Some(node) = stage.node else { continue };
+            match stage.state {
+                StageState::Running => {
+                    let Some(session) = self.state.sessions.get(stage.session.0) else {
+                        continue;
+                    };
+                    let plan = StagePlan {
+                        stage: id,
+                        attempt: stage.attempt,
+                        instance: stage.instance,
+                        owner: session.owner,
+                        what: stage.what.clone(),
+                    };
+                    commands.push((
+                        Subject::Stage(id),
+                        Peer::Node(node),
+                        Command::StartStage(plan),
+                    ));
+                }
+                StageState::Cancelling => {
+                    commands.push((
+                        Subject::StageEnd(id),
+                        Peer::Node(node),
+                        Command::CancelStage(id),
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn mount_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+        for (key, row) in self.state.activations.iter() {
+            let id = ActivationId(key);
+            for (host, state) in &row.hosts {
+                let peer = Peer::Host(host.clone());
+                if row.ending.is_some() {
+                    let subject = Subject::MountEnd(id, host.clone());
+                    commands.push((subject, peer, Command::Unmount(id)));
+                } else if *state == MountState::Wanted {
+                    let Some(plan) = self.mount_plan(id, row) else {
+                        continue;
+                    };
+                    commands.push((Subject::Mount(id, host.clone()), peer, Command::Mount(plan)));
+                }
+            }
+        }
+    }
+
+    fn mount_plan(&self, activation: ActivationId, row: &Activation) -> Option<MountPlan> {
+        let configuration = self.state.configurations.get(row.configuration.0)?;
+        let owner = self.state.sessions.get(row.session.0)?.owner;
+        let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
+        let fragments = self.state.fragments_of(configuration.instance);
+        let nodes: Vec<NodeId> = fragments
+            .filter(|(_, f)| ready(f))
+            .map(|(_, f)| f.node)
+            .collect();
+        Some(MountPlan {
+            activation,
+            instance: configuration.instance,
+            mode: configuration.mode,
+            path: row.mount.clone(),
+            owner,
+            nodes,
+        })
+    }
+}

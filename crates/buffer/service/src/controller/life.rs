@@ -1,0 +1,231 @@
+//! Sessions that live and end: mounted, unmounted, taken down when that is safe.
+
+use forebay_model::jobscript::{AccessMode, Direction, InstanceType};
+use forebay_policy::removal::{self, Uses};
+
+use super::requests::Begun;
+use super::state::may_act;
+use super::*;
+use crate::protocol::*;
+
+impl Controller {
+    pub(super) fn activate(
+        &mut self,
+        caller: Owner,
+        token: &str,
+        hosts: Vec<String>,
+    ) -> Result<Begun, Failure> {
+        let (id, session) = self.state.own_session(token, caller)?;
+        let session = session.clone();
+        if hosts.is_empty() {
+            return Err(Failure::new(Cause::Invalid, "no host is named to mount on"));
+        }
+        self.usable(&session)?;
+        let running = |stage: &StageId| {
+            self.state
+                .stages
+                .get(stage.0)
+                .is_some_and(StageRecord::in_progress)
+        };
+        if session.stages.iter().any(running) {
+            let reason = format!("`{token}` is still being staged; wait for it first");
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        for activation in &session.activations {
+            let Some(row) = self.state.activations.get_mut(activation.0) else {
+                continue;
+            };
+            if row.ending.is_some() {
+                let reason = format!("`{token}` is still being unmounted; try again");
+                return Err(Failure::new(Cause::Busy, reason));
+            }
+            for host in &hosts {
+                let state = row.hosts.entry(host.clone()).or_insert(MountState::Wanted);
+                if matches!(state, MountState::Failed(_)) {
+                    *state = MountState::Wanted;
+                }
+            }
+        }
+        let mut activations = session.activations.clone();
+        if activations.is_empty() {
+            for registration in &session.registrations {
+                let claim = self.state.registrations.get(registration.0).cloned();
+                let Some(Registration { configuration, .. }) = claim else {
+                    continue;
+                };
+                let Some(mount) = self.mount_path(&session, configuration) else {
+                    continue;
+                };
+                let activation = ActivationId(self.state.number());
+                let wanted = hosts
+                    .iter()
+                    .map(|host| (host.clone(), MountState::Wanted))
+                    .collect();
+                let row = Activation {
+                    session: id,
+                    configuration,
+                    mount,
+                    hosts: wanted,
+                    ending: None,
+                };
+                self.state.activations.put(activation.0, row);
+                activations.push(activation);
+            }
+        }
+        // What the job writes from now on is not what was staged out before.
+        for stage in &session.stages {
+            let out =
+                self.state.stages.get(stage.0).is_some_and(|s| {
+                    s.what.direction == Direction::Out && s.state == StageState::Done
+                });
+            if let (true, Some(stage)) = (out, self.state.stages.get_mut(stage.0)) {
+                stage.state = StageState::Waiting;
+            }
+        }
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.activations = activations.clone();
+            session.written = true;
+            session.hosts = hosts;
+        }
+        Ok(Begun::Wait(Wait::Mounted(activations)))
+    }
+
+    /// Refuses a session that is ending or whose instances cannot be used.
+    pub(super) fn usable(&self, session: &Session) -> Result<(), Failure> {
+        if session.ending {
+            let reason = format!("`{}` is being taken down", session.token);
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        for instance in self.instances_of(session) {
+            if let Some(reason) = self
+                .state
+                .instances
+                .get(instance.0)
+                .and_then(|i| i.broken.clone())
+            {
+                return Err(Failure::new(Cause::Failed, reason));
+            }
+            if !self.state.is_ready(instance) {
+                let reason = format!("`{}` is not set up yet; wait for it first", session.token);
+                return Err(Failure::new(Cause::Busy, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The instances on which a session has a claim, each once.
+    pub(super) fn instances_of(&self, session: &Session) -> Vec<InstanceId> {
+        let claims = session
+            .registrations
+            .iter()
+            .filter_map(|id| self.state.registrations.get(id.0));
+        let configurations =
+            claims.filter_map(|c| self.state.configurations.get(c.configuration.0));
+        let mut instances: Vec<InstanceId> = configurations.map(|c| c.instance).collect();
+        instances.sort();
+        instances.dedup();
+        instances
+    }
+
+    /// Where a session's hosts mount a configuration; ends with `/`.
+    pub(super) fn mount_path(
+        &self,
+        session: &Session,
+        configuration: ConfigurationId,
+    ) -> Option<String> {
+        let row = self.state.configurations.get(configuration.0)?;
+        let instance = self.state.instances.get(row.instance.0)?;
+        let persistent =
+            (session.instance != Some(row.instance)).then_some(instance.label.as_str());
+        let short = match (&row.kind, row.mode) {
+            (InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "ldbal_cache",
+            (InstanceType::Cache { .. }, _) => "striped_cache",
+            (_, AccessMode::Private) => "private",
+            (_, _) => "ss",
+        };
+        let (root, token) = (&self.settings.mount_root, &session.token);
+        Some(match persistent {
+            None => format!("{root}/{token}/{short}/"),
+            Some(name) => format!("{root}/{token}/{name}_{short}/"),
+        })
+    }
+
+    pub(super) fn deactivate(&mut self, caller: Owner, token: &str) -> Result<Begun, Failure> {
+        let (id, session) = self.state.own_session(token, caller)?;
+        let activations = session.activations.clone();
+        self.end_activations(id);
+        Ok(Begun::Wait(Wait::Unmounted(activations)))
+    }
+
+    pub(super) fn end_activations(&mut self, session: SessionId) {
+        let of = self.state.sessions.get(session.0);
+        for activation in of.map(|s| s.activations.clone()).unwrap_or_default() {
+            let mounted = self
+                .state
+                .activations
+                .get(activation.0)
+                .is_some_and(|a| a.ending.is_none());
+            if let (true, Some(row)) = (mounted, self.state.activations.get_mut(activation.0)) {
+                row.ending = Some(self.now);
+            }
+        }
+    }
+
+    pub(super) fn teardown(
+        &mut self,
+        caller: Owner,
+        token: &str,
+        hurry: bool,
+        lifetime: Lifetime,
+    ) -> Result<Begun, Failure> {
+        let Some((id, session)) = self
+            .state
+            .session(token)
+            .filter(|(_, s)| s.lifetime == lifetime)
+        else {
+            if lifetime == Lifetime::Job {
+                return Ok(Begun::Answer(Answer::Done)); // Asked again after it was done.
+            }
+            let reason = format!("there is no persistent instance `{token}`");
+            return Err(Failure::new(Cause::NotFound, reason));
+        };
+        may_act(caller, session.owner, &format!("`{token}`"))?;
+        if session.ending {
+            return Ok(Begun::Wait(Wait::Gone(id)));
+        }
+        let outs: Vec<&StageRecord> = session
+            .stages
+            .iter()
+            .filter_map(|stage| self.state.stages.get(stage.0))
+            .filter(|s| s.what.direction == Direction::Out)
+            .filter(|s| !matches!(s.state, StageState::Done | StageState::Cancelled))
+            .collect();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let failed = outs
+            .iter()
+            .filter(|s| matches!(s.state, StageState::Failed(_)))
+            .count();
+        let others = session
+            .instance
+            .map(|i| self.state.other_users(i).len())
+            .unwrap_or(0);
+        let uses = Uses {
+            written: session.written,
+            unfinished_outs: count(outs.len()),
+            failed_outs: count(failed),
+            other_sessions: count(others),
+            mounts: count(session.activations.len()),
+        };
+        removal::may_remove(&uses, hurry)
+            .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
+        let stages = session.stages.clone();
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.ending = true;
+        }
+        self.end_activations(id);
+        for stage in stages {
+            self.cancel_stage(stage);
+        }
+        Ok(Begun::Wait(Wait::Gone(id)))
+    }
+}

@@ -1,0 +1,200 @@
+//! Reports of storage nodes and hosts.
+
+use super::*;
+use crate::protocol::*;
+
+impl Controller {
+    pub(super) fn report(&mut self, report: Report) {
+        let Report { from, count, what } = report;
+        let view = self.peers.entry(from.clone()).or_default();
+        view.heard = self.now;
+        // A report that was overtaken says nothing that a later one did not.
+        let newest = count > view.count;
+        view.count = view.count.max(count);
+        match (what, &from) {
+            (News::NodeAlive(fragments), Peer::Node(node)) if newest => {
+                self.node_alive(*node, count, &fragments);
+            }
+            (News::HostAlive(mounts), Peer::Host(host)) if newest => {
+                self.host_alive(host, count, &mounts);
+            }
+            (News::FragmentReady(id), Peer::Node(_)) => {
+                let wanted = self.state.fragments.get(id.0).map(|f| f.state);
+                if wanted == Some(FragmentState::Wanted) {
+                    if let Some(fragment) = self.state.fragments.get_mut(id.0) {
+                        fragment.state = FragmentState::Ready(count);
+                    }
+                }
+            }
+            (News::FragmentGone(id), Peer::Node(node)) => self.fragment_gone(id, *node),
+            (News::StageProgress(id, attempt, progress), Peer::Node(_)) => {
+                let current = self.state.stages.get(id.0).is_some_and(|stage| {
+                    stage.attempt == attempt && stage.state == StageState::Running
+                });
+                if current {
+                    self.progress.insert(id, progress);
+                    self.sent.insert(commands::Subject::Stage(id), self.now);
+                }
+            }
+            (News::StageDone(id, attempt, moved), Peer::Node(_)) => {
+                self.stage_ended(id, attempt, StageState::Done, moved);
+            }
+            (News::StageFailed(id, attempt, reason), Peer::Node(_)) => {
+                let state = StageState::Failed(reason);
+                self.stage_ended(id, attempt, state, Progress::default());
+            }
+            (News::StageCancelled(id), Peer::Node(_)) => {
+                if let Some(attempt) = self.state.stages.get(id.0).map(|stage| stage.attempt) {
+                    self.stage_ended(id, attempt, StageState::Cancelled, Progress::default());
+                }
+            }
+            (News::Mounted(id), Peer::Host(host)) => {
+                self.mount_state(id, host, MountState::Mounted(count));
+            }
+            (News::MountFailed(id, reason), Peer::Host(host)) => {
+                self.mount_state(id, host, MountState::Failed(reason));
+            }
+            (News::Unmounted(id), Peer::Host(host)) => self.unmounted(id, host),
+            // There is no room now: asked again until there is or the request times out.
+            (News::FragmentRefused(..), _) => {}
+            // Old, or from a peer that cannot say such a thing.
+            _ => {}
+        }
+    }
+
+    fn node_alive(&mut self, node: NodeId, count: u64, present: &[FragmentId]) {
+        for id in present {
+            // Removed here, or never made durable: nobody can use it.
+            if self.state.fragments.get(id.0).is_none() {
+                self.send(Peer::Node(node), Command::RemoveFragment(*id));
+            }
+        }
+        let lost: Vec<FragmentId> = self
+            .state
+            .fragments
+            .iter()
+            .filter(|(id, f)| f.node == node && !present.contains(&FragmentId(*id)))
+            .filter(|(_, f)| matches!(f.state, FragmentState::Ready(since) if since < count))
+            .map(|(id, _)| FragmentId(id))
+            .collect();
+        for id in lost {
+            let Some(fragment) = self.state.fragments.get_mut(id.0) else {
+                continue;
+            };
+            fragment.state = FragmentState::Lost;
+            let instance = fragment.instance;
+            let name = self
+                .state
+                .nodes
+                .get(u64::from(node.0))
+                .map_or("?", |n| &n.name)
+                .to_owned();
+            if let Some(instance) = self.state.instances.get_mut(instance.0) {
+                let reason = format!(
+                    "storage node `{name}` lost its part of `{}`",
+                    instance.label
+                );
+                instance.broken.get_or_insert(reason);
+            }
+        }
+    }
+
+    fn host_alive(&mut self, host: &str, count: u64, present: &[ActivationId]) {
+        let peer = Peer::Host(host.to_owned());
+        for id in present {
+            let wanted = self
+                .state
+                .activations
+                .get(id.0)
+                .is_some_and(|a| a.hosts.contains_key(host));
+            if !wanted {
+                self.send(peer.clone(), Command::Unmount(*id));
+            }
+        }
+        let missing = |id: &ActivationId, row: &Activation| {
+            let since = match row.hosts.get(host) {
+                Some(MountState::Mounted(since)) => *since,
+                _ => return false,
+            };
+            since < count && !present.contains(id)
+        };
+        let lost: Vec<u64> = self
+            .state
+            .activations
+            .iter()
+            .filter(|(id, row)| missing(&ActivationId(*id), row))
+            .map(|(id, _)| id)
+            .collect();
+        for id in lost {
+            let Some(row) = self.state.activations.get_mut(id) else {
+                continue;
+            };
+            if row.ending.is_some() {
+                row.hosts.remove(host);
+            } else {
+                row.hosts.insert(host.to_owned(), MountState::Wanted);
+            }
+        }
+    }
+
+    fn fragment_gone(&mut self, id: FragmentId, node: NodeId) {
+        let Some(fragment) = self.state.fragments.get(id.0) else {
+            return;
+        };
+        if fragment.state != FragmentState::Ending || fragment.node != node {
+            return;
+        }
+        let instance = fragment.instance;
+        self.state.fragments.remove(id.0);
+        self.sent.remove(&commands::Subject::Fragment(id));
+        if let Some(instance) = self.state.instances.get_mut(instance.0) {
+            instance.fragments.retain(|f| *f != id);
+        }
+    }
+
+    fn stage_ended(&mut self, id: StageId, attempt: u32, state: StageState, moved: Progress) {
+        let Some(stage) = self.state.stages.get(id.0) else {
+            return;
+        };
+        let expected = matches!(stage.state, StageState::Running | StageState::Cancelling);
+        if stage.attempt != attempt || !expected {
+            return;
+        }
+        // A stage that failed while it was being stopped has stopped.
+        let stopping = stage.state == StageState::Cancelling;
+        let state = match state {
+            StageState::Failed(_) if stopping => StageState::Cancelled,
+            state => state,
+        };
+        if let Some(stage) = self.state.stages.get_mut(id.0) {
+            stage.state = state;
+            stage.moved = moved;
+        }
+        self.progress.remove(&id);
+        self.sent.remove(&commands::Subject::Stage(id));
+    }
+
+    fn mount_state(&mut self, id: ActivationId, host: &str, state: MountState) {
+        let wanted = self
+            .state
+            .activations
+            .get(id.0)
+            .and_then(|row| row.hosts.get(host));
+        if wanted == Some(&MountState::Wanted) {
+            if let Some(row) = self.state.activations.get_mut(id.0) {
+                row.hosts.insert(host.to_owned(), state);
+            }
+        }
+    }
+
+    fn unmounted(&mut self, id: ActivationId, host: &str) {
+        let ending = self
+            .state
+            .activations
+            .get(id.0)
+            .is_some_and(|row| row.ending.is_some() && row.hosts.contains_key(host));
+        if let (true, Some(row)) = (ending, self.state.activations.get_mut(id.0)) {
+            row.hosts.remove(host);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Sessions set up: persistent instances looked up, granules allocated, objects made.
+
+use forebay_model::jobscript::{AccessMode, Capacity, InstanceType, Space};
+use forebay_model::units::Bytes;
+use forebay_policy::allocate::{self, Share, Size};
+use forebay_policy::pool;
+
+use super::requests::Begun;
+use super::state::may_act;
+use super::*;
+use crate::protocol::*;
+
+impl Controller {
+    pub(super) fn setup(
+        &mut self,
+        token: String,
+        lifetime: Lifetime,
+        owner: Owner,
+        creator: String,
+        setup: Setup,
+        public: bool,
+    ) -> Result<Begun, Failure> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if token.is_empty()
+            || token.len() > 64
+            || token.starts_with('.')
+            || !token.chars().all(plain)
+        {
+            let reason = "a session's name has 1 to 64 letters, digits and `_-.` and does not begin with a dot";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        if let Some((id, session)) = self.state.session(&token) {
+            may_act(owner, session.owner, &format!("session `{token}`"))?;
+            if session.ending {
+                let reason = format!("`{token}` is still being taken down; try again");
+                return Err(Failure::new(Cause::Busy, reason));
+            }
+            if session.setup != setup || session.lifetime != lifetime {
+                let reason = format!("there is another session `{token}` already; end it first");
+                return Err(Failure::new(Cause::Exists, reason));
+            }
+            return Ok(Begun::Wait(Wait::Ready(id)));
+        }
+        if self.state.sessions.len() >= self.settings.max_sessions {
+            let reason = format!(
+                "there are {} sessions, the most there can be",
+                self.settings.max_sessions
+            );
+            return Err(Failure::new(Cause::Full, reason));
+        }
+        let persistents = self.persistents(owner, &setup.persistents)?;
+        self.check_stages(&setup)?;
+        // From here on nothing fails: a refused request leaves nothing behind.
+        let allocated = match &setup.instance {
+            None => None,
+            Some(spec) => Some(self.allocate(spec)?),
+        };
+        let id = SessionId(self.state.number());
+        let session = Session {
+            token: token.clone(),
+            lifetime,
+            owner,
+            creator,
+            created: self.now,
+            setup: setup.clone(),
+            instance: None,
+            registrations: Vec::new(),
+            activations: Vec::new(),
+            stages: Vec::new(),
+            hosts: Vec::new(),
+            written: false,
+            ending: false,
+        };
+        self.state.sessions.put(id.0, session);
+        if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
+            self.create_instance(id, token, owner, spec, pool, shares, public);
+        }
+        for instance in persistents {
+            self.register(id, instance);
+        }
+        for what in setup.stages {
+            if let Some(instance) = self.stage_instance(id, what.space()) {
+                self.add_stage(id, instance, what, StageState::Waiting);
+            }
+        }
+        Ok(Begun::Wait(Wait::Ready(id)))
+    }
+
+    /// The persistent instances of these names, if `owner` may use them.
+    fn persistents(&self, owner: Owner, names: &[String]) -> Result<Vec<InstanceId>, Failure> {
+        let mut found = Vec::new();
+        for name in names {
+            let session = self
+                .state
+                .session(name)
+                .filter(|(_, s)| s.lifetime == Lifetime::Persistent);
+            let session = session.and_then(|(_, s)| Some((s, s.instance?)));
+            let instance =
+                session.and_then(|(s, id)| Some((s, id, self.state.instances.get(id.0)?)));
+            let Some((session, id, instance)) = instance else {
+                let reason = format!("there is no persistent instance `{name}`; create it first");
+                return Err(Failure::new(Cause::NotFound, reason));
+            };
+            if session.ending {
+                let reason = format!("the persistent instance `{name}` is being destroyed");
+                return Err(Failure::new(Cause::Busy, reason));
+            }
+            let group = owner.gid == session.owner.gid;
+            if !instance.public && !group {
+                may_act(
+                    owner,
+                    session.owner,
+                    &format!("the persistent instance `{name}`"),
+                )?;
+            }
+            found.push(id);
+        }
+        Ok(found)
+    }
+
+    fn check_stages(&self, setup: &Setup) -> Result<(), Failure> {
+        if setup.stages.len() > self.settings.max_stages {
+            let reason = format!(
+                "more than {} stages; stage directories",
+                self.settings.max_stages
+            );
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        let striped = setup.instance.as_ref().is_some_and(|spec| {
+            spec.kind == InstanceType::Scratch
+                && spec.access.iter().any(|a| a.mode == AccessMode::Striped)
+        });
+        for stage in &setup.stages {
+            let known = match stage.space() {
+                Some(Space::Job) => striped,
+                Some(Space::Persistent(name)) => setup.persistents.contains(name),
+                None => striped || !setup.persistents.is_empty(),
+            };
+            if !known {
+                let reason = format!(
+                    "line {}: the stage names an instance that the job does not have",
+                    stage.line
+                );
+                return Err(Failure::new(Cause::Invalid, reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+        if spec.access.is_empty() {
+            return Err(Failure::new(
+                Cause::Invalid,
+                "an instance needs an access mode",
+            ));
+        }
+        let pool = self.state.pool(spec.pool.as_deref())?.clone();
+        let size = match spec.capacity {
+            Capacity::Bytes(size) => pool::granules(size, pool.granularity).map(Size::Granules),
+            Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
+        };
+        let size =
+            size.ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
+        let request = allocate::Request {
+            size,
+            preference: spec.preference,
+            equalize: pool.equalize_fragments,
+            max_nodes: None,
+        };
+        let nodes = self
+            .state
+            .candidates(&pool.name, |node| self.node_online(node));
+        match allocate::allocate(&nodes, &request) {
+            Ok(shares) => Ok((pool, shares)),
+            Err(refusal) => {
+                self.short_of_space = Some(self.now);
+                let reason = format!(
+                    "pool `{}`: {refusal} (a granule is {} bytes)",
+                    pool.name, pool.granularity.0
+                );
+                Err(Failure::new(Cause::Full, reason))
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn create_instance(
+        &mut self,
+        session: SessionId,
+        label: String,
+        owner: Owner,
+        spec: &InstanceSpec,
+        pool: Pool,
+        shares: Vec<Share>,
+        public: bool,
+    ) {
+        let id = InstanceId(self.state.number());
+        let granules = shares
+            .iter()
+            .fold(0u64, |sum, share| sum.saturating_add(share.granules));
+        let fragments: Vec<FragmentId> = shares
+            .iter()
+            .map(|share| self.add_fragment(id, *share))
+            .collect();
+        let mut configurations = Vec::new();
+        for access in &spec.access {
+            let configuration = ConfigurationId(self.state.number());
+            let mut namespaces = Vec::new();
+            if access.mode != AccessMode::Private {
+                for fragment in &fragments {
+                    let number = NameSpaceId(self.state.number());
+                    let span = u32::try_from(fragments.len()).unwrap_or(u32::MAX);
+                    self.state.namespaces.put(
+                        number.0,
+                        NameSpace {
+                            configuration,
+                            fragment: *fragment,
+                            span,
+                        },
+                    );
+                    namespaces.push(number);
+                }
+            }
+            let row = Configuration {
+                instance: id,
+                kind: spec.kind.clone(),
+                mode: access.mode,
+                group: owner.gid,
+                root_permissions: if public { 0o1777 } else { 0o770 },
+                modifiers: access.modifiers.clone(),
+                namespaces,
+            };
+            self.state.configurations.put(configuration.0, row);
+            configurations.push(configuration);
+        }
+        let row = Instance {
+            session,
+            label,
+            pool: pool.name,
+            capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
+            public,
+            created: self.now,
+            fragments,
+            configurations,
+            broken: None,
+            ending: false,
+        };
+        self.state.instances.put(id.0, row);
+        if let Some(session) = self.state.sessions.get_mut(session.0) {
+            session.instance = Some(id);
+        }
+        self.register(session, id);
+    }
+
+    pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
+        let id = FragmentId(self.state.number());
+        let (node, granules, state) = (share.node, share.granules, FragmentState::Wanted);
+        self.state.fragments.put(
+            id.0,
+            Fragment {
+                instance,
+                node,
+                granules,
+                state,
+            },
+        );
+        id
+    }
+
+    fn register(&mut self, session: SessionId, instance: InstanceId) {
+        let of = self.state.instances.get(instance.0);
+        let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
+        for configuration in configurations {
+            let id = RegistrationId(self.state.number());
+            self.state.registrations.put(
+                id.0,
+                Registration {
+                    session,
+                    configuration,
+                    wait: true,
+                },
+            );
+            if let Some(session) = self.state.sessions.get_mut(session.0) {
+                session.registrations.push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The thread that drives controller, node and host and carries out their effects.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::time::Duration;
+
+use forebay_client::Admin;
+use forebay_model::jobscript::AccessMode;
+use forebay_policy::pool::NodeId;
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::Errno;
+use forebay_wire::message::InstanceSpec;
+
+use super::copies::Copies;
+use super::views::Views;
+use super::{Event, now};
+use crate::controller::{self, Controller, Outcome, Settings};
+use crate::database::Database;
+use crate::host::{self, Host};
+use crate::node::{self, Node};
+use crate::protocol::{FragmentPlan, MountPlan, Order, Owner, Peer};
+
+/// The host's name in the embedded pool.
+pub(crate) const HOST: &str = "localhost";
+/// Time between ticks.
+const TICK: Duration = Duration::from_millis(200);
+/// Longest path of a Unix socket, with room to spare.
+const SOCKET_PATH: usize = 100;
+
+enum Step {
+    Controller(controller::Input),
+    Node(node::Input),
+    Host(host::Input),
+}
+
+pub(super) struct Driver {
+    controller: Controller,
+    controller_records: Database,
+    node: Node,
+    node_records: Database,
+    host: Host,
+    daemon: Daemon,
+    admin: Admin,
+    views: Views,
+    copies: Copies,
+    replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
+    events: Sender<Event>,
+    steps: VecDeque<Step>,
+    /// Where other processes look for the status, and what was last written there.
+    shown: (PathBuf, Vec<u8>),
+}
+
+impl Driver {
+    pub fn start(directory: &Path, caller: Owner, events: Sender<Event>) -> Result<Driver, String> {
+        let text = |e: &dyn std::fmt::Display| e.to_string();
+        let controller_records =
+            Database::open(&directory.join("controller.redb")).map_err(|e| text(&e))?;
+        let node_records = Database::open(&directory.join("node.redb")).map_err(|e| text(&e))?;
+        let settings = Settings {
+            mount_root: directory.join("jobs").display().to_string(),
+            operator: caller.uid,
+            retry_after: 500,
+            stages_per_node: 2,
+            ..Settings::default()
+        };
+        let rows = controller_records.load().map_err(|e| text(&e))?;
+        let controller = Controller::restore(settings, rows).map_err(|e| text(&e))?;
+        let granules = controller
+            .state()
+            .nodes
+            .get(0)
+            .map_or(0, |node| node.granules);
+        let rows = node_records.load().map_err(|e| text(&e))?;
+        let node = Node::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
+        let mut options = daemon::Options::new(directory.join("flash"));
+        if options.socket.as_os_str().len() > SOCKET_PATH {
+            options.socket =
+                std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));
+        }
+        let daemon = Daemon::start(options).map_err(|e| text(&e))?;
+        let admin = Admin::connect(daemon.address(), forebay_client::Options::default());
+        let admin = admin.map_err(|e| format!("the storage daemon does not answer: {e}"))?;
+        let views = Views::new(directory.join("mounts"), daemon.address(), HOST.to_owned());
+        Ok(Driver {
+            controller,
+            controller_records,
+            node,
+            node_records,
+            host: Host::new(HOST.to_owned(), now()),
+            admin,
+            daemon,
+            views,
+            copies: Copies::new(PathBuf::from(directory).join("journals")),
+            replies: BTreeMap::new(),
+            events,
+            steps: VecDeque::new(),
+            shown: (directory.join("status.json"), Vec::new()),
+        })
+    }
+
+    /// Runs until it is told to stop or cannot go on.
+    pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        self.steps.push_back(Step::Host(host::Input::Tick));
+        self.steps.push_back(Step::Node(node::Input::Started));
+        let outcome = self.serve(inbox);
+        self.copies.stop_all();
+        self.views.leave_all();
+        drop(self.admin);
+        let stopped = self
+            .daemon
+            .stop()
+            .map_err(|e| format!("the storage daemon: {e}"));
+        outcome.and(stopped)
+    }
+
+    fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        let mut ticked = std::time::Instant::now();
+        self.settle()?;
+        self.show_status();
+        loop {
+            self.settle()?;
+            match inbox.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(event) => self.event(event),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = std::time::Instant::now();
+                if self.daemon.has_ended() {
+                    return Err("the storage daemon has ended: its storage failed".to_owned());
+                }
+                self.steps
+                    .extend(self.copies.progress().into_iter().map(Step::Node));
+                self.steps.push_back(Step::Node(node::Input::Tick));
+                self.steps.push_back(Step::Host(host::Input::Tick));
+                self.steps
+                    .push_back(Step::Controller(controller::Input::Tick));
+                self.settle()?;
+                self.show_status();
+            }
+        }
+    }
+
+    /// Notes the status for other processes; a failure costs them only that.
+    fn show_status(&mut self) {
+        let Ok(text) = serde_json::to_vec(&self.controller.status()) else {
+            return;
+        };
+        if text != self.shown.1 {
+            let new = self.shown.0.with_extension("new");
+            if std::fs::write(&new, &text).is_ok() && std::fs::rename(&new, &self.shown.0).is_ok() {
+                self.shown.1 = text;
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        // Whoever asked may have gone; then nobody takes the answer.
+        match event {
+            Event::Ask(envelope, answer) => {
+                self.replies
+                    .insert((envelope.client, envelope.number), answer);
+                self.steps
+                    .push_back(Step::Controller(controller::Input::Request(envelope)));
+            }
+            Event::Status(answer) => {
+                let _ = answer.send(self.controller.status());
+            }
+            Event::Paths(token, answer) => {
+                let uid = rustix::process::geteuid().as_raw();
+                let gid = rustix::process::getegid().as_raw();
+                let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
+            }
+            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
+                if let Some(instance) = self.copies.ended(stage) {
+                    self.views.leave_open(instance);
+                }
+                self.steps
+                    .push_back(Step::Node(node::Input::Copied(stage, attempt, outcome)));
+            }
+            Event::Node(input) => self.steps.push_back(Step::Node(input)),
+            Event::Stop => {}
+        }
+    }
+
+    /// Takes steps until there are none.
+    fn settle(&mut self) -> Result<(), String> {
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Controller(input) => self.controller_step(input)?,
+                Step::Node(input) => self.node_step(input)?,
+                Step::Host(input) => self.host_step(input),
+            }
+        }
+        Ok(())
+    }
+
+    fn controller_step(&mut self, input: controller::Input) -> Result<(), String> {
+        for effect in self.controller.step(now(), input) {
+            match effect {
+                controller::Effect::Persist(changes) => {
+                    self.controller_records
+                        .commit(&changes)
+                        .map_err(|e| e.to_string())?;
+                }
+                controller::Effect::Send(peer, order) => self.deliver(&peer, order),
+                controller::Effect::Reply {
+                    client,
+                    number,
+                    outcome,
+                } => {
+                    if let Some(answer) = self.replies.remove(&(client, number)) {
+                        let _ = answer.send(outcome);
+                    }
+                }
+            }
+        }
+        // A pool that was made larger has more granules from now on.
+        let granules = self
+            .controller
+            .state()
+            .nodes
+            .get(0)
+            .map_or(0, |node| node.granules);
+        self.node.set_granules(granules);
+        Ok(())
+    }
+
+    fn deliver(&mut self, peer: &Peer, order: Order) {
+        self.steps.push_back(match peer {
+            Peer::Node(_) => Step::Node(node::Input::Order(order)),
+            Peer::Host(_) => Step::Host(host::Input::Order(order)),
+        });
+    }
+
+    fn node_step(&mut self, input: node::Input) -> Result<(), String> {
+        let done = match &input {
+            node::Input::Copied(stage, _, node::Copied::Whole(_)) => Some(*stage),
+            _ => None,
+        };
+        for effect in self.node.step(input) {
+            match effect {
+                node::Effect::Persist(changes) => {
+                    self.node_records
+                        .commit(&changes)
+                        .map_err(|e| e.to_string())?;
+                }
+                node::Effect::Report(report) => {
+                    self.steps
+                        .push_back(Step::Controller(controller::Input::Report(report)));
+                }
+                node::Effect::Create(plan) => {
+                    let made = self.create(&plan);
+                    self.steps
+                        .push_back(Step::Node(node::Input::Created(plan.fragment, made)));
+                }
+                node::Effect::Destroy(plan) => {
+                    let gone = self.destroy(&plan);
+                    self.steps
+                        .push_back(Step::Node(node::Input::Destroyed(plan.fragment, gone)));
+                }
+                node::Effect::BeginCopy(plan) => self.begin_copy(plan),
+                node::Effect::StopCopy(stage, _) => self.copies.stop(stage),
+            }
+        }
+        // Its end is durable now: the journal has done its work.
+        if let Some(stage) = done {
+            self.copies.forget(stage);
+        }
+        Ok(())
+    }
+
+    fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
+        let inodes = plan
+            .max_files
+            .unwrap_or((plan.capacity.0 / 4096).max(100_000));
+        let spec = InstanceSpec {
+            id: forebay_wire::InstanceId(plan.instance.0),
+            uid: plan.owner.uid,
+            gid: plan.owner.gid,
+            mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
+            capacity: plan.capacity.0,
+            // The root and the directories of the access modes are not the user's files.
+            inodes: inodes.saturating_add(4),
+        };
+        match self.admin.create_instance(spec) {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
+        }
+    }
+
+    fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        self.views.end(plan.instance)?;
+        // Nobody may use it any more, whoever still has a file of it open.
+        match self
+            .admin
+            .remove_instance(forebay_wire::InstanceId(plan.instance.0), true)
+        {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
+        }
+    }
+
+    fn begin_copy(&mut self, plan: crate::protocol::StagePlan) {
+        let (stage, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
+        let root = self.views.root(instance, AccessMode::Striped);
+        let begun = self
+            .views
+            .enter(instance, AccessMode::Striped, plan.owner)
+            .and_then(|()| {
+                self.copies
+                    .begin(plan, root, self.events.clone())
+                    .inspect_err(|_| {
+                        let _ = self.views.leave(instance);
+                    })
+            });
+        if let Err(reason) = begun {
+            let failed = node::Copied::Failed(reason);
+            self.steps
+                .push_back(Step::Node(node::Input::Copied(stage, attempt, failed)));
+        }
+    }
+
+    fn host_step(&mut self, input: host::Input) {
+        for effect in self.host.step(input) {
+            let next = match effect {
+                host::Effect::Report(report) => Step::Controller(controller::Input::Report(report)),
+                host::Effect::Mount(plan) => {
+                    Step::Host(host::Input::Mounted(plan.activation, self.show(&plan)))
+                }
+                host::Effect::Unmount(plan) => {
+                    self.views.hide(&plan.path);
+                    Step::Host(host::Input::Unmounted(
+                        plan.activation,
+                        self.views.leave(plan.instance),
+                    ))
+                }
+            };
+            self.steps.push_back(next);
+        }
+    }
+
+    fn show(&mut self, plan: &MountPlan) -> Result<(), String> {
+        self.views.enter(plan.instance, plan.mode, plan.owner)?;
+        self.views
+            .show(plan.instance, plan.mode, &plan.path)
+            .inspect_err(|_| {
+                let _ = self.views.leave(plan.instance);
+            })
+    }
+}

@@ -1,0 +1,333 @@
+//! A whole buffer in one process, over one directory: controller, storage daemon, mounts, movers.
+//!
+//! [`Pool::open`] takes a directory, makes a pool of it if it is new, and takes up whatever an
+//! interrupted process left under way. One process has it open at a time.
+
+mod copies;
+mod driver;
+mod views;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_model::units::Bytes;
+
+pub(crate) use driver::HOST;
+
+use crate::controller::{Cause, Controller, Envelope, Failure, Outcome, Request, Settings, Status};
+use crate::database::Database;
+use crate::protocol::{Instant, Owner};
+
+/// Name of the pool and of its only node.
+pub const POOL: &str = "embedded";
+/// Granularity of a new pool unless something else is asked for.
+pub const GRANULARITY: Bytes = Bytes(16 << 20);
+
+/// Where a pool is and how large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Its directory; made if it is missing.
+    pub directory: PathBuf,
+    /// Bytes it has. If not given: what it had before; for a new one four fifths of the space
+    /// that is free there.
+    pub size: Option<Bytes>,
+}
+
+impl Default for PoolOptions {
+    /// `$XDG_STATE_HOME/forebay`, or `.forebay` in the working directory.
+    fn default() -> PoolOptions {
+        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+        let directory = match state.filter(|path| path.is_absolute()) {
+            Some(state) => state.join("forebay"),
+            None => PathBuf::from(".forebay"),
+        };
+        PoolOptions {
+            directory,
+            size: None,
+        }
+    }
+}
+
+/// Why a pool cannot be used.
+#[derive(Debug)]
+pub struct PoolError {
+    directory: PathBuf,
+    reason: String,
+}
+
+impl PoolError {
+    fn new(directory: &Path, reason: impl fmt::Display) -> PoolError {
+        PoolError {
+            directory: directory.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}: {}", self.directory.display(), self.reason)
+    }
+}
+
+impl std::error::Error for PoolError {}
+
+/// What the driver's thread is told.
+enum Event {
+    Ask(Box<Envelope>, SyncSender<Outcome>),
+    Status(SyncSender<Status>),
+    Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
+    Node(crate::node::Input),
+    Stop,
+}
+
+/// An open pool.
+pub struct Pool {
+    events: Sender<Event>,
+    driver: Option<JoinHandle<Result<(), String>>>,
+    directory: PathBuf,
+    caller: Owner,
+    client: u64,
+    number: std::sync::atomic::AtomicU64,
+    _lock: fs::File,
+}
+
+/// The time for the state machines: milliseconds since 1970.
+fn now() -> Instant {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Instant(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Pool {
+    /// Opens the pool in a directory.
+    pub fn open(options: &PoolOptions) -> Result<Pool, PoolError> {
+        let fail = |reason: String| PoolError::new(&options.directory, reason);
+        fs::create_dir_all(&options.directory).map_err(|e| fail(format!("cannot be made: {e}")))?;
+        let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
+        let lock = lock(&directory)?;
+        for inner in ["jobs", "mounts", "journals", "flash"] {
+            let made = fs::create_dir_all(directory.join(inner));
+            made.map_err(|e| PoolError::new(&directory, format!("`{inner}` cannot be made: {e}")))?;
+        }
+        views::unmount_rests(&directory.join("mounts"));
+        let size = size(&directory, options.size)?;
+        let caller = Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        let (events, inbox): (Sender<Event>, Receiver<Event>) = channel();
+        let driver = driver::Driver::start(&directory, caller, events.clone())
+            .map_err(|reason| PoolError::new(&directory, reason))?;
+        let thread = std::thread::Builder::new().name("forebay-driver".into());
+        let driver = thread
+            .spawn(move || driver.run(&inbox))
+            .map_err(|e| PoolError::new(&directory, format!("no thread can be made: {e}")))?;
+        let pool = Pool {
+            events,
+            driver: Some(driver),
+            directory: directory.clone(),
+            caller,
+            // Requests of an earlier process are never mistaken for ours: times only rise, and
+            // only one process at a time has the pool.
+            client: now().0,
+            number: std::sync::atomic::AtomicU64::new(0),
+            _lock: lock,
+        };
+        pool.furnish(size)
+            .map_err(|failure| PoolError::new(&directory, failure))?;
+        Ok(pool)
+    }
+
+    /// Makes the pool and its node, or changes the node's size.
+    fn furnish(&self, size: Option<Bytes>) -> Result<(), Failure> {
+        let status = self.status()?;
+        let known = status.pools.first();
+        let granularity = known.map_or(GRANULARITY, |pool| pool.granularity);
+        if known.is_none() {
+            let name = POOL.to_owned();
+            self.ask(Request::AddPool {
+                name,
+                granularity,
+                equalize_fragments: false,
+            })?;
+        }
+        let size = match (size, status.nodes.first()) {
+            (None, Some(_)) => return Ok(()),
+            (Some(size), _) => size,
+            (None, None) => return Err(Failure::new(Cause::Invalid, "a new pool needs a size")),
+        };
+        let granules = size.0 / granularity.0.max(1);
+        if granules == 0 {
+            let reason = format!(
+                "{} bytes are less than one granule of {} bytes",
+                size.0, granularity.0
+            );
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        let used = status.nodes.first().map_or(0, |node| node.used);
+        if granules < used {
+            let reason =
+                format!("{used} granules are in use; the pool cannot be made smaller than that");
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        let (name, pool) = (POOL.to_owned(), POOL.to_owned());
+        self.ask(Request::AddNode {
+            name,
+            pool,
+            granules,
+        })
+        .map(|_| ())
+    }
+
+    /// The pool's directory, absolute.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The user and group that requests are made for.
+    pub fn caller(&self) -> Owner {
+        self.caller
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&self, request: Request) -> Outcome {
+        let answer = self.begin(request)?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Asks; the answer comes through the channel.
+    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        let number = self
+            .number
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+            + 1;
+        // Every request has a client of its own, so that several can be under way.
+        let client = (self.client << 20) | (number & 0xf_ffff);
+        let envelope = Envelope {
+            client,
+            number,
+            caller: self.caller,
+            request,
+        };
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Ask(Box::new(envelope), answer))
+            .map_err(|_| ended())?;
+        Ok(receiver)
+    }
+
+    /// Pools, nodes, sessions, instances and stages.
+    pub fn status(&self) -> Result<Status, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Status(answer))
+            .map_err(|_| ended())?;
+        receiver.recv().map_err(|_| ended())
+    }
+
+    /// The variables of a session's job and what they are set to.
+    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Paths(token.to_owned(), answer))
+            .map_err(|_| ended())?;
+        receiver.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Stops copies, unmounts, makes everything durable and gives the directory back.
+    pub fn close(mut self) -> Result<(), PoolError> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), PoolError> {
+        let Some(driver) = self.driver.take() else {
+            return Ok(());
+        };
+        let _ = self.events.send(Event::Stop);
+        let outcome = driver
+            .join()
+            .unwrap_or_else(|_| Err("the driver has failed".to_owned()));
+        outcome.map_err(|reason| PoolError::new(&self.directory, reason))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(
+        Cause::Failed,
+        "the pool's controller has ended; see what it said before",
+    )
+}
+
+/// The state of a pool, without taking anything up: what another process that uses it noted last,
+/// or what its records say.
+pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
+    let directory = &options.directory;
+    let fail = |reason: String| PoolError::new(directory, reason);
+    if !directory.join("controller.redb").exists() {
+        return Err(fail("there is no pool there; `run` makes one".to_owned()));
+    }
+    let Ok(_lock) = lock(directory) else {
+        let text = fs::read(directory.join("status.json"))
+            .map_err(|e| fail(format!("status.json: {e}")))?;
+        return serde_json::from_slice(&text).map_err(|e| fail(format!("status.json: {e}")));
+    };
+    let records =
+        Database::open(&directory.join("controller.redb")).map_err(|e| fail(e.to_string()))?;
+    let rows = records.load().map_err(|e| fail(e.to_string()))?;
+    let controller =
+        Controller::restore(Settings::default(), rows).map_err(|e| fail(e.to_string()))?;
+    Ok(controller.status())
+}
+
+/// Takes the directory for this process.
+fn lock(directory: &Path) -> Result<fs::File, PoolError> {
+    let path = directory.join("lock");
+    let fail = |reason: String| PoolError::new(directory, reason);
+    let open = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path);
+    let mut file = open.map_err(|e| fail(format!("`lock` cannot be made: {e}")))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            return Err(fail(format!(
+                "process {} uses it; wait until that has ended, or name another directory",
+                holder.trim()
+            )));
+        }
+        Err(errno) => return Err(fail(format!("`lock` cannot be locked: {errno}"))),
+    }
+    use std::io::Write;
+    let noted = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    noted.map_err(|e| fail(format!("`lock` cannot be written: {e}")))?;
+    Ok(file)
+}
+
+/// The size to give a pool: as asked, or four fifths of what is free for a new one.
+fn size(directory: &Path, asked: Option<Bytes>) -> Result<Option<Bytes>, PoolError> {
+    if asked.is_some() || directory.join("controller.redb").exists() {
+        return Ok(asked);
+    }
+    let state = rustix::fs::statvfs(directory).map_err(|e| PoolError::new(directory, e))?;
+    Ok(Some(Bytes(
+        state.f_bavail.saturating_mul(state.f_frsize) / 5 * 4,
+    )))
+}

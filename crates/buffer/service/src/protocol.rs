@@ -1,0 +1,229 @@
+//! What the controller and its peers say to each other.
+//!
+//! Messages may be lost, delayed and repeated. Commands name objects whose numbers are never
+//! used twice, so carrying one out again changes nothing; reports carry the sender's counter, so
+//! an old one is recognised.
+
+use forebay_model::jobscript::{AccessMode, Stage};
+use forebay_model::units::Bytes;
+use forebay_policy::pool::NodeId;
+use serde::{Deserialize, Serialize};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+    };
+}
+
+number! {
+    /// A session's number; never used twice, as all the others.
+    SessionId
+}
+number! {
+    /// An instance's number.
+    InstanceId
+}
+number! {
+    /// A fragment's number.
+    FragmentId
+}
+number! {
+    /// A configuration's number.
+    ConfigurationId
+}
+number! {
+    /// A name space's number.
+    NameSpaceId
+}
+number! {
+    /// A registration's number.
+    RegistrationId
+}
+number! {
+    /// An activation's number.
+    ActivationId
+}
+number! {
+    /// A stage's number.
+    StageId
+}
+
+/// A point in time, in milliseconds since some fixed moment (the Unix epoch in drivers).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// This much later.
+    pub fn plus(self, milliseconds: u64) -> Instant {
+        Instant(self.0.saturating_add(milliseconds))
+    }
+
+    /// Milliseconds since `earlier`, or zero.
+    pub fn since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A user and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// User number.
+    pub uid: u32,
+    /// Group number.
+    pub gid: u32,
+}
+
+/// One who carries out commands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Peer {
+    /// A storage node: keeps fragments and moves data.
+    Node(NodeId),
+    /// A compute node, by its host name: mounts.
+    Host(String),
+}
+
+/// A fragment of an instance as its node needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentPlan {
+    /// The fragment.
+    pub fragment: FragmentId,
+    /// Whose part it is.
+    pub instance: InstanceId,
+    /// Granules of the node it takes.
+    pub granules: u64,
+    /// Bytes in these.
+    pub capacity: Bytes,
+    /// Who may use it.
+    pub owner: Owner,
+    /// Permissions of the root directory.
+    pub root_permissions: u32,
+    /// Most files in it, if there is a limit.
+    pub max_files: Option<u64>,
+}
+
+/// A stage as a mover needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagePlan {
+    /// The stage.
+    pub stage: StageId,
+    /// Which try this is; a higher one replaces a lower one.
+    pub attempt: u32,
+    /// The instance to move to or from.
+    pub instance: InstanceId,
+    /// On whose behalf.
+    pub owner: Owner,
+    /// What and where.
+    pub what: Stage,
+}
+
+/// A mount as a host needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountPlan {
+    /// The activation.
+    pub activation: ActivationId,
+    /// The instance to mount.
+    pub instance: InstanceId,
+    /// How it is seen.
+    pub mode: AccessMode,
+    /// Where to mount it.
+    pub path: String,
+    /// Who may use it.
+    pub owner: Owner,
+    /// Nodes that hold its fragments, in the fragments' order.
+    pub nodes: Vec<NodeId>,
+}
+
+/// From the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Make room for a fragment.
+    SetupFragment(FragmentPlan),
+    /// Destroy a fragment and what is in it.
+    RemoveFragment(FragmentId),
+    /// Move data.
+    StartStage(StagePlan),
+    /// Stop moving data; keep what the source has.
+    CancelStage(StageId),
+    /// Mount an instance.
+    Mount(MountPlan),
+    /// Unmount it.
+    Unmount(ActivationId),
+}
+
+/// A command on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Count of the peer's last report that the controller had seen. A peer that has forgotten
+    /// everything since (an agent started anew, a disk replaced) makes and mounts nothing on an
+    /// order from before: the controller must first learn what is gone.
+    pub heard: u64,
+    /// What is wanted.
+    pub command: Command,
+}
+
+/// To the controller: a peer's counter, which rises with every report and survives its crashes,
+/// and what it reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The sender.
+    pub from: Peer,
+    /// Its counter.
+    pub count: u64,
+    /// What it says.
+    pub what: News,
+}
+
+/// What a peer reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum News {
+    /// A storage node lives and has these fragments, all of them.
+    NodeAlive(Vec<FragmentId>),
+    /// A host lives and has these mounts, all of them.
+    HostAlive(Vec<ActivationId>),
+    /// The fragment can be used.
+    FragmentReady(FragmentId),
+    /// There is no room for the fragment now.
+    FragmentRefused(FragmentId, String),
+    /// The fragment is gone, with what was in it.
+    FragmentGone(FragmentId),
+    /// How far a stage's attempt is.
+    StageProgress(StageId, u32, Progress),
+    /// All of it is moved and safe.
+    StageDone(StageId, u32, Progress),
+    /// It cannot be moved; the source is untouched.
+    StageFailed(StageId, u32, String),
+    /// It was stopped.
+    StageCancelled(StageId),
+    /// The instance is mounted.
+    Mounted(ActivationId),
+    /// It cannot be mounted.
+    MountFailed(ActivationId, String),
+    /// It is not mounted.
+    Unmounted(ActivationId),
+}
+
+/// How far a stage is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Files, directories and links moved.
+    pub files: u64,
+    /// Of so many found so far.
+    pub files_total: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Of so many found so far.
+    pub bytes_total: u64,
+    /// Whether everything is found, so that the totals are final.
+    pub all_found: bool,
+}

@@ -1,0 +1,386 @@
+//! A job script through its whole life on an embedded pool: set up, stage in, mount, run,
+//! unmount, stage out, tear down.
+
+mod process;
+mod recover;
+mod script;
+mod watch;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_model::jobscript::{Direction, JobScript, ScriptErrors};
+
+pub use recover::{Recovered, Recovery, recover, stage_now};
+pub use watch::{Observer, Quiet};
+
+use crate::controller::{Failure, InstanceSpec, Request, Setup, Status, variable};
+use crate::embedded::{Pool, PoolError, PoolOptions};
+use crate::protocol::Progress;
+
+/// What becomes of the results of a script that fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They are staged out all the same.
+    #[default]
+    StageOut,
+    /// They stay in the pool, until `recover` stages them out.
+    Keep,
+    /// They are destroyed.
+    Discard,
+}
+
+/// What to run, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// The pool.
+    pub pool: PoolOptions,
+    /// The job script.
+    pub script: PathBuf,
+    /// Its own arguments.
+    pub arguments: Vec<OsString>,
+    /// The job's id; one is made up if it is not given.
+    pub token: Option<String>,
+    /// What becomes of the results if the script fails.
+    pub on_failure: OnFailure,
+}
+
+/// One part of a job's life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// What it is called.
+    pub name: &'static str,
+    /// How long it took.
+    pub time: Duration,
+    /// What was moved in it.
+    pub moved: Progress,
+}
+
+/// How a job went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunReport {
+    /// The job's id.
+    pub token: String,
+    /// The script's exit status; 128 and the signal's number if a signal ended it.
+    pub code: i32,
+    /// Where time went.
+    pub phases: Vec<Phase>,
+    /// Whether results are still in the pool because the script failed and they were to be kept.
+    pub kept: bool,
+}
+
+/// Why a job did not go through.
+#[derive(Debug)]
+pub enum RunError {
+    /// The script cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// Its directives are wrong.
+    Script(PathBuf, ScriptErrors),
+    /// It asks for something that this buffer does not do.
+    Unsupported(PathBuf, String),
+    /// The pool cannot be used.
+    Pool(PoolError),
+    /// A step was refused or failed; nothing of the job is left in the pool.
+    Step(&'static str, Failure),
+    /// A step failed; the results are kept in the pool under this token.
+    Kept(&'static str, Failure, String),
+    /// The script could not be started.
+    Start(PathBuf, std::io::Error),
+    /// Someone interrupted it; the token, and whether results are kept under it.
+    Interrupted(String, bool),
+}
+
+impl RunError {
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            RunError::Unreadable(..) | RunError::Script(..) | RunError::Unsupported(..)
+        )
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            RunError::Script(path, errors) => {
+                for (index, error) in errors.0.iter().enumerate() {
+                    let end = if index > 0 { "\n" } else { "" };
+                    write!(f, "{end}{}: {error}", path.display())?;
+                }
+                Ok(())
+            }
+            RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
+            RunError::Pool(error) => error.fmt(f),
+            RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
+            RunError::Kept(step, failure, token) => write!(
+                f,
+                "{step}: {failure}\nthe results of job {token} are kept in the pool; \
+                 when the cause is removed, `recover` stages them out"
+            ),
+            RunError::Start(path, error) => {
+                write!(f, "{} cannot be started: {error}", path.display())
+            }
+            RunError::Interrupted(token, true) => write!(
+                f,
+                "interrupted; the data of job {token} is kept in the pool, and `recover` stages it out"
+            ),
+            RunError::Interrupted(token, false) => {
+                write!(f, "interrupted; job {token} left nothing behind")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<PoolError> for RunError {
+    fn from(error: PoolError) -> RunError {
+        RunError::Pool(error)
+    }
+}
+
+/// Runs a job script. Blocks until it is over, tells `observer` how it goes, and reacts to SIGINT,
+/// SIGTERM and SIGHUP.
+pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunReport, RunError> {
+    let token = options.token.clone().unwrap_or_else(script::new_token);
+    let script = script::read(&options.script, &token)?;
+    for line in &script.unread {
+        observer.warning(&format!(
+            "line {line}: a directive after the first command is not read"
+        ));
+    }
+    let interrupt = watch::Interrupt::install();
+    let pool = Pool::open(&options.pool)?;
+    let mut life = Life {
+        pool: &pool,
+        token: &token,
+        observer,
+        interrupt: &interrupt,
+        phases: Vec::new(),
+    };
+    let outcome = life.lead(&script, options);
+    let phases = std::mem::take(&mut life.phases);
+    pool.close()?;
+    let (code, kept) = outcome?;
+    Ok(RunReport {
+        token,
+        code,
+        phases,
+        kept,
+    })
+}
+
+struct Life<'a> {
+    pool: &'a Pool,
+    token: &'a str,
+    observer: &'a mut dyn Observer,
+    interrupt: &'a watch::Interrupt,
+    phases: Vec<Phase>,
+}
+
+/// How a step ended that did not succeed.
+enum Stop {
+    Failed(Failure),
+    Interrupted,
+}
+
+impl Life<'_> {
+    fn lead(&mut self, script: &JobScript, options: &RunOptions) -> Result<(i32, bool), RunError> {
+        let token = self.token.to_owned();
+        let interrupted = |kept| RunError::Interrupted(token.clone(), kept);
+        self.persistents(script)?;
+        let setup = Setup::of(script);
+        let request = Request::Setup {
+            token: token.clone(),
+            owner: self.pool.caller(),
+            creator: "forebay run".to_owned(),
+            setup,
+        };
+        if let Err(stop) = self.step("set up", request, None) {
+            return Err(self.abandon("set up", stop));
+        }
+        if script.stages(Direction::In).next().is_some() {
+            let request = Request::StageIn {
+                token: token.clone(),
+            };
+            if let Err(stop) = self.step("stage in", request, Some(Direction::In)) {
+                return Err(self.abandon("stage in", stop));
+            }
+        }
+        let hosts = vec![crate::embedded::HOST.to_owned()];
+        if let Err(stop) = self.step(
+            "mount",
+            Request::Activate {
+                token: token.clone(),
+                hosts,
+            },
+            None,
+        ) {
+            return Err(self.abandon("mount", stop));
+        }
+        let code = match self.run_script(script, options)? {
+            Some(code) => code,
+            None => return Err(interrupted(true)),
+        };
+        let keep = |name, stop| match stop {
+            Stop::Failed(failure) => RunError::Kept(name, failure, token.clone()),
+            Stop::Interrupted => interrupted(true),
+        };
+        self.step(
+            "unmount",
+            Request::Deactivate {
+                token: token.clone(),
+            },
+            None,
+        )
+        .map_err(|stop| keep("unmount", stop))?;
+        if code != 0 && options.on_failure == OnFailure::Keep {
+            return Ok((code, true));
+        }
+        let discard = code != 0 && options.on_failure == OnFailure::Discard;
+        if !discard && script.stages(Direction::Out).next().is_some() {
+            self.step(
+                "stage out",
+                Request::StageOut {
+                    token: token.clone(),
+                },
+                Some(Direction::Out),
+            )
+            .map_err(|stop| keep("stage out", stop))?;
+        }
+        self.step(
+            "tear down",
+            Request::Teardown {
+                token: token.clone(),
+                hurry: discard,
+            },
+            None,
+        )
+        .map_err(|stop| keep("tear down", stop))?;
+        for destroyed in &script.destroys {
+            let request = Request::DestroyPersistent {
+                name: destroyed.name.clone(),
+                hurry: destroyed.hurry,
+            };
+            self.pool
+                .ask(request)
+                .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
+        }
+        Ok((code, false))
+    }
+
+    /// Makes the persistent instances that the script asks for.
+    fn persistents(&mut self, script: &JobScript) -> Result<(), RunError> {
+        for created in &script.creates {
+            let spec = InstanceSpec {
+                capacity: created.capacity,
+                kind: forebay_model::jobscript::InstanceType::Scratch,
+                access: created.access.clone(),
+                pool: created.pool.clone(),
+                preference: forebay_policy::allocate::Preference::Bandwidth,
+                modifiers: Default::default(),
+            };
+            let request = Request::CreatePersistent {
+                name: created.name.clone(),
+                owner: self.pool.caller(),
+                spec,
+                public: false,
+            };
+            self.pool
+                .ask(request)
+                .map_err(|failure| RunError::Step("create_persistent", failure))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for one step and waits, showing progress.
+    fn step(
+        &mut self,
+        name: &'static str,
+        request: Request,
+        direction: Option<Direction>,
+    ) -> Result<(), Stop> {
+        self.observer.phase(name);
+        let begun = Instant::now();
+        let outcome = watch::wait(self.pool, request, self.interrupt, self.observer);
+        let mut moved = Progress::default();
+        if let (Some(direction), Ok(status)) = (direction, self.pool.status()) {
+            moved = watch::sum(&status, self.token, direction);
+        }
+        self.phases.push(Phase {
+            name,
+            time: begun.elapsed(),
+            moved,
+        });
+        outcome
+    }
+
+    /// Ends a job that has not run: it can have no results.
+    fn abandon(&mut self, step: &'static str, stop: Stop) -> RunError {
+        let request = Request::Teardown {
+            token: self.token.to_owned(),
+            hurry: true,
+        };
+        if let Err(failure) = self.pool.ask(request) {
+            self.observer.warning(&format!(
+                "what was set up could not be taken down: {failure}"
+            ));
+        }
+        match stop {
+            Stop::Failed(failure) => RunError::Step(step, failure),
+            Stop::Interrupted => RunError::Interrupted(self.token.to_owned(), false),
+        }
+    }
+
+    fn run_script(
+        &mut self,
+        script: &JobScript,
+        options: &RunOptions,
+    ) -> Result<Option<i32>, RunError> {
+        self.observer.phase("run");
+        let begun = Instant::now();
+        let paths = self.pool.paths(self.token);
+        let mut environment = paths.map_err(|failure| RunError::Step("run", failure))?;
+        // A persistent instance is known by the name of its striped view.
+        if let Some(job) = script.job() {
+            environment.retain(|(name, _)| {
+                !name.starts_with("DW_JOB_")
+                    || job
+                        .access
+                        .iter()
+                        .any(|access| *name == variable(&job.kind, access.mode, None))
+            });
+        }
+        environment.push(("FOREBAY_JOB_ID".to_owned(), self.token.to_owned()));
+        let started = process::Job::start(&options.script, &options.arguments, &environment);
+        let mut job = match started {
+            Ok(job) => job,
+            Err(error) => {
+                let stop = Stop::Failed(Failure::new(
+                    crate::controller::Cause::Failed,
+                    error.to_string(),
+                ));
+                self.abandon("run", stop);
+                return Err(RunError::Start(options.script.clone(), error));
+            }
+        };
+        let code = job
+            .wait(self.interrupt)
+            .map_err(|error| RunError::Start(options.script.clone(), error))?;
+        self.phases.push(Phase {
+            name: "run",
+            time: begun.elapsed(),
+            moved: Progress::default(),
+        });
+        Ok(code)
+    }
+}
+
+/// The status of a pool, whether or not a process uses it.
+pub fn status(options: &PoolOptions) -> Result<Status, RunError> {
+    Ok(crate::embedded::status(options)?)
+}

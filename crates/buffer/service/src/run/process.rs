@@ -1,0 +1,121 @@
+//! The job's processes: a group of their own, which ends with the script.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use super::watch::Interrupt;
+
+/// Time that the job's processes have to end after they were asked to.
+const GRACE: Duration = Duration::from_secs(5);
+/// Time between looks at whether they have.
+const LOOK: Duration = Duration::from_millis(10);
+
+pub(super) struct Job {
+    child: Child,
+    group: Option<Pid>,
+}
+
+impl Job {
+    /// Starts the script with its arguments and these variables.
+    pub fn start(
+        script: &Path,
+        arguments: &[OsString],
+        environment: &[(String, String)],
+    ) -> io::Result<Job> {
+        let script = std::fs::canonicalize(script)?;
+        let mut command = command(&script)?;
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(k, v)| (k, v)))
+            .process_group(0);
+        if io::stdin().is_terminal() {
+            // A group in the background may not read the terminal.
+            command.stdin(Stdio::null());
+        }
+        let end_with_us = || {
+            // When this process is killed, nobody would take the job's data any more.
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(io::Error::from)
+        };
+        // SAFETY: the closure makes one system call, which is allowed between fork and exec, and
+        // touches no memory of the parent.
+        unsafe { command.pre_exec(end_with_us) };
+        let child = command.spawn()?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Job { child, group })
+    }
+
+    /// Waits for the script; `None` if the process was interrupted. When it returns, the job has
+    /// no processes left.
+    pub fn wait(&mut self, interrupt: &Interrupt) -> io::Result<Option<i32>> {
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break Some(status);
+            }
+            if interrupt.is_set() {
+                break None;
+            }
+            std::thread::sleep(LOOK);
+        };
+        self.end();
+        Ok(status.map(code))
+    }
+
+    /// Asks what is left of the group to end, then makes it.
+    fn end(&mut self) {
+        let Some(group) = self.group else { return };
+        if kill_process_group(group, Signal::TERM).is_ok() {
+            let asked = Instant::now();
+            loop {
+                // Takes the script itself away once it has ended.
+                let _ = self.child.try_wait();
+                if test_kill_process_group(group).is_err() {
+                    return;
+                }
+                if asked.elapsed() > GRACE {
+                    break;
+                }
+                std::thread::sleep(LOOK);
+            }
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// An executable script is started as it is, any other one by the interpreter that it names, or
+/// by the shell.
+fn command(script: &Path) -> io::Result<Command> {
+    if std::fs::metadata(script)?.permissions().mode() & 0o111 != 0 {
+        return Ok(Command::new(script));
+    }
+    let mut first = Vec::new();
+    BufReader::new(std::fs::File::open(script)?).read_until(b'\n', &mut first)?;
+    let line = first.strip_prefix(b"#!").unwrap_or(b"/bin/sh").trim_ascii();
+    // As the kernel does it: one interpreter, and at most one argument, blanks and all.
+    let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
+    let interpreter = words
+        .next()
+        .filter(|word| !word.is_empty())
+        .unwrap_or(b"/bin/sh");
+    let mut command = Command::new(OsStr::from_bytes(interpreter));
+    if let Some(argument) = words.next() {
+        command.arg(OsStr::from_bytes(argument.trim_ascii()));
+    }
+    command.arg(script);
+    Ok(command)
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

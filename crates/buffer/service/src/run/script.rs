@@ -1,0 +1,94 @@
+//! Reading a job script, and what of it this buffer can do.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_model::jobscript::{InstanceType, JobScript, Symbols};
+
+use super::RunError;
+
+/// Largest script that is read, in bytes.
+const MAX_SCRIPT: u64 = 16 << 20;
+
+/// A job id that no other job on this machine has.
+pub(super) fn new_token() -> String {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "{}{:03}-{}",
+        since.as_secs(),
+        since.subsec_millis(),
+        std::process::id()
+    )
+}
+
+pub(super) fn read(path: &Path, token: &str) -> Result<JobScript, RunError> {
+    let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_SCRIPT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_SCRIPT {
+        let reason = format!("the script is larger than {MAX_SCRIPT} bytes");
+        return Err(RunError::Unsupported(path.to_owned(), reason));
+    }
+    // What follows the head may be anything; only the head is read here.
+    let text = String::from_utf8_lossy(&bytes);
+    let script = JobScript::parse(&text, Some(&symbols(path, token)?));
+    let script = script.map_err(|errors| RunError::Script(path.to_owned(), errors))?;
+    match unsupported(&script) {
+        Some(reason) => Err(RunError::Unsupported(path.to_owned(), reason)),
+        None => Ok(script),
+    }
+}
+
+fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
+    let here =
+        std::env::current_dir().map_err(|error| RunError::Unreadable(path.to_owned(), error))?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let uid = rustix::process::geteuid().as_raw();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    Ok(Symbols {
+        job_id: token.to_owned(),
+        array: variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID")),
+        work_dir: here.to_string_lossy().into_owned(),
+        user: variable("USER")
+            .or_else(|| variable("LOGNAME"))
+            .unwrap_or_else(|| uid.to_string()),
+        job_name: variable("SLURM_JOB_NAME").or(name).unwrap_or_default(),
+    })
+}
+
+/// What the script asks for and an embedded pool cannot give.
+fn unsupported(script: &JobScript) -> Option<String> {
+    if let Some(swap) = script.swap() {
+        return Some(format!(
+            "line {}: an embedded pool gives no swap; remove the line",
+            swap.line
+        ));
+    }
+    let job = script.job()?;
+    let line = job.line;
+    if job.kind != InstanceType::Scratch {
+        return Some(format!(
+            "line {line}: an embedded pool has no type=cache; write type=scratch and stage files in and out"
+        ));
+    }
+    let all = job
+        .access
+        .iter()
+        .map(|access| &access.modifiers)
+        .chain([&job.modifiers]);
+    let mut all = all;
+    if all.any(|modifiers| modifiers.max_file_size.is_some()) {
+        return Some(format!(
+            "line {line}: an embedded pool cannot limit the size of single files; remove `MFS=`"
+        ));
+    }
+    None
+}

@@ -1,0 +1,104 @@
+//! Waiting for steps while showing how they go, and being interrupted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use forebay_model::jobscript::Direction;
+
+use super::Stop;
+use crate::controller::{Cause, Failure, Request, StageState, StageStatus, Status};
+use crate::embedded::Pool;
+use crate::protocol::Progress;
+
+/// Time between looks at progress.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Someone who is told how a job goes.
+pub trait Observer {
+    /// A part of its life begins.
+    fn phase(&mut self, name: &str);
+    /// Stages are under way; called some ten times a second.
+    fn progress(&mut self, stages: &[StageStatus]);
+    /// Something is odd, but no reason to stop.
+    fn warning(&mut self, text: &str);
+}
+
+/// An observer that says nothing.
+#[derive(Debug, Default)]
+pub struct Quiet;
+
+impl Observer for Quiet {
+    fn phase(&mut self, _: &str) {}
+    fn progress(&mut self, _: &[StageStatus]) {}
+    fn warning(&mut self, _: &str) {}
+}
+
+/// Whether the process was asked to stop.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on. A second one ends the process at once.
+    pub fn install() -> Interrupt {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let interrupt = Interrupt::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // Registering fails only for signals that cannot be caught.
+            let flag = || interrupt.0.clone();
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag());
+            let _ = signal_hook::flag::register(signal, flag());
+        }
+        interrupt
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks for a step and waits until it is done, has failed, or the process is interrupted.
+pub(super) fn wait(
+    pool: &Pool,
+    request: Request,
+    interrupt: &Interrupt,
+    observer: &mut dyn Observer,
+) -> Result<(), Stop> {
+    let answer = pool.begin(request).map_err(Stop::Failed)?;
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome.map(|_| ()).map_err(Stop::Failed),
+            Err(RecvTimeoutError::Disconnected) => {
+                let reason = "the pool's controller has ended";
+                return Err(Stop::Failed(Failure::new(Cause::Failed, reason)));
+            }
+            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(Stop::Interrupted),
+            Err(RecvTimeoutError::Timeout) => {
+                let status = pool.status().map_err(Stop::Failed)?;
+                let running = |stage: &&StageStatus| stage.state == StageState::Running;
+                let running: Vec<StageStatus> =
+                    status.stages.iter().filter(running).cloned().collect();
+                if !running.is_empty() {
+                    observer.progress(&running);
+                }
+            }
+        }
+    }
+}
+
+/// What a session's stages of one direction have moved.
+pub(super) fn sum(status: &Status, token: &str, direction: Direction) -> Progress {
+    let of = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
+    status
+        .stages
+        .iter()
+        .filter(of)
+        .fold(Progress::default(), |sum, stage| Progress {
+            files: sum.files + stage.progress.files,
+            files_total: sum.files_total + stage.progress.files_total,
+            bytes: sum.bytes + stage.progress.bytes,
+            bytes_total: sum.bytes_total + stage.progress.bytes_total,
+            all_found: stage.progress.all_found,
+        })
+}

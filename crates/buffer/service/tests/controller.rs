@@ -1,0 +1,443 @@
+//! What users and operators get from a controller: who may do what, what is refused and why.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+use forebay_model::jobscript::JobScript;
+use forebay_model::units::Bytes;
+use forebay_policy::pool::NodeId;
+use forebay_service::controller::*;
+use forebay_service::database::Database;
+use forebay_service::host::{self, Host};
+use forebay_service::node::{self, Node};
+use forebay_service::protocol::*;
+
+const ADA: Owner = Owner {
+    uid: 1000,
+    gid: 100,
+};
+const BOB: Owner = Owner {
+    uid: 1001,
+    gid: 101,
+};
+const EVE_IN_ADAS_GROUP: Owner = Owner {
+    uid: 1002,
+    gid: 100,
+};
+const ROOT: Owner = Owner { uid: 0, gid: 0 };
+
+/// A controller with two nodes of ten 1 GiB granules and a host, all in one place, no faults.
+struct Site {
+    controller: Controller,
+    nodes: Vec<Node>,
+    host: Host,
+    now: u64,
+    number: u64,
+    database: Database,
+    _directory: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Site {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(&directory.path().join("state.redb")).unwrap();
+        let controller =
+            Controller::restore(Settings::default(), database.load().unwrap()).unwrap();
+        let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+        let mut site = Site {
+            controller,
+            nodes: vec![node(0), node(1)],
+            host: Host::new("nid1".into(), Instant(0)),
+            now: 1000,
+            number: 0,
+            database,
+            _directory: directory,
+        };
+        let gib = Bytes(1 << 30);
+        let pool = Request::AddPool {
+            name: "fast".into(),
+            granularity: gib,
+            equalize_fragments: false,
+        };
+        site.ask(ROOT, pool).unwrap();
+        for name in ["bb0", "bb1"] {
+            site.ask(
+                ROOT,
+                Request::AddNode {
+                    name: name.into(),
+                    pool: "fast".into(),
+                    granules: 10,
+                },
+            )
+            .unwrap();
+        }
+        site
+    }
+
+    fn ask(&mut self, caller: Owner, request: Request) -> Outcome {
+        self.number += 1;
+        let envelope = Envelope {
+            client: 1,
+            number: self.number,
+            caller,
+            request,
+        };
+        let mut inputs = vec![Input::Request(Box::new(envelope))];
+        let mut answer = None;
+        for _ in 0..1000 {
+            self.now += 500;
+            inputs.push(Input::Tick);
+            for input in std::mem::take(&mut inputs) {
+                for effect in self.controller.step(Instant(self.now), input) {
+                    match effect {
+                        Effect::Persist(changes) => self.database.commit(&changes).unwrap(),
+                        Effect::Reply {
+                            number, outcome, ..
+                        } if number == self.number => answer = Some(outcome),
+                        Effect::Reply { .. } => {}
+                        Effect::Send(peer, order) => self.carry_out(peer, order, &mut inputs),
+                    }
+                }
+            }
+            if let Some(answer) = answer {
+                return answer;
+            }
+            for node in &mut self.nodes {
+                collect(node.step(node::Input::Tick), &mut inputs);
+            }
+            for effect in self.host.step(host::Input::Tick) {
+                if let host::Effect::Report(report) = effect {
+                    inputs.push(Input::Report(report));
+                }
+            }
+        }
+        panic!("never answered");
+    }
+
+    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
+        match peer {
+            Peer::Node(id) => {
+                let node = &mut self.nodes[id.0 as usize];
+                for effect in node.step(node::Input::Order(order)) {
+                    let next = match effect {
+                        node::Effect::Create(plan) => node::Input::Created(plan.fragment, Ok(())),
+                        node::Effect::Destroy(plan) => {
+                            node::Input::Destroyed(plan.fragment, Ok(()))
+                        }
+                        node::Effect::BeginCopy(plan) => node::Input::Copied(
+                            plan.stage,
+                            plan.attempt,
+                            node::Copied::Failed("/pfs is away".into()),
+                        ),
+                        other => {
+                            collect(vec![other], inputs);
+                            continue;
+                        }
+                    };
+                    collect(node.step(next), inputs);
+                }
+            }
+            Peer::Host(_) => {
+                for effect in self.host.step(host::Input::Order(order)) {
+                    let next = match effect {
+                        host::Effect::Mount(plan) => host::Input::Mounted(plan.activation, Ok(())),
+                        host::Effect::Unmount(plan) => {
+                            host::Input::Unmounted(plan.activation, Ok(()))
+                        }
+                        host::Effect::Report(report) => {
+                            inputs.push(Input::Report(report));
+                            continue;
+                        }
+                    };
+                    for effect in self.host.step(next) {
+                        if let host::Effect::Report(report) = effect {
+                            inputs.push(Input::Report(report));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn setup(&mut self, caller: Owner, token: &str, text: &str) -> Outcome {
+        let setup = Setup::of(&JobScript::parse(text, None).unwrap());
+        self.ask(
+            caller,
+            Request::Setup {
+                token: token.into(),
+                owner: caller,
+                creator: "test".into(),
+                setup,
+            },
+        )
+    }
+
+    fn persistent(&mut self, owner: Owner, name: &str, public: bool) -> Outcome {
+        let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
+        let spec = Setup::of(&JobScript::parse(text, None).unwrap())
+            .instance
+            .unwrap();
+        self.ask(
+            owner,
+            Request::CreatePersistent {
+                name: name.into(),
+                owner,
+                spec,
+                public,
+            },
+        )
+    }
+}
+
+fn collect(effects: Vec<node::Effect>, inputs: &mut Vec<Input>) {
+    for effect in effects {
+        if let node::Effect::Report(report) = effect {
+            inputs.push(Input::Report(report));
+        }
+    }
+}
+
+fn cause(outcome: Outcome) -> Cause {
+    outcome.unwrap_err().cause
+}
+
+const JOB: &str = "#DW jobdw capacity=3GiB type=scratch access_mode=striped,private\n\
+                   #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
+
+fn token(token: &str) -> String {
+    token.into()
+}
+
+#[test]
+fn an_instance_belongs_to_its_user() {
+    let mut site = Site::new();
+    site.setup(ADA, "7", JOB).unwrap();
+    assert_eq!(
+        cause(site.ask(
+            BOB,
+            Request::Teardown {
+                token: token("7"),
+                hurry: true
+            }
+        )),
+        Cause::Denied
+    );
+    assert_eq!(
+        cause(site.ask(BOB, Request::StageIn { token: token("7") })),
+        Cause::Denied
+    );
+    assert_eq!(
+        cause(site.ask(
+            BOB,
+            Request::Activate {
+                token: token("7"),
+                hosts: vec!["nid1".into()]
+            }
+        )),
+        Cause::Denied
+    );
+    assert!(site.controller.paths("7", BOB).is_err());
+    assert_eq!(cause(site.setup(BOB, "7", JOB)), Cause::Denied);
+    let setup = Setup::default();
+    let request = Request::Setup {
+        token: token("8"),
+        owner: ADA,
+        creator: "x".into(),
+        setup,
+    };
+    assert_eq!(
+        cause(site.ask(BOB, request)),
+        Cause::Denied,
+        "in another's name"
+    );
+    assert_eq!(
+        cause(site.ask(
+            BOB,
+            Request::Drain {
+                node: NodeId(0),
+                drained: true
+            }
+        )),
+        Cause::Denied
+    );
+    let paths = site.controller.paths("7", ADA).unwrap();
+    let root = "/var/opt/cray/dws/mounts/batch/7";
+    assert_eq!(
+        paths,
+        [
+            ("DW_JOB_STRIPED".to_owned(), format!("{root}/ss/")),
+            ("DW_JOB_PRIVATE".to_owned(), format!("{root}/private/")),
+        ]
+    );
+    assert_eq!(site.controller.real_size("7", ADA).unwrap(), Bytes(3 << 30));
+    site.ask(
+        ROOT,
+        Request::Teardown {
+            token: token("7"),
+            hurry: false,
+        },
+    )
+    .unwrap();
+}
+
+#[test]
+fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
+    let mut site = Site::new();
+    site.persistent(ADA, "dbs", false).unwrap();
+    let user = "#DW persistentdw name=dbs\n";
+    assert_eq!(cause(site.setup(BOB, "1", user)), Cause::Denied);
+    site.setup(EVE_IN_ADAS_GROUP, "2", user).unwrap();
+    site.setup(ADA, "3", user).unwrap();
+    let path = &site.controller.paths("3", ADA).unwrap()[0];
+    assert_eq!(path.0, "DW_PERSISTENT_STRIPED_dbs");
+    assert!(path.1.ends_with("/"));
+    let destroy = Request::DestroyPersistent {
+        name: token("dbs"),
+        hurry: true,
+    };
+    assert_eq!(
+        cause(site.ask(ADA, destroy.clone())),
+        Cause::Busy,
+        "hurry does not take it from jobs"
+    );
+    for (owner, job) in [(EVE_IN_ADAS_GROUP, "2"), (ADA, "3")] {
+        site.ask(
+            owner,
+            Request::Teardown {
+                token: token(job),
+                hurry: false,
+            },
+        )
+        .unwrap();
+    }
+    assert_eq!(site.controller.status().instances.len(), 1);
+    assert_eq!(cause(site.ask(BOB, destroy.clone())), Cause::Denied);
+    site.ask(ADA, destroy).unwrap();
+    assert!(site.controller.status().instances.is_empty());
+    assert_eq!(cause(site.setup(ADA, "4", user)), Cause::NotFound);
+}
+
+#[test]
+fn results_are_kept_until_they_are_staged_out_or_given_up() {
+    let mut site = Site::new();
+    site.setup(ADA, "7", JOB).unwrap();
+    site.ask(ADA, Request::StageIn { token: token("7") })
+        .unwrap();
+    site.ask(
+        ADA,
+        Request::Activate {
+            token: token("7"),
+            hosts: vec!["nid1".into()],
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        cause(site.ask(ADA, Request::StageOut { token: token("7") })),
+        Cause::Busy,
+        "mounted"
+    );
+    site.ask(ADA, Request::Deactivate { token: token("7") })
+        .unwrap();
+    let failure = site
+        .ask(ADA, Request::StageOut { token: token("7") })
+        .unwrap_err();
+    assert_eq!(failure.cause, Cause::Failed);
+    assert_eq!(failure.reason, "stage_out of line 2: /pfs is away");
+    let kept = site
+        .ask(
+            ADA,
+            Request::Teardown {
+                token: token("7"),
+                hurry: false,
+            },
+        )
+        .unwrap_err();
+    assert!(
+        kept.reason
+            .contains("1 stage-out(s) are not done (1 failed)"),
+        "{kept}"
+    );
+    assert_eq!(site.controller.status().instances.len(), 1);
+    site.ask(
+        ADA,
+        Request::Teardown {
+            token: token("7"),
+            hurry: true,
+        },
+    )
+    .unwrap();
+    assert_eq!(site.controller.status().pools[0].free, 20);
+    assert!(site.nodes.iter().all(|node| node.used() == 0));
+}
+
+#[test]
+fn a_pool_gives_all_it_has_and_no_more() {
+    let mut site = Site::new();
+    let all = "#DW jobdw capacity=20GiB type=scratch access_mode=striped\n";
+    site.setup(ADA, "1", all).unwrap();
+    let failure = site
+        .setup(
+            ADA,
+            "2",
+            "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n",
+        )
+        .unwrap_err();
+    assert_eq!(failure.cause, Cause::Full);
+    assert!(
+        failure.reason.contains("1 granules are wanted, 0 are free"),
+        "{failure}"
+    );
+    site.ask(
+        ADA,
+        Request::Teardown {
+            token: token("1"),
+            hurry: false,
+        },
+    )
+    .unwrap();
+    site.ask(
+        ROOT,
+        Request::Drain {
+            node: NodeId(0),
+            drained: true,
+        },
+    )
+    .unwrap();
+    assert_eq!(cause(site.setup(ADA, "3", all)), Cause::Full);
+    site.setup(
+        ADA,
+        "4",
+        "#DW jobdw capacity=2nodes type=scratch access_mode=striped\n",
+    )
+    .unwrap_err();
+    site.setup(
+        ADA,
+        "5",
+        "#DW jobdw capacity=1node type=scratch access_mode=striped\n",
+    )
+    .unwrap();
+    assert_eq!(site.controller.status().instances[0].nodes, [NodeId(1)]);
+    let pool = "#DW jobdw capacity=1GiB type=scratch access_mode=striped pool=slow\n";
+    assert!(
+        site.setup(ADA, "6", pool)
+            .unwrap_err()
+            .reason
+            .contains("the pools are fast")
+    );
+    assert_eq!(cause(site.setup(ADA, "../7", JOB)), Cause::Invalid);
+}
+
+#[test]
+fn a_restarted_controller_knows_what_it_knew() {
+    let mut site = Site::new();
+    site.setup(ADA, "7", JOB).unwrap();
+    site.persistent(ADA, "dbs", true).unwrap();
+    let before = site.controller.status();
+    site.controller =
+        Controller::restore(Settings::default(), site.database.load().unwrap()).unwrap();
+    site.ask(ADA, Request::StageIn { token: token("7") })
+        .unwrap();
+    assert_eq!(site.controller.status(), before);
+    assert_eq!(before.instances[0].state, "CA---");
+    let damaged = vec![("sessions".to_owned(), 1, b"{".to_vec())];
+    let error = Controller::restore(Settings::default(), damaged).unwrap_err();
+    assert!(error.to_string().contains("record 1 of table `sessions`"));
+}

@@ -1,0 +1,288 @@
+//! Users: each brings one job through its life, or a persistent instance, repeating every request
+//! until it is answered, and deciding what to do about refusals.
+
+use forebay_model::jobscript::JobScript;
+use forebay_service::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
+use forebay_service::protocol::{Instant, Owner};
+
+use crate::random::Random;
+use crate::truth::Truth;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Setup,
+    StageIn,
+    Activate,
+    Run,
+    Deactivate,
+    StageOut,
+    Teardown,
+    Ended,
+}
+
+/// A user with a job.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub token: String,
+    pub owner: Owner,
+    pub persistent: bool,
+    setup: Setup,
+    hosts: Vec<String>,
+    pub step: Step,
+    client: u64,
+    number: u64,
+    request: Option<Request>,
+    sent: Instant,
+    tries: u32,
+    hurry: bool,
+    /// When the next step begins.
+    rest: Instant,
+    ran: bool,
+    reruns: u32,
+}
+
+impl User {
+    pub fn new(
+        index: u64,
+        persistents: u64,
+        hosts: &[String],
+        random: &mut Random,
+        truth: &mut Truth,
+    ) -> User {
+        let persistent = index < persistents;
+        let token = if persistent {
+            format!("data_{index}")
+        } else {
+            format!("{}", 100 + index)
+        };
+        // One granule is 16 MiB.
+        let capacity = 1 + random.below(12) * 16;
+        let mut script =
+            format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode=striped");
+        if random.chance(300) {
+            script.push_str(",private");
+        }
+        script.push('\n');
+        let mut outs = Vec::new();
+        if !persistent {
+            for line in 0..random.below(3) {
+                script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination=$DW_JOB_STRIPED/in{line}\n"));
+            }
+            let used = persistents > 0 && random.chance(400);
+            if used {
+                let name = format!("data_{}", random.below(persistents));
+                script.push_str(&format!("#DW persistentdw name={name}\n"));
+                truth.counts.persistent_uses += 1;
+            }
+            for line in 0..1 + random.below(2) {
+                script.push_str(&format!("#DW stage_out type=directory source=$DW_JOB_STRIPED/out{line} destination=/pfs/{token}/out{line}\n"));
+            }
+        }
+        let script = JobScript::parse(&script, None).unwrap();
+        outs.extend(
+            script
+                .stages(forebay_model::jobscript::Direction::Out)
+                .map(|stage| stage.line),
+        );
+        let job = truth.jobs.entry(token.clone()).or_default();
+        job.outs = outs;
+        truth.counts.jobs += u64::from(!persistent);
+        let uid = 1000 + u32::try_from(random.below(3)).unwrap();
+        let some = 1 + random.below(hosts.len() as u64) as usize;
+        User {
+            token,
+            owner: Owner { uid, gid: 100 },
+            persistent,
+            setup: Setup::of(&script),
+            hosts: hosts[..some].to_vec(),
+            step: Step::Setup,
+            client: random.next(),
+            number: 0,
+            request: None,
+            sent: Instant(0),
+            tries: 0,
+            hurry: false,
+            rest: Instant(if persistent {
+                0
+            } else {
+                3000 + random.below(60_000)
+            }),
+            ran: false,
+            reruns: 0,
+        }
+    }
+
+    /// What the user sends now, if anything.
+    pub fn act(
+        &mut self,
+        now: Instant,
+        others_ended: bool,
+        random: &mut Random,
+        truth: &mut Truth,
+    ) -> Option<Envelope> {
+        if self.step == Step::Ended || now < self.rest {
+            return None;
+        }
+        if self.request.is_some() {
+            if now.since(self.sent) < 2000 {
+                return None;
+            }
+        } else {
+            if self.step == Step::Run {
+                self.step = Step::Deactivate;
+            }
+            if self.persistent && self.step == Step::StageIn {
+                if !others_ended {
+                    return None; // Kept until nobody needs it.
+                }
+                self.step = Step::Teardown;
+            }
+            if random.chance(300) {
+                // Another process goes on with the job, as a workload manager's do.
+                self.client = random.next();
+                self.number = 0;
+            }
+            self.number += 1;
+            self.request = Some(self.compose());
+            let job = truth.jobs.get_mut(&self.token).unwrap();
+            job.hurried |= self.hurry && self.step == Step::Teardown;
+        }
+        self.sent = now;
+        let request = self.request.clone()?;
+        Some(Envelope {
+            client: self.client,
+            number: self.number,
+            caller: self.owner,
+            request,
+        })
+    }
+
+    fn compose(&self) -> Request {
+        let token = self.token.clone();
+        match self.step {
+            Step::Setup if self.persistent => Request::CreatePersistent {
+                name: token,
+                owner: self.owner,
+                spec: self.setup.instance.clone().unwrap(),
+                public: true,
+            },
+            Step::Setup => Request::Setup {
+                token,
+                owner: self.owner,
+                creator: "test".into(),
+                setup: self.setup.clone(),
+            },
+            Step::StageIn => Request::StageIn { token },
+            Step::Activate => Request::Activate {
+                token,
+                hosts: self.hosts.clone(),
+            },
+            Step::Run | Step::Deactivate => Request::Deactivate { token },
+            Step::StageOut => Request::StageOut { token },
+            Step::Teardown if self.persistent => Request::DestroyPersistent {
+                name: token,
+                hurry: self.hurry,
+            },
+            Step::Teardown | Step::Ended => Request::Teardown {
+                token,
+                hurry: self.hurry,
+            },
+        }
+    }
+
+    /// An answer arrives; old ones and repeated ones among them.
+    pub fn answered(
+        &mut self,
+        now: Instant,
+        client: u64,
+        number: u64,
+        outcome: &Outcome,
+        random: &mut Random,
+        truth: &mut Truth,
+    ) {
+        if client != self.client || number != self.number || self.request.is_none() {
+            return;
+        }
+        self.request = None;
+        self.tries += 1;
+        self.rest = now.plus(random.below(2000));
+        let before = self.step;
+        match outcome {
+            Ok(answer) => self.succeeded(answer, random, truth),
+            Err(failure) => self.refused(failure.cause, &failure.reason, random, truth),
+        }
+        if self.step != before {
+            self.tries = 0;
+        }
+    }
+
+    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Truth) {
+        let job = truth.jobs.get_mut(&self.token).unwrap();
+        self.step = match self.step {
+            Step::Setup => Step::StageIn,
+            Step::StageIn => Step::Activate,
+            Step::Activate => {
+                job.runs += 1;
+                self.ran = true;
+                Step::Run
+            }
+            Step::Run | Step::Deactivate => Step::StageOut,
+            Step::StageOut => {
+                if self.ran {
+                    for line in &job.outs {
+                        assert_eq!(
+                            job.saved.get(line),
+                            Some(&job.runs),
+                            "told that {} line {line} is staged out",
+                            self.token
+                        );
+                    }
+                }
+                if self.ran && self.reruns == 0 && random.chance(150) {
+                    self.reruns += 1;
+                    Step::Activate // The job is requeued and runs again in the same instance.
+                } else {
+                    truth.counts.jobs_staged_out += u64::from(self.ran);
+                    Step::Teardown
+                }
+            }
+            Step::Teardown | Step::Ended => Step::Ended,
+        };
+    }
+
+    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, truth: &mut Truth) {
+        let give_up = self.tries > 4;
+        match (self.step, cause) {
+            (_, Cause::Invalid | Cause::Denied) => {
+                panic!("{} at {:?}: {reason}", self.token, self.step)
+            }
+            (Step::Setup, Cause::Full) => {
+                truth.counts.refused_full += 1;
+                if self.tries > 20 {
+                    truth.counts.refused_for_good += 1;
+                    self.step = Step::Teardown;
+                }
+            }
+            (Step::Setup, Cause::NotFound | Cause::Busy) if !give_up => {}
+            (Step::Setup, _) => {
+                truth.counts.refused_for_good += 1;
+                self.step = Step::Teardown;
+            }
+            (Step::StageIn, _) if give_up => self.step = Step::Teardown,
+            (Step::Activate, _) if give_up => self.step = Step::Deactivate,
+            (Step::Deactivate, Cause::NotFound) => self.step = Step::Teardown,
+            (Step::StageOut, _) if give_up => self.step = Step::Teardown,
+            (Step::Teardown, Cause::NotFound) if self.persistent => self.step = Step::Ended,
+            (Step::Teardown, Cause::Busy) if reason.contains("stage-out(s) are not done") => {
+                truth.counts.refused_kept += 1;
+                if self.tries > 1 || random.chance(500) {
+                    self.hurry = true;
+                    truth.counts.hurried += 1;
+                } else {
+                    self.step = Step::StageOut;
+                }
+            }
+            _ => self.rest = self.rest.plus(1000),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A stage's journal: what is copied already, so that an interrupted stage goes on.
+//!
+//! A text file. The first line names the format, the stage and the boot of the machine; then one
+//! line for each file (`F`), part of a large file (`S`), point up to which everything is on
+//! stable storage (`Y`), and the end (`C`). A last line without its end was being written and
+//! does not count. After a reboot only what stands before the last `Y` counts.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::error::Problem;
+
+const FORMAT: &str = "forebay-stage-1";
+/// Records are written at least so often.
+const FLUSH: Duration = Duration::from_millis(200);
+
+/// A file or a part of one: path, and part number if it is large.
+type Key = (PathBuf, Option<u64>);
+
+/// What identifies the contents that were copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub size: u64,
+    pub modified: i128,
+    pub digest: String,
+}
+
+pub(crate) struct Journal {
+    path: PathBuf,
+    known: HashMap<Key, Copied>,
+    complete: bool,
+    writer: Mutex<(BufWriter<File>, Instant)>,
+}
+
+impl Journal {
+    /// Opens the journal of the stage with this name; one of another stage is begun anew.
+    pub fn open(path: &Path, stage: &str) -> Result<Journal, Problem> {
+        let problem = |reason: std::io::Error| Problem {
+            path: path.to_owned(),
+            reason: format!("the journal cannot be used: {reason}"),
+        };
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let header = format!("{FORMAT} {stage} ");
+        let mut text = String::new();
+        match File::open(path) {
+            Ok(mut file) => {
+                file.read_to_string(&mut text).map_err(problem)?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(problem(error)),
+        }
+        let (known, complete) = read(&text, &header, boot.trim());
+        // Written anew: what counts, without what does not.
+        let temporary = path.with_extension("new");
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(&temporary)
+            .map_err(problem)?;
+        let mut writer = BufWriter::new(file);
+        writeln!(writer, "{header}{}", boot.trim()).map_err(problem)?;
+        for ((path, part), copied) in &known {
+            writer
+                .write_all(line(path, *part, copied).as_bytes())
+                .map_err(problem)?;
+        }
+        writer
+            .write_all(if complete { b"Y\nC\n" } else { b"Y\n" })
+            .map_err(problem)?;
+        writer.flush().map_err(problem)?;
+        writer.get_ref().sync_all().map_err(problem)?;
+        std::fs::rename(&temporary, path).map_err(problem)?;
+        Ok(Journal {
+            path: path.to_owned(),
+            known,
+            complete,
+            writer: Mutex::new((writer, Instant::now())),
+        })
+    }
+
+    /// Whether the stage was done.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// What an earlier run noted.
+    pub fn known(&self, path: &Path, part: Option<u64>) -> Option<&Copied> {
+        self.known.get(&(path.to_owned(), part))
+    }
+
+    /// Notes a copied file or part.
+    pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
+        self.write(&line(path, part, copied))
+    }
+
+    /// Puts everything noted so far on stable storage with `sync`, and notes that. Nothing is
+    /// noted meanwhile: `sync` might miss it.
+    pub fn synced(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        sync()?;
+        let writer = &mut guard.0;
+        let outcome = writer.write_all(b"Y\n").and_then(|()| writer.flush());
+        outcome
+            .and_then(|()| writer.get_ref().sync_data())
+            .map_err(|error| self.problem(&error))
+    }
+
+    /// Notes that the stage is done.
+    pub fn complete(&self) -> Result<(), Problem> {
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let writer = &mut guard.0;
+        let outcome = writer.write_all(b"C\n").and_then(|()| writer.flush());
+        outcome
+            .and_then(|()| writer.get_ref().sync_data())
+            .map_err(|error| self.problem(&error))
+    }
+
+    fn write(&self, text: &str) -> Result<(), Problem> {
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (writer, flushed) = &mut *guard;
+        let mut outcome = writer.write_all(text.as_bytes());
+        if flushed.elapsed() > FLUSH {
+            outcome = outcome.and_then(|()| writer.flush());
+            *flushed = Instant::now();
+        }
+        outcome.map_err(|error| self.problem(&error))
+    }
+
+    fn problem(&self, error: &std::io::Error) -> Problem {
+        let reason = format!("the journal cannot be written: {error}");
+        Problem {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+}
+
+fn read(text: &str, header: &str, boot: &str) -> (HashMap<Key, Copied>, bool) {
+    let mut known = HashMap::new();
+    let mut unsure: Vec<(Key, Copied)> = Vec::new();
+    let mut complete = false;
+    let mut lines = text.split_inclusive('\n');
+    let Some(written_at) = lines.next().and_then(|first| first.strip_prefix(header)) else {
+        return (known, false);
+    };
+    let same_boot = !boot.is_empty() && written_at.trim_end() == boot;
+    for line in lines {
+        let Some(line) = line.strip_suffix('\n') else {
+            break;
+        };
+        match line {
+            "Y" => known.extend(unsure.drain(..)),
+            "C" => complete = true,
+            _ => match parse(line) {
+                Some(record) => unsure.push(record),
+                None => break,
+            },
+        }
+    }
+    if same_boot {
+        known.extend(unsure);
+    }
+    (known, complete)
+}
+
+fn line(path: &Path, part: Option<u64>, copied: &Copied) -> String {
+    let Copied {
+        size,
+        modified,
+        digest,
+    } = copied;
+    let path = encode(path);
+    match part {
+        None => format!("F {size} {modified} {digest} {path}\n"),
+        Some(part) => format!("S {part} {size} {modified} {digest} {path}\n"),
+    }
+}
+
+fn parse(line: &str) -> Option<(Key, Copied)> {
+    let mut words = line.split(' ');
+    let part = match words.next()? {
+        "F" => None,
+        "S" => Some(words.next()?.parse().ok()?),
+        _ => return None,
+    };
+    let copied = Copied {
+        size: words.next()?.parse().ok()?,
+        modified: words.next()?.parse().ok()?,
+        digest: words.next()?.to_owned(),
+    };
+    let path = decode(words.next()?)?;
+    words.next().is_none().then_some(((path, part), copied))
+}
+
+/// Printable bytes as they are, all others and `%` as `%` and two hexadecimal digits.
+fn encode(path: &Path) -> String {
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_graphic() && *byte != b'%' {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    text
+}
+
+fn decode(text: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes().iter();
+    while let Some(byte) = rest.next() {
+        if *byte == b'%' {
+            let digits = [*rest.next()?, *rest.next()?];
+            let digits = std::str::from_utf8(&digits).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        } else {
+            bytes.push(*byte);
+        }
+    }
+    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(size: u64) -> Copied {
+        Copied {
+            size,
+            modified: -5,
+            digest: "ab".into(),
+        }
+    }
+
+    #[test]
+    fn only_whole_lines_count_and_after_a_reboot_only_synced_ones() {
+        let odd = Path::new("a b/%\n\u{e9}");
+        let mut text = format!("{FORMAT} s boot1\n");
+        text.push_str(&line(odd, None, &copied(1)));
+        text.push_str("Y\n");
+        text.push_str(&line(Path::new("c"), Some(3), &copied(2)));
+        text.push_str("F 12 0 ab d");
+        let header = format!("{FORMAT} s ");
+        let (known, complete) = read(&text, &header, "boot1");
+        assert_eq!(known.len(), 2);
+        assert!(!complete);
+        assert_eq!(known[&(odd.to_owned(), None)], copied(1));
+        assert_eq!(known[&(PathBuf::from("c"), Some(3))], copied(2));
+        assert_eq!(read(&text, &header, "boot2").0.len(), 1);
+        assert!(
+            read(&text, &format!("{FORMAT} other "), "boot1")
+                .0
+                .is_empty()
+        );
+        assert!(read("noise", &header, "boot1").0.is_empty());
+    }
+
+    #[test]
+    fn a_journal_is_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("journal");
+        let journal = Journal::open(&file, "s").unwrap();
+        journal.add(Path::new("x"), None, &copied(7)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
+        assert_eq!(
+            Journal::open(&file, "s")
+                .unwrap()
+                .known(Path::new("x"), None),
+            Some(&copied(7))
+        );
+        assert!(!Journal::open(&file, "s").unwrap().is_complete());
+        journal.complete().unwrap();
+        assert!(
+            Journal::open(&file, "t")
+                .unwrap()
+                .known(Path::new("x"), None)
+                .is_none()
+        );
+    }
+}

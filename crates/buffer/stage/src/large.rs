@@ -1,0 +1,151 @@
+//! Large files: copied in parts, by whichever threads are free.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, fstat, ftruncate, unlinkat};
+
+use crate::copy::{Part, copy, read_back};
+use crate::error::Failure;
+use crate::file::{OpenFile, is_sparse, matches};
+use crate::mover::Job;
+use crate::request::Verify;
+
+/// Large files of which parts are still to be copied.
+pub(crate) type Queue = Mutex<VecDeque<Arc<Large>>>;
+
+/// A large file, of which threads take one part after the other.
+pub(crate) struct Large {
+    file: OpenFile,
+    parts: u64,
+    next: AtomicU64,
+    left: AtomicU64,
+    failed: AtomicBool,
+    digests: Mutex<Vec<(u64, String)>>,
+    /// Whether the copy is that of an earlier run, so that the parts in the journal are there.
+    resumed: bool,
+}
+
+impl Job<'_> {
+    pub fn open_large(&self, file: OpenFile, size: u64) -> Result<(), Failure> {
+        let was =
+            fstat(&file.hidden).map_err(|e| Failure::target("reading its copy's state", e))?;
+        let resumable = was.st_size == file.stat.st_size;
+        if !resumable {
+            ftruncate(&file.hidden, 0).map_err(|e| Failure::target("making its copy", e))?;
+            ftruncate(&file.hidden, size).map_err(|e| Failure::target("making its copy", e))?;
+        }
+        let parts = size.div_ceil(self.options.segment.max(1));
+        let large = Large {
+            file,
+            parts,
+            next: AtomicU64::new(0),
+            left: AtomicU64::new(parts),
+            failed: AtomicBool::new(false),
+            digests: Mutex::new(Vec::new()),
+            resumed: resumable,
+        };
+        let mut queue = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(Arc::new(large));
+        Ok(())
+    }
+
+    /// The next part of a large file that nobody copies yet.
+    pub fn claim(&self) -> Option<(Arc<Large>, u64)> {
+        let mut queue = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(large) = queue.front() {
+            let part = large.next.fetch_add(1, Ordering::Relaxed);
+            if part < large.parts {
+                return Some((large.clone(), part));
+            }
+            queue.pop_front();
+        }
+        None
+    }
+
+    pub fn part(&self, large: &Large, part: u64, buffer: &mut [u8]) {
+        if !large.failed.load(Ordering::Relaxed) {
+            let outcome = if self.is_stopped() {
+                Err(Failure::Cancelled)
+            } else {
+                self.copy_part(large, part, buffer)
+            };
+            if let Err(failure) = outcome {
+                if !large.failed.swap(true, Ordering::Relaxed) {
+                    self.note(&large.file.shown, Err(failure));
+                }
+            }
+        }
+        if large.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let failed = large.failed.load(Ordering::Relaxed);
+        let outcome = if failed {
+            Err(Failure::Cancelled)
+        } else {
+            self.whole_large(large)
+        };
+        // Parts that a journal knows of are kept for the next run, unless the file is at fault.
+        let keep = self.journal.is_some() && failed && self.is_stopped();
+        if outcome.is_err() && !keep {
+            let _ = unlinkat(
+                &*large.file.parent,
+                &large.file.hidden_name,
+                AtFlags::empty(),
+            );
+        }
+        if !failed {
+            self.note(&large.file.shown, outcome);
+        }
+    }
+
+    fn copy_part(&self, large: &Large, part: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+        let file = &large.file;
+        let size = u64::try_from(file.stat.st_size).unwrap_or(0);
+        let from = part.saturating_mul(self.options.segment);
+        let to = from.saturating_add(self.options.segment).min(size);
+        let known = self
+            .journal
+            .as_ref()
+            .and_then(|journal| journal.known(&file.key, Some(part)));
+        let digest = if let Some(known) =
+            known.filter(|known| large.resumed && matches(known, &file.stat))
+        {
+            self.progress.staged_bytes(to - from);
+            known.digest.clone()
+        } else {
+            let range = Part {
+                source: &file.source,
+                target: &file.hidden,
+                from,
+                to,
+                sparse: is_sparse(&file.stat),
+            };
+            let sum = copy(&range, self.options.verify, self.progress, buffer)?;
+            if self.options.verify == Verify::ReadBack {
+                read_back(&file.hidden, &sum, self.progress, buffer)?;
+            }
+            self.record(&file.key, Some(part), &file.stat, sum.digest.clone())?;
+            self.sync_sometimes(&file.hidden, to - from)?;
+            sum.digest
+        };
+        large
+            .digests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((part, digest));
+        Ok(())
+    }
+
+    fn whole_large(&self, large: &Large) -> Result<(), Failure> {
+        let mut digests =
+            std::mem::take(&mut *large.digests.lock().unwrap_or_else(PoisonError::into_inner));
+        digests.sort();
+        let mut hasher = blake3::Hasher::new();
+        for (_, digest) in &digests {
+            hasher.update(digest.as_bytes());
+        }
+        self.whole(&large.file, hasher.finalize().to_hex().to_string())
+    }
+}

@@ -1,0 +1,37 @@
+//! Movers between the buffer and the parallel file system.
+//!
+//! A [`Request`] names files and directories on one side and where they go on the other; both
+//! sides are directory trees as the system shows them. [`stage`] copies them with several threads
+//! and returns a [`Report`], or what went wrong with which file.
+//!
+//! What is kept: contents, holes, permissions, owner and group (as far as the process may set
+//! them), times, symbolic links as links, hard links among the staged files, extended attributes
+//! of users and access control lists.
+//!
+//! What is promised:
+//! - A file gets its name when all of it is there; before that it has a hidden one.
+//! - The source is only read. A file that changes while it is copied is told, not taken.
+//! - When [`stage`] returns success, everything is on stable storage.
+//! - With a journal, a stage that was interrupted goes on where it was: files, and parts of large
+//!   files, are not copied twice.
+//! - Inside an instance no path and no symbolic link leads out of it.
+#![warn(missing_docs)]
+
+mod copy;
+mod error;
+mod file;
+mod finish;
+mod journal;
+mod large;
+mod metadata;
+mod mover;
+mod place;
+mod progress;
+mod request;
+mod walk;
+
+pub use error::{Problem, StageError};
+pub use mover::stage;
+pub use place::Place;
+pub use progress::{Meter, Progress, Snapshot};
+pub use request::{Item, Options, Report, Request, Verify, What};

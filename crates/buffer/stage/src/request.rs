@@ -1,0 +1,92 @@
+//! What is to be staged, how, and what came of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Problem;
+use crate::place::Place;
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A regular file; a symbolic link as source is followed.
+    File,
+    /// A directory and all below it.
+    Directory,
+}
+
+/// Something to copy, and the name that its copy gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// File or directory.
+    pub what: What,
+    /// From where.
+    pub source: Place,
+    /// To where: the copy's own path. A directory that exists there already is added to.
+    pub target: Place,
+}
+
+/// Everything one stage copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Each with its own target.
+    pub items: Vec<Item>,
+}
+
+/// How contents are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Not at all: the kernel may copy or share blocks without showing them.
+    Off,
+    /// A checksum of what was read is taken while it is copied, and noted in the journal.
+    #[default]
+    Checksum,
+    /// As `Checksum`; then the copy is read back from its storage and compared.
+    ReadBack,
+}
+
+/// How to stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that copy.
+    pub workers: usize,
+    /// How contents are checked.
+    pub verify: Verify,
+    /// File in which to note what is done, so that an interrupted stage can go on.
+    pub journal: Option<PathBuf>,
+    /// Large files are copied in parts of so many bytes, by several threads.
+    pub segment: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Options {
+            workers: (2 * processors).clamp(2, 16),
+            verify: Verify::Checksum,
+            journal: None,
+            segment: 64 << 20,
+        }
+    }
+}
+
+/// What was staged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Regular files, hard links not counted twice.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symbolic_links: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Bytes in the files, holes included.
+    pub bytes: u64,
+    /// Files that an earlier, interrupted run had copied already.
+    pub resumed: u64,
+    /// How long it took.
+    pub time: Duration,
+    /// What could not be kept although everything was copied; at most a thousand.
+    pub warnings: Vec<Problem>,
+}

@@ -1,0 +1,533 @@
+//! Staging between two directory trees: everything arrives as it was, or one is told why not.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_stage::{
+    Item, Meter, Options, Place, Progress, Report, Request, StageError, Verify, What, stage,
+};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+struct Sides {
+    _directory: tempfile::TempDir,
+    /// The parallel file system's side.
+    pfs: PathBuf,
+    /// An instance's root.
+    buffer: PathBuf,
+}
+
+fn sides() -> Sides {
+    let directory = tempfile::tempdir().unwrap();
+    let (pfs, buffer) = (
+        directory.path().join("pfs"),
+        directory.path().join("buffer"),
+    );
+    fs::create_dir(&pfs).unwrap();
+    fs::create_dir(&buffer).unwrap();
+    Sides {
+        _directory: directory,
+        pfs,
+        buffer,
+    }
+}
+
+impl Sides {
+    fn inside(&self, path: &str) -> Place {
+        Place::inside(&self.buffer, path)
+    }
+
+    fn outside(&self, path: &str) -> Place {
+        Place::outside(self.pfs.join(path))
+    }
+
+    fn stage_in(&self, what: What, from: &str, to: &str) -> Request {
+        one(what, self.outside(from), self.inside(to))
+    }
+
+    fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
+        one(what, self.inside(from), self.outside(to))
+    }
+}
+
+fn one(what: What, source: Place, target: Place) -> Request {
+    Request {
+        items: vec![Item {
+            what,
+            source,
+            target,
+        }],
+    }
+}
+
+fn run(request: &Request, options: &Options) -> Result<Report, StageError> {
+    stage(request, options, &Progress::new())
+}
+
+/// Bytes that differ everywhere.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Everything below a directory that a stage keeps, by path.
+fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut seen = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    let mut first_names: BTreeMap<u64, PathBuf> = BTreeMap::new();
+    while let Some(path) = open.pop() {
+        let state = fs::symlink_metadata(&path).unwrap();
+        let name = path.strip_prefix(root).unwrap().to_owned();
+        let what = if state.is_symlink() {
+            format!("-> {}", fs::read_link(&path).unwrap().display())
+        } else if state.is_dir() {
+            open.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+            "directory".to_owned()
+        } else {
+            format!(
+                "{} bytes, sum {}",
+                state.size(),
+                blake3::hash(&fs::read(&path).unwrap())
+            )
+        };
+        if state.is_file() && state.nlink() > 1 {
+            first_names
+                .entry(state.ino())
+                .or_insert_with(|| name.clone());
+        }
+        let times = if state.is_symlink() {
+            (0, 0)
+        } else {
+            (state.mtime(), state.mtime_nsec())
+        };
+        let line = format!(
+            "{what} {:o} {}:{} {times:?} links {}",
+            state.mode(),
+            state.uid(),
+            state.gid(),
+            if state.is_file() { state.nlink() } else { 0 }
+        );
+        seen.insert(name, line);
+    }
+    seen
+}
+
+fn age(path: &Path, seconds: i64) {
+    let time = rustix::fs::Timespec {
+        tv_sec: 1_000_000_000 + seconds,
+        tv_nsec: 123_456_789,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(
+        rustix::fs::CWD,
+        path,
+        &times,
+        rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .unwrap();
+}
+
+/// A tree with one of everything.
+fn furnish(root: &Path) {
+    fs::create_dir_all(root.join("a/b c/ünï")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("a/file"), noise(300_000, 1)).unwrap();
+    fs::write(root.join("a/nothing"), b"").unwrap();
+    fs::write(root.join("a/b c/script"), b"#!/bin/sh\n").unwrap();
+    fs::set_permissions(
+        root.join("a/b c/script"),
+        fs::Permissions::from_mode(0o4751),
+    )
+    .unwrap();
+    fs::write(root.join("a/b c/ünï/secret"), b"x").unwrap();
+    fs::set_permissions(
+        root.join("a/b c/ünï/secret"),
+        fs::Permissions::from_mode(0o400),
+    )
+    .unwrap();
+    symlink("../file", root.join("a/b c/link")).unwrap();
+    symlink("/nowhere/at/all", root.join("dangling")).unwrap();
+    fs::hard_link(root.join("a/file"), root.join("a/b c/same")).unwrap();
+    fs::hard_link(root.join("a/file"), root.join("z")).unwrap();
+    for (index, name) in [
+        "a/file",
+        "a/b c/script",
+        "a/b c/ünï",
+        "a/b c",
+        "a",
+        "empty",
+        "",
+    ]
+    .iter()
+    .enumerate()
+    {
+        age(&root.join(name), index as i64 * 1000);
+    }
+    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o555)).unwrap();
+}
+
+#[test]
+fn a_tree_arrives_as_it_was_and_returns() {
+    let sides = sides();
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    furnish(&sides.pfs.join("in"));
+    for verify in [Verify::Off, Verify::Checksum, Verify::ReadBack] {
+        let options = Options {
+            verify,
+            segment: 65_536,
+            ..Options::default()
+        };
+        let (there, back) = (format!("deep/{verify:?}"), format!("back{verify:?}"));
+        let report = run(&sides.stage_in(What::Directory, "in", &there), &options).unwrap();
+        assert_eq!((report.files, report.directories), (4, 5), "{report:?}");
+        assert_eq!((report.symbolic_links, report.hard_links), (2, 2));
+        assert_eq!(report.bytes, 300_000 + 10 + 1);
+        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+        assert_eq!(
+            picture(&sides.buffer.join(&there)),
+            picture(&sides.pfs.join("in"))
+        );
+        run(&sides.stage_out(What::Directory, &there, &back), &options).unwrap();
+        assert_eq!(
+            picture(&sides.pfs.join(&back)),
+            picture(&sides.pfs.join("in"))
+        );
+    }
+}
+
+#[test]
+fn single_files_are_replaced_whole() {
+    let sides = sides();
+    fs::write(sides.buffer.join("new"), b"new contents").unwrap();
+    fs::write(sides.pfs.join("result"), b"old").unwrap();
+    run(
+        &sides.stage_out(What::File, "new", "result"),
+        &Options::default(),
+    )
+    .unwrap();
+    assert_eq!(fs::read(sides.pfs.join("result")).unwrap(), b"new contents");
+    let names: Vec<_> = fs::read_dir(&sides.pfs).unwrap().collect();
+    assert_eq!(names.len(), 1, "nothing hidden is left: {names:?}");
+    // A link inside the instance is followed to the file that it means.
+    symlink("new", sides.buffer.join("latest")).unwrap();
+    run(
+        &sides.stage_out(What::File, "latest", "copy"),
+        &Options::default(),
+    )
+    .unwrap();
+    assert_eq!(fs::read(sides.pfs.join("copy")).unwrap(), b"new contents");
+}
+
+#[test]
+fn holes_stay_holes() {
+    use std::os::unix::fs::FileExt;
+    let sides = sides();
+    let file = fs::File::create(sides.pfs.join("sparse")).unwrap();
+    file.set_len(3 << 30).unwrap();
+    file.write_all_at(&noise(10_000, 3), 1 << 30).unwrap();
+    file.write_all_at(b"end", (2 << 30) - 3).unwrap();
+    file.sync_all().unwrap();
+    for verify in [Verify::Off, Verify::ReadBack] {
+        let options = Options {
+            verify,
+            ..Options::default()
+        };
+        run(&sides.stage_in(What::File, "sparse", "sparse"), &options).unwrap();
+        let copy = fs::File::open(sides.buffer.join("sparse")).unwrap();
+        let state = copy.metadata().unwrap();
+        assert_eq!(state.size(), 3 << 30);
+        assert!(state.blocks() * 512 < 10 << 20, "{} blocks", state.blocks());
+        let mut bytes = vec![0; 10_000];
+        copy.read_exact_at(&mut bytes, 1 << 30).unwrap();
+        assert_eq!(bytes, noise(10_000, 3));
+        let mut end = [0; 4];
+        copy.read_exact_at(&mut end, (2 << 30) - 3).unwrap();
+        assert_eq!(&end, b"end\0");
+    }
+}
+
+#[test]
+fn extended_attributes_are_kept() {
+    let sides = sides();
+    let file = sides.pfs.join("f");
+    fs::write(&file, b"x").unwrap();
+    if setxattr(&file, "user.origin", b"run 7", XattrFlags::empty()).is_err() {
+        eprintln!("this file system has no extended attributes: not tried");
+        return;
+    }
+    run(&sides.stage_in(What::File, "f", "f"), &Options::default()).unwrap();
+    let mut value = [0u8; 64];
+    let length = getxattr(sides.buffer.join("f"), "user.origin", &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"run 7");
+}
+
+#[test]
+fn an_interrupted_stage_goes_on() {
+    let sides = sides();
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    for index in 0..40 {
+        fs::write(
+            sides.pfs.join(format!("in/f{index}")),
+            noise(200_000, index),
+        )
+        .unwrap();
+    }
+    fs::write(sides.pfs.join("in/large"), noise(40 << 20, 99)).unwrap();
+    let journal = sides.pfs.join("journal");
+    let options = Options {
+        journal: Some(journal),
+        segment: 1 << 20,
+        workers: 2,
+        ..Options::default()
+    };
+    let request = sides.stage_in(What::Directory, "in", "in");
+    let mut rounds = 0;
+    let report = loop {
+        rounds += 1;
+        assert!(rounds < 100, "it never ends");
+        let progress = Progress::new();
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Interrupts the first rounds after some megabytes each.
+                while rounds < 4 && progress.snapshot().bytes < rounds << 23 {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                if rounds < 4 {
+                    progress.cancel();
+                }
+            });
+            stage(&request, &options, &progress)
+        });
+        match outcome {
+            Ok(report) => break report,
+            Err(error) => assert_eq!(error, StageError::Cancelled),
+        }
+        assert!(!sides.buffer.join("in/large").exists() || rounds > 1);
+    };
+    assert!(report.resumed > 0, "{report:?}");
+    assert_eq!(
+        picture(&sides.buffer.join("in")),
+        picture(&sides.pfs.join("in"))
+    );
+    // Once it is done, asking again does nothing.
+    fs::remove_file(sides.buffer.join("in/f0")).unwrap();
+    assert_eq!(run(&request, &options).unwrap().files, 0);
+    assert!(!sides.buffer.join("in/f0").exists());
+}
+
+#[test]
+fn a_file_that_changed_between_runs_is_copied_again() {
+    let sides = sides();
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    fs::write(sides.pfs.join("in/a"), b"one").unwrap();
+    symlink("/proc/self/mem", sides.pfs.join("in/link")).unwrap();
+    let fifo = std::ffi::CString::new(sides.pfs.join("in/pipe").to_str().unwrap()).unwrap();
+    // SAFETY: the argument is a C string that lives during the call.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    let options = Options {
+        journal: Some(sides.pfs.join("journal")),
+        ..Options::default()
+    };
+    let request = sides.stage_in(What::Directory, "in", "in");
+    let error = run(&request, &options).unwrap_err().to_string();
+    assert!(
+        error.contains("in/pipe: is a device, a pipe or a socket"),
+        "{error}"
+    );
+    assert_eq!(
+        fs::read(sides.buffer.join("in/a")).unwrap(),
+        b"one",
+        "all others are staged"
+    );
+    fs::write(sides.pfs.join("in/a"), b"two").unwrap();
+    fs::remove_file(sides.pfs.join("in/pipe")).unwrap();
+    run(&request, &options).unwrap();
+    assert_eq!(fs::read(sides.buffer.join("in/a")).unwrap(), b"two");
+}
+
+#[test]
+fn what_changes_or_vanishes_is_told() {
+    let sides = sides();
+    let source = sides.pfs.join("growing");
+    fs::write(&source, noise(64 << 20, 5)).unwrap();
+    let progress = Progress::new();
+    let request = sides.stage_in(What::File, "growing", "growing");
+    let options = Options {
+        segment: 1 << 20,
+        workers: 1,
+        ..Options::default()
+    };
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.snapshot().bytes < 1 << 20 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            use std::io::Write;
+            fs::OpenOptions::new()
+                .append(true)
+                .open(&source)
+                .unwrap()
+                .write_all(b"more")
+                .unwrap();
+        });
+        stage(&request, &options, &progress)
+    });
+    let error = outcome.unwrap_err().to_string();
+    assert!(
+        error.contains("growing: changed while it was staged"),
+        "{error}"
+    );
+    assert_eq!(
+        fs::read_dir(&sides.buffer).unwrap().count(),
+        0,
+        "no half of it is left"
+    );
+    let gone = run(
+        &sides.stage_in(What::File, "gone", "x"),
+        &Options::default(),
+    )
+    .unwrap_err();
+    assert!(
+        gone.to_string().ends_with("pfs/gone: does not exist"),
+        "{gone}"
+    );
+    fs::write(sides.buffer.join("r"), b"r").unwrap();
+    let error = run(
+        &sides.stage_out(What::File, "r", "unmounted/r"),
+        &Options::default(),
+    )
+    .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("pfs/unmounted: the directory does not exist"),
+        "{error}"
+    );
+    assert!(!sides.pfs.join("unmounted").exists());
+}
+
+#[test]
+fn nothing_leads_out_of_an_instance() {
+    let sides = sides();
+    fs::write(sides.pfs.join("secret"), b"secret").unwrap();
+    fs::create_dir(sides.pfs.join("victim")).unwrap();
+    symlink(sides.pfs.join("secret"), sides.buffer.join("absolute")).unwrap();
+    symlink("../pfs/secret", sides.buffer.join("relative")).unwrap();
+    symlink("../pfs/victim", sides.buffer.join("directory")).unwrap();
+    for path in [
+        "absolute",
+        "relative",
+        "../pfs/secret",
+        "directory/../../pfs/secret",
+    ] {
+        let error = run(
+            &sides.stage_out(What::File, path, "stolen"),
+            &Options::default(),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("leads out of the instance"),
+            "{path}: {error}"
+        );
+        assert!(!sides.pfs.join("stolen").exists());
+    }
+    fs::write(sides.pfs.join("in"), b"x").unwrap();
+    for path in ["directory/x", "../pfs/victim/x"] {
+        let error = run(&sides.stage_in(What::File, "in", path), &Options::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("symbolic link") || error.to_string().contains("leads out"),
+            "{error}"
+        );
+    }
+    assert_eq!(fs::read_dir(sides.pfs.join("victim")).unwrap().count(), 0);
+}
+
+#[test]
+fn many_small_files_go_through_and_are_counted() {
+    let sides = sides();
+    for directory in 0..20 {
+        let path = sides.pfs.join(format!("many/d{directory}"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..250 {
+            fs::write(path.join(format!("f{file}")), [directory as u8, file as u8]).unwrap();
+        }
+        symlink("f0", path.join("link")).unwrap();
+        fs::hard_link(path.join("f1"), path.join("hard")).unwrap();
+    }
+    let progress = Progress::new();
+    let mut meter = Meter::default();
+    let request = sides.stage_in(What::Directory, "many", "many");
+    let report = std::thread::scope(|scope| {
+        let stage = scope.spawn(|| stage(&request, &Options::default(), &progress));
+        while !stage.is_finished() {
+            meter.add(std::time::Instant::now(), progress.snapshot());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stage.join().unwrap().unwrap()
+    });
+    assert_eq!(
+        (report.files, report.symbolic_links, report.hard_links),
+        (5000, 20, 20)
+    );
+    let end = progress.snapshot();
+    assert_eq!(
+        (end.files, end.files_total, end.bytes),
+        (5040, 5040, 10_000)
+    );
+    assert!(end.walked && meter.files_rate().is_some());
+    assert_eq!(
+        picture(&sides.buffer.join("many")),
+        picture(&sides.pfs.join("many"))
+    );
+}
+
+#[test]
+fn a_full_target_is_told_and_nothing_half_is_left() {
+    let sides = sides();
+    let small = sides.pfs.join("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1M", "tmpfs"])
+        .arg(&small)
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("a small file system cannot be mounted here: not tried");
+        return;
+    }
+    fs::write(sides.buffer.join("big"), noise(4 << 20, 1)).unwrap();
+    let outcome = run(
+        &sides.stage_out(What::File, "big", "small/big"),
+        &Options::default(),
+    );
+    let left = fs::read_dir(&small).unwrap().count();
+    assert!(
+        std::process::Command::new("umount")
+            .arg(&small)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, StageError::Stopped(_)), "{error}");
+    assert!(error.to_string().contains("no space left there"), "{error}");
+    assert_eq!(left, 0);
+}

@@ -1,0 +1,142 @@
+//! One connection of the event loop: bytes in, calls out; replies in, bytes out.
+
+use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
+use forebay_wire::stream::Stream;
+use forebay_wire::{Call, Reply};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A connection. It has at most one call under way, so what is buffered is bounded.
+#[derive(Debug)]
+pub struct Connection {
+    pub stream: Stream,
+    input: Vec<u8>,
+    start: usize,
+    output: Vec<u8>,
+    sent: usize,
+    descriptor: Option<OwnedFd>,
+    /// A call was taken and not answered yet.
+    pub busy: bool,
+    /// The socket took less than it was given.
+    pub blocked: bool,
+    /// The loop listens for room in the socket.
+    pub watching_output: bool,
+    /// The loop listens for input.
+    pub watching_input: bool,
+}
+
+impl Connection {
+    pub fn new(stream: Stream) -> io::Result<Connection> {
+        stream.set_nonblocking(true)?;
+        Ok(Connection {
+            stream,
+            input: Vec::new(),
+            start: 0,
+            output: Vec::new(),
+            sent: 0,
+            descriptor: None,
+            busy: false,
+            blocked: false,
+            watching_output: false,
+            watching_input: true,
+        })
+    }
+
+    /// Take what has arrived. `false`: the peer closed.
+    pub fn receive(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
+        // Clients do not send descriptors; any are closed.
+        let mut descriptors = VecDeque::new();
+        match self.stream.receive(scratch, &mut descriptors) {
+            Ok(0) => Ok(false),
+            Ok(count) => {
+                if self.start == self.input.len() {
+                    self.input.clear();
+                    self.start = 0;
+                }
+                self.input.extend_from_slice(&scratch[..count]);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next whole call, unless one is under way or its answer has not left yet.
+    pub fn next_call(&mut self) -> Result<Option<Call>, BadFrame> {
+        if self.busy || self.blocked {
+            return Ok(None);
+        }
+        let bytes = &self.input[self.start..];
+        let Some(head) = bytes.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let header = frame::parse_header(head)?;
+        if header.direction != Direction::Call || header.payload > 0 {
+            return Err(BadFrame::Kind); // payload comes on bulk connections only
+        }
+        let end = HEADER + header.body;
+        let Some(body) = bytes.get(HEADER..end) else {
+            return Ok(None);
+        };
+        let call: Call = frame::open(head, &header, body, &[])?;
+        self.start += end;
+        self.busy = true;
+        Ok(Some(call))
+    }
+
+    /// Bytes received but not taken as calls, when the connection leaves the event loop.
+    pub fn leftover(&self) -> &[u8] {
+        &self.input[self.start..]
+    }
+
+    /// Is there input that may hold a call?
+    pub fn has_input(&self) -> bool {
+        self.input.len() - self.start >= HEADER
+    }
+
+    /// Answer the call under way.
+    pub fn reply(
+        &mut self,
+        seq: u64,
+        reply: &Reply,
+        descriptor: Option<OwnedFd>,
+        cacheable: bool,
+    ) -> Result<(), BadFrame> {
+        self.busy = false;
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        }
+        let flags = Flags {
+            descriptor: descriptor.is_some(),
+            cacheable,
+        };
+        frame::put_reply(&mut self.output, seq, flags, reply, &[])?;
+        self.descriptor = descriptor;
+        Ok(())
+    }
+
+    /// Send what the socket takes.
+    pub fn send(&mut self) -> io::Result<()> {
+        self.blocked = false;
+        while self.sent < self.output.len() {
+            let descriptor = self.descriptor.as_ref().map(AsFd::as_fd);
+            match self
+                .stream
+                .send(&[IoSlice::new(&self.output[self.sent..])], descriptor)
+            {
+                Ok(count) => {
+                    self.sent += count;
+                    self.descriptor = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,391 @@
+//! The event loop of the metadata thread.
+
+use super::bulk::OpenObjects;
+use super::connection::Connection;
+use super::sync::{Job, start_checkpointer, start_syncer};
+use super::{Options, Parts};
+use crate::shard::{ConnId, Effect, Input};
+use forebay_wire::{Reply, SessionId};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const WAKE: u64 = 0;
+const UNIX: u64 = 1;
+const TCP: u64 = 2;
+const FIRST_CONN: u64 = 16;
+/// Bytes of records that are gathered before they are written.
+const MAX_BATCH: usize = 256 << 10;
+
+pub struct EventLoop {
+    pub(super) parts: Parts,
+    sync_interval: Duration,
+    pub(super) epoll: OwnedFd,
+    pub(super) unix: UnixListener,
+    pub(super) tcp: Option<TcpListener>,
+    pub(super) conns: HashMap<ConnId, Connection>,
+    pub(super) next_conn: u64,
+    scratch: Vec<u8>,
+    effects: Vec<Effect<OwnedFd>>,
+    touched: Vec<ConnId>,
+    syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
+    checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
+    checkpointed: u64,
+    last_tick: Instant,
+    sync_under_way: u64,
+    pub(super) opens: Arc<OpenObjects>,
+    pub(super) bulk_threads: Arc<AtomicUsize>,
+    bulk_pending: Vec<(ConnId, SessionId)>,
+}
+
+impl EventLoop {
+    pub fn new(
+        parts: Parts,
+        options: Options,
+        unix: UnixListener,
+        tcp: Option<TcpListener>,
+    ) -> io::Result<EventLoop> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let input = epoll::EventFlags::IN;
+        unix.set_nonblocking(true)?;
+        epoll::add(&epoll, &*parts.wake, epoll::EventData::new_u64(WAKE), input)?;
+        epoll::add(&epoll, &unix, epoll::EventData::new_u64(UNIX), input)?;
+        if let Some(tcp) = &tcp {
+            tcp.set_nonblocking(true)?;
+            epoll::add(&epoll, tcp, epoll::EventData::new_u64(TCP), input)?;
+        }
+        let syncer = start_syncer(
+            parts.objects.clone(),
+            parts.storage.clone(),
+            parts.wake.clone(),
+        )?;
+        let checkpointer = start_checkpointer(parts.storage.clone())?;
+        Ok(EventLoop {
+            parts,
+            sync_interval: options.sync_interval,
+            epoll,
+            unix,
+            tcp,
+            conns: HashMap::new(),
+            next_conn: FIRST_CONN,
+            scratch: vec![0; 64 << 10],
+            effects: Vec::new(),
+            touched: Vec::new(),
+            syncer: Some(syncer),
+            checkpointer: Some(checkpointer),
+            checkpointed: 0,
+            last_tick: Instant::now(),
+            sync_under_way: 0,
+            opens: Arc::default(),
+            bulk_threads: Arc::default(),
+            bulk_pending: Vec::new(),
+        })
+    }
+
+    /// Serve until told to stop or the storage fails.
+    pub fn run(&mut self) -> io::Result<()> {
+        let result = self.serve();
+        if let Err(error) = &result {
+            tracing::error!(%error, "the storage daemon stops: its storage failed");
+        }
+        self.conns.clear();
+        if let Some((sender, thread)) = self.syncer.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        if let Some((sender, thread)) = self.checkpointer.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        if result.is_ok() {
+            self.parts.log.flush()?;
+            self.parts.log.sync_now()?;
+        }
+        let _ = &self.parts.lock; // held until here
+        result
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        self.commit()?; // the record of this start
+        let mut events = Vec::with_capacity(256);
+        while !self.parts.wake.stop.load(Ordering::Acquire) {
+            events.clear();
+            let wait = self.timeout();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                wait.as_ref(),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.prepare_log();
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.woken()?,
+                    UNIX => self.accept_unix(),
+                    TCP => self.accept_tcp(),
+                    id => self.ready(ConnId(id), event.flags),
+                }
+                if self.batch_is_full() {
+                    self.commit()?;
+                    self.prepare_log();
+                }
+            }
+            self.tick();
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Without anything under way there is nothing to wake up for.
+    fn timeout(&self) -> Option<Timespec> {
+        let dirty = self.parts.log.last() > self.sync_under_way;
+        let idle = !dirty && !self.parts.shard.wants_tick();
+        (!idle).then(|| {
+            let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        })
+    }
+
+    fn prepare_log(&mut self) {
+        let room = match self.parts.log.prepare() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "no room for the log: changes are refused");
+                false
+            }
+        };
+        self.parts.shard.set_room(room);
+        let start = self.parts.log.segment_start();
+        if start > self.checkpointed
+            && let Some((sender, _)) = &self.checkpointer
+            && sender.try_send(start).is_ok()
+        {
+            self.checkpointed = start;
+        }
+    }
+
+    fn batch_is_full(&self) -> bool {
+        self.parts.shard.record_bytes() > MAX_BATCH
+    }
+
+    pub(super) fn step(&mut self, input: Input) {
+        let now = self.parts.clock.now();
+        self.parts.shard.step(now, input, &mut self.effects);
+    }
+
+    fn tick(&mut self) {
+        if self.last_tick.elapsed() < self.sync_interval {
+            return;
+        }
+        self.last_tick = Instant::now();
+        self.step(Input::Tick);
+        let log = &self.parts.log;
+        if log.last() > self.sync_under_way {
+            let (segment, sequence) = (log.segment().to_owned(), log.last());
+            self.sync_under_way = sequence;
+            self.submit(Job {
+                caller: None,
+                object: None,
+                segment,
+                sequence,
+            });
+        }
+    }
+
+    fn submit(&mut self, job: Job) {
+        if let Some((sender, _)) = &self.syncer {
+            // The queue holds more jobs than there can be callers, so this does not wait; it
+            // fails only if the thread is gone, which the loop learns from a failed Done.
+            let _ = sender.send(job);
+        }
+    }
+
+    /// Write the log, then do what was decided.
+    fn commit(&mut self) -> io::Result<()> {
+        loop {
+            for record in self.parts.shard.take_records() {
+                self.parts.log.append(&record);
+            }
+            self.parts.log.flush()?;
+            let effects = std::mem::take(&mut self.effects);
+            for effect in effects {
+                self.carry_out(effect);
+            }
+            for conn in std::mem::take(&mut self.touched) {
+                self.push_out(conn);
+            }
+            for (conn, session) in std::mem::take(&mut self.bulk_pending) {
+                self.hand_over(conn, session);
+            }
+            if self.effects.is_empty() && !self.parts.shard.has_records() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect<OwnedFd>) {
+        match effect {
+            Effect::Reply {
+                conn,
+                seq,
+                reply,
+                descriptor,
+                cacheable,
+            } => {
+                self.reply(conn, seq, &reply, descriptor, cacheable);
+            }
+            Effect::Sync {
+                conn,
+                seq,
+                object,
+                data_only,
+                fresh,
+            } => {
+                let log = &self.parts.log;
+                let (segment, sequence) = (log.segment().to_owned(), log.last());
+                let object = object.map(|id| (id, data_only, fresh));
+                self.submit(Job {
+                    caller: Some((conn, seq)),
+                    object,
+                    segment,
+                    sequence,
+                });
+            }
+            Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
+            Effect::BulkOpen(session, handle, object, mode) => {
+                self.opens.open(session, handle, object, mode);
+            }
+            Effect::BulkGrant(session, handle, bytes) => self.opens.grant(session, handle, bytes),
+            Effect::BulkClose(session, handle) => self.opens.close(session, handle),
+            Effect::Hangup(conn) => {
+                self.push_out(conn);
+                self.forget(conn);
+            }
+        }
+    }
+
+    fn reply(
+        &mut self,
+        id: ConnId,
+        seq: u64,
+        reply: &Reply,
+        descriptor: Option<OwnedFd>,
+        cacheable: bool,
+    ) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            if let Err(error) = conn.reply(seq, reply, descriptor, cacheable) {
+                tracing::error!(%error, "a reply is too long to send");
+                self.forget(id);
+            } else {
+                self.touched.push(id);
+            }
+        }
+    }
+
+    /// Send what is due on a connection, then look whether it has another call waiting.
+    fn push_out(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        if conn.send().is_err() {
+            return self.forget(id);
+        }
+        let flags = if conn.blocked {
+            epoll::EventFlags::IN | epoll::EventFlags::OUT
+        } else {
+            epoll::EventFlags::IN
+        };
+        if conn.blocked != conn.watching_output || !conn.watching_input {
+            conn.watching_output = conn.blocked;
+            conn.watching_input = true;
+            let data = epoll::EventData::new_u64(id.0);
+            if epoll::modify(&self.epoll, &conn.stream, data, flags).is_err() {
+                return self.forget(id);
+            }
+        }
+        if conn.has_input() {
+            self.take_calls(id);
+        }
+    }
+
+    fn ready(&mut self, id: ConnId, flags: epoll::EventFlags) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.touched.push(id);
+        }
+        if !flags
+            .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
+            return;
+        }
+        let waiting = conn.busy || conn.blocked;
+        if waiting && conn.has_input() && !flags.contains(epoll::EventFlags::HUP) {
+            // It sends more before its call is answered: leave that in the socket.
+            conn.watching_input = false;
+            let flags = if conn.watching_output {
+                epoll::EventFlags::OUT
+            } else {
+                epoll::EventFlags::empty()
+            };
+            let data = epoll::EventData::new_u64(id.0);
+            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
+            return;
+        }
+        match conn.receive(&mut self.scratch) {
+            Ok(true) => self.take_calls(id),
+            Ok(false) | Err(_) => self.forget(id),
+        }
+    }
+
+    fn take_calls(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
+        match conn.next_call() {
+            Ok(None) => {}
+            Ok(Some(call)) => self.step(Input::Call(id, call)),
+            Err(error) => {
+                tracing::warn!(%error, "a connection is closed");
+                self.forget(id);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: ConnId) {
+        // Closing the socket takes it out of the epoll set.
+        if self.conns.remove(&id).is_some() {
+            self.step(Input::Disconnected(id));
+        }
+    }
+
+    fn woken(&mut self) -> io::Result<()> {
+        let done = self.parts.wake.take();
+        for done in done {
+            if done.failed {
+                return Err(io::Error::other("the log cannot be made durable"));
+            }
+            self.parts.log.synced(done.sequence);
+            self.step(Input::Synced(done.sequence));
+            for (conn, seq, reply) in done.replies {
+                self.reply(conn, seq, &reply, None, false);
+            }
+        }
+        Ok(())
+    }
+}

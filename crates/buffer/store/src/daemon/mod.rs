@@ -1,0 +1,284 @@
+//! The driver that runs a [`Shard`] on a real machine: sockets, clock, log, threads.
+//!
+//! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
+//! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
+//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then. Bulk
+//! connections have a thread each.
+
+mod accept;
+mod bulk;
+mod connection;
+mod events;
+mod sync;
+mod wake;
+
+use crate::log::{Log, RecoverError};
+use crate::objects::DiskObjects;
+use crate::recovery;
+use crate::shard::{Limits, Now, Shard};
+use crate::storage::Disk;
+use events::EventLoop;
+use forebay_wire::Timestamp;
+use forebay_wire::auth::{self, PoolKey};
+use forebay_wire::stream::Address;
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wake::Wake;
+
+/// How to run a storage daemon.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory on the flash: `log/`, `objects/`, a lock file. Made if it is missing.
+    pub dir: PathBuf,
+    /// Unix socket to listen at.
+    pub socket: PathBuf,
+    /// TCP address to listen at; needs `key`. Port 0 takes a free one.
+    pub tcp: Option<SocketAddr>,
+    /// The pool's key, which clients on other hosts must have.
+    pub key: Option<PoolKey>,
+    /// What clients may use up.
+    pub limits: Limits,
+    /// Bytes reserved for each segment of the log, at least 4 MiB.
+    pub segment_size: u64,
+    /// How long a change may go without being made durable when nobody asks for it.
+    pub sync_interval: Duration,
+}
+
+impl Options {
+    /// A daemon on the directory `dir` that listens at `dir/socket`.
+    pub fn new(dir: impl Into<PathBuf>) -> Options {
+        let dir = dir.into();
+        Options {
+            socket: dir.join("socket"),
+            dir,
+            tcp: None,
+            key: None,
+            limits: Limits::default(),
+            segment_size: 64 << 20,
+            sync_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why a daemon did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// Something about this path or address failed.
+    Io(String, io::Error),
+    /// Another daemon runs on the directory.
+    Busy(PathBuf),
+    /// The log or its checkpoint could not be read.
+    Recover(RecoverError),
+    /// The options do not go together.
+    Options(&'static str),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Io(what, error) => write!(f, "{what}: {error}"),
+            StartError::Busy(dir) => {
+                write!(
+                    f,
+                    "{}: another storage daemon is running on it",
+                    dir.display()
+                )
+            }
+            StartError::Recover(error) => error.fmt(f),
+            StartError::Options(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError> {
+    result.map_err(|error| StartError::Io(what.to_string(), error))
+}
+
+/// A running storage daemon. Dropping it stops it.
+#[derive(Debug)]
+pub struct Daemon {
+    wake: Arc<Wake>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    socket: PathBuf,
+    tcp: Option<SocketAddr>,
+}
+
+impl Daemon {
+    /// Recover what is in the directory and start to serve it.
+    pub fn start(options: Options) -> Result<Daemon, StartError> {
+        if options.tcp.is_some() && options.key.is_none() {
+            return Err(StartError::Options("listening on TCP needs the pool's key"));
+        }
+        if options.segment_size < 4 << 20 {
+            return Err(StartError::Options(
+                "a log segment must have at least 4 MiB",
+            ));
+        }
+        forebay_wire::stream::raise_descriptor_limit();
+        at(options.dir.display(), std::fs::create_dir_all(&options.dir))?;
+        let private = std::fs::Permissions::from_mode(0o700);
+        let lock_path = options.dir.join("lock");
+        let lock = at(lock_path.display(), File::create(&lock_path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(StartError::Busy(options.dir.clone()));
+        }
+        let storage = at("log", Disk::open(&options.dir.join("log")))?;
+        let (state, log) = recovery::recover(storage.clone(), options.segment_size)
+            .map_err(StartError::Recover)?;
+        let objects_dir = options.dir.join("objects");
+        let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
+        at(
+            objects_dir.display(),
+            std::fs::set_permissions(&objects_dir, private.clone()),
+        )?;
+        let log_dir = options.dir.join("log");
+        at(
+            log_dir.display(),
+            std::fs::set_permissions(&log_dir, private),
+        )?;
+        let clock = Clock {
+            start: Instant::now(),
+        };
+        let mut seed = [0; 32];
+        at("/dev/urandom", auth::random(&mut seed))?;
+        let shard = Shard::start(
+            state,
+            log.last(),
+            objects.clone(),
+            options.limits.clone(),
+            options.key.clone(),
+            clock.now(),
+            seed,
+        )
+        .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
+        // A socket left over from a daemon that was killed; the lock says it is not in use.
+        let _ = std::fs::remove_file(&options.socket);
+        let unix = at(
+            options.socket.display(),
+            UnixListener::bind(&options.socket),
+        )?;
+        // Anyone may connect; what they may do is decided by who they are.
+        let open = std::fs::Permissions::from_mode(0o666);
+        at(
+            options.socket.display(),
+            std::fs::set_permissions(&options.socket, open),
+        )?;
+        let tcp = match options.tcp {
+            Some(address) => Some(at(address, TcpListener::bind(address))?),
+            None => None,
+        };
+        let tcp_address = match &tcp {
+            Some(listener) => Some(at("TCP", listener.local_addr())?),
+            None => None,
+        };
+        let wake = Arc::new(at("eventfd", Wake::new())?);
+        let parts = Parts {
+            shard,
+            log,
+            storage,
+            objects,
+            clock,
+            wake: wake.clone(),
+            lock,
+        };
+        let socket = options.socket.clone();
+        let mut events = at("epoll", EventLoop::new(parts, options, unix, tcp))?;
+        let thread = std::thread::Builder::new()
+            .name("forebay-store".into())
+            .spawn(move || events.run());
+        let thread = Some(at("thread", thread)?);
+        Ok(Daemon {
+            wake,
+            thread,
+            socket,
+            tcp: tcp_address,
+        })
+    }
+
+    /// Where clients on this host connect.
+    pub fn address(&self) -> Address {
+        Address::Unix(self.socket.clone())
+    }
+
+    /// Where clients on other hosts connect.
+    pub fn tcp_address(&self) -> Option<Address> {
+        self.tcp.map(Address::Tcp)
+    }
+
+    /// Has it ended by itself, because its storage failed?
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Wait until the daemon ends by itself, which it does only when its storage fails.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    /// Make names and attributes durable and stop. Data that nobody synced is left to the kernel, as
+    /// on any file system.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.wake.stop.store(true, Ordering::Release);
+        self.wake.ring();
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("the storage daemon's thread panicked")),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.wake.stop.store(true, Ordering::Release);
+        self.wake.ring();
+        let _ = self.join();
+    }
+}
+
+struct Parts {
+    shard: Shard<DiskObjects>,
+    log: Log<Disk>,
+    storage: Disk,
+    objects: DiskObjects,
+    clock: Clock,
+    wake: Arc<Wake>,
+    lock: File,
+}
+
+/// The clocks of this machine.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            wall: Timestamp {
+                secs: wall.as_secs() as i64,
+                nanos: wall.subsec_nanos(),
+            },
+            steady: self.start.elapsed().as_nanos() as u64,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Threads that wait for the disk so that the event loop need not: syncing and checkpoints.
+
+use super::wake::{Done, Wake};
+use crate::objects::{DiskObjects, ObjectId};
+use crate::recovery;
+use crate::shard::ConnId;
+use crate::storage::{Disk, Storage};
+use forebay_wire::{Errno, Reply};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Something to make durable.
+#[derive(Debug)]
+pub struct Job {
+    /// Whom to answer.
+    pub caller: Option<(ConnId, u64)>,
+    /// An object to sync first: which, without its times, and with its existence.
+    pub object: Option<(ObjectId, bool, bool)>,
+    /// The log's current segment, and its last flushed record.
+    pub segment: String,
+    pub sequence: u64,
+}
+
+/// Jobs that may wait; more than there are connections.
+const QUEUE: usize = 8192;
+
+/// Start the thread that syncs. It ends when the sender is dropped.
+pub fn start_syncer(
+    objects: DiskObjects,
+    storage: Disk,
+    wake: Arc<Wake>,
+) -> io::Result<(SyncSender<Job>, JoinHandle<()>)> {
+    let (sender, jobs) = sync_channel(QUEUE);
+    let thread = std::thread::Builder::new()
+        .name("forebay-sync".into())
+        .spawn(move || run_syncer(&jobs, &objects, &storage, &wake))?;
+    Ok((sender, thread))
+}
+
+/// All jobs that wait are served by one sync of the log.
+fn run_syncer(jobs: &Receiver<Job>, objects: &DiskObjects, storage: &Disk, wake: &Wake) {
+    while let Ok(first) = jobs.recv() {
+        let mut batch = vec![first];
+        batch.extend(jobs.try_iter().take(QUEUE));
+        let mut results: Vec<Result<(), Errno>> = batch
+            .iter()
+            .map(|job| match job.object {
+                Some((id, data_only, fresh)) => objects.sync(id, data_only, fresh),
+                None => Ok(()),
+            })
+            .collect();
+        let Some(last) = batch.iter().max_by_key(|job| job.sequence) else {
+            continue;
+        };
+        let sequence = last.sequence;
+        let log = storage.sync(&last.segment);
+        if let Err(error) = &log {
+            tracing::error!(%error, "the log cannot be made durable");
+            results.fill(Err(Errno::EIO));
+        }
+        let replies = batch.into_iter().zip(results).filter_map(|(job, result)| {
+            let (conn, seq) = job.caller?;
+            Some((
+                conn,
+                seq,
+                result.map_or_else(Reply::Failed, |()| Reply::Done),
+            ))
+        });
+        let replies = replies.collect();
+        // After a failed sync nobody knows what is on the disk: the daemon has to stop.
+        wake.done(Done {
+            replies,
+            sequence,
+            failed: log.is_err(),
+        });
+    }
+}
+
+/// Start the thread that makes checkpoints up to the segments it is sent.
+pub fn start_checkpointer(storage: Disk) -> io::Result<(SyncSender<u64>, JoinHandle<()>)> {
+    let (sender, starts) = sync_channel::<u64>(1);
+    let thread = std::thread::Builder::new()
+        .name("forebay-checkpoint".into())
+        .spawn(move || {
+            while let Ok(segment_start) = starts.recv() {
+                if let Err(error) = recovery::checkpoint(&storage, segment_start) {
+                    tracing::error!(%error, "no checkpoint could be made; the log grows");
+                }
+            }
+        })?;
+    Ok((sender, thread))
+}

@@ -1,0 +1,64 @@
+//! How other threads reach the event loop.
+
+use crate::shard::ConnId;
+use forebay_wire::Reply;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+/// What the syncing thread has done.
+#[derive(Debug)]
+pub struct Done {
+    pub replies: Vec<(ConnId, u64, Reply)>,
+    pub sequence: u64,
+    pub failed: bool,
+}
+
+/// How other threads reach the event loop.
+#[derive(Debug)]
+pub struct Wake {
+    event: OwnedFd,
+    pub stop: AtomicBool,
+    done: Mutex<Vec<Done>>,
+}
+
+impl Wake {
+    pub fn new() -> io::Result<Wake> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Wake {
+            event,
+            stop: AtomicBool::new(false),
+            done: Mutex::default(),
+        })
+    }
+
+    /// Let the loop look around.
+    pub fn ring(&self) {
+        // It fails only when the counter is full, and then the loop is awake already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    pub fn done(&self, done: Done) {
+        self.done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(done);
+        self.ring();
+    }
+
+    /// What has been done since this was asked last; the bell is silent again.
+    pub fn take(&self) -> Vec<Done> {
+        let mut count = [0; 8];
+        // It fails only when nobody rang.
+        let _ = rustix::io::read(&self.event, &mut count);
+        std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

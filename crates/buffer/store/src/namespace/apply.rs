@@ -1,0 +1,194 @@
+//! Carry out changes.
+
+use super::{Body, Change, Dir, Inode, Namespace};
+use forebay_wire::message::OnExisting;
+use forebay_wire::{Ino, Timestamp};
+
+/// Why a change cannot be carried out: it was made for another state of the tables.
+pub type Misfit = &'static str;
+
+impl Namespace {
+    /// Carry out `change`. Fails, possibly halfway, only if it was not planned on these tables.
+    pub fn apply(&mut self, change: &Change) -> Result<(), Misfit> {
+        match change {
+            Change::Make {
+                parent,
+                name,
+                inode,
+                now,
+            } => {
+                if self.inodes.contains_key(&inode.ino) {
+                    return Err("the inode exists");
+                }
+                self.add_name(*parent, name, inode.ino, *now)?;
+                let built = inode.build(*parent, *now);
+                if built.dir().is_some() {
+                    self.inode_mut(*parent)?.nlink += 1;
+                }
+                self.inodes.insert(inode.ino, built);
+                self.next = self.next.max((inode.ino.0 & ((1 << 48) - 1)) + 1);
+            }
+            Change::Unlink { parent, name, now } => {
+                let ino = self.take_name(*parent, name, *now)?;
+                self.drop_link(ino, *now)?;
+            }
+            Change::RmDir { parent, name, now } => {
+                let ino = self.take_name(*parent, name, *now)?;
+                self.drop_dir(ino, *parent, *now)?;
+            }
+            Change::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing,
+                now,
+            } => match existing {
+                OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now)?,
+                _ => self.rename((*parent, name), (*to, to_name), *now)?,
+            },
+            Change::Link {
+                ino,
+                parent,
+                name,
+                now,
+            } => {
+                self.add_name(*parent, name, *ino, *now)?;
+                let inode = self.inode_mut(*ino)?;
+                inode.nlink += 1;
+                inode.ctime = *now;
+            }
+            Change::Set { ino, set } => {
+                let inode = self.inode_mut(*ino)?;
+                inode.mode = set.mode.unwrap_or(inode.mode);
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
+                inode.atime = set.atime.unwrap_or(inode.atime);
+                inode.mtime = set.mtime.unwrap_or(inode.mtime);
+                inode.ctime = set.ctime;
+            }
+            Change::Xattr {
+                ino,
+                name,
+                value,
+                now,
+            } => {
+                let inode = self.inode_mut(*ino)?;
+                match value {
+                    Some(value) => inode.xattrs.insert(name.clone(), value.clone()),
+                    None => inode.xattrs.remove(name),
+                };
+                inode.ctime = *now;
+            }
+            Change::Drop { ino } => {
+                if !self.orphans.remove(ino) {
+                    return Err("the inode still has a name");
+                }
+                self.inodes.remove(ino);
+            }
+        }
+        Ok(())
+    }
+
+    fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode, Misfit> {
+        self.inodes.get_mut(&ino).ok_or("no such inode")
+    }
+
+    fn dir_mut(&mut self, ino: Ino) -> Result<&mut Dir, Misfit> {
+        match &mut self.inode_mut(ino)?.body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err("not a directory"),
+        }
+    }
+
+    fn touch_dir(&mut self, ino: Ino, now: Timestamp) -> Result<&mut Dir, Misfit> {
+        let inode = self.inode_mut(ino)?;
+        inode.mtime = now;
+        inode.ctime = now;
+        self.dir_mut(ino)
+    }
+
+    fn add_name(&mut self, dir: Ino, name: &[u8], ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+        let dir = self.touch_dir(dir, now)?;
+        if dir.get(name).is_some() {
+            return Err("the name exists");
+        }
+        dir.insert(name, ino, dir.next_cookie);
+        Ok(())
+    }
+
+    fn take_name(&mut self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, Misfit> {
+        self.touch_dir(dir, now)?.remove(name).ok_or("no such name")
+    }
+
+    fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        inode.nlink = inode.nlink.saturating_sub(1);
+        inode.ctime = now;
+        if inode.nlink == 0 {
+            self.orphans.insert(ino);
+        }
+        Ok(())
+    }
+
+    fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
+        if !self.dir_mut(ino)?.is_empty() {
+            return Err("the directory is not empty");
+        }
+        let inode = self.inode_mut(ino)?;
+        inode.nlink = 0;
+        inode.ctime = now;
+        self.orphans.insert(ino);
+        let parent = self.inode_mut(parent)?;
+        parent.nlink = parent.nlink.saturating_sub(1);
+        Ok(())
+    }
+
+    fn rename(
+        &mut self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        let ino = self.take_name(from.0, from.1, now)?;
+        match self.touch_dir(to.0, now)?.replace(to.1, ino) {
+            None => self.add_name(to.0, to.1, ino, now)?,
+            Some(old) if self.get(old).is_some_and(|inode| inode.dir().is_some()) => {
+                self.drop_dir(old, to.0, now)?;
+            }
+            Some(old) => self.drop_link(old, now)?,
+        }
+        self.moved(ino, from.0, to.0, now)
+    }
+
+    fn exchange(
+        &mut self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        let second = self.dir_mut(to.0)?.get(to.1).ok_or("no such name")?;
+        let first = self
+            .touch_dir(from.0, now)?
+            .replace(from.1, second)
+            .ok_or("no such name")?;
+        self.touch_dir(to.0, now)?.replace(to.1, first);
+        self.moved(first, from.0, to.0, now)?;
+        self.moved(second, to.0, from.0, now)
+    }
+
+    /// `ino` went from one directory to another: a directory's `..` follows.
+    fn moved(&mut self, ino: Ino, from: Ino, to: Ino, now: Timestamp) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        inode.ctime = now;
+        if let Body::Dir(dir) = &mut inode.body
+            && from != to
+        {
+            dir.parent = to;
+            let old = self.inode_mut(from)?;
+            old.nlink = old.nlink.saturating_sub(1);
+            self.inode_mut(to)?.nlink += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,407 @@
+//! Check operations against permissions and the state of the tables, and turn them into changes.
+
+use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
+use forebay_wire::message::{MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode};
+use forebay_wire::{Errno, Ino, Kind, Timestamp};
+
+/// Read permission.
+pub const READ: u16 = 4;
+/// Write permission.
+pub const WRITE: u16 = 2;
+/// Permission to execute, or to look up names in a directory.
+pub const EXEC: u16 = 1;
+/// Extended attributes one inode may have, names and values together, in bytes.
+const XATTR_SPACE: usize = 128 * 1024;
+
+/// On whose behalf an operation is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// Permission bits and owners have been checked already.
+    pub checked: bool,
+}
+
+impl Credentials {
+    pub(super) fn privileged(&self) -> bool {
+        self.uid == 0 || self.checked
+    }
+
+    fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// May they access `inode` in all the ways that the bits of `want` say?
+    pub fn may(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
+        if self.checked {
+            return Ok(());
+        }
+        if self.uid == 0 {
+            // Root may do anything but execute what nobody may.
+            let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
+            return if want & EXEC != 0 && !executable {
+                Err(Errno::EACCES)
+            } else {
+                Ok(())
+            };
+        }
+        let bits = if self.uid == inode.uid {
+            inode.mode >> 6
+        } else if self.in_group(inode.gid) {
+            inode.mode >> 3
+        } else {
+            inode.mode
+        };
+        if bits & want == want {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
+    }
+
+    fn owns(&self, inode: &Inode) -> Result<(), Errno> {
+        if self.privileged() || self.uid == inode.uid {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+}
+
+/// Is this a name an entry may have?
+pub fn check_name(name: &[u8]) -> Result<(), Errno> {
+    match name {
+        b"" => Err(Errno::ENOENT),
+        b"." | b".." => Err(Errno::EINVAL),
+        _ if name.len() > MAX_NAME => Err(Errno::ENAMETOOLONG),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+impl Namespace {
+    /// The inode `ino`, or `ESTALE`.
+    pub fn find(&self, ino: Ino) -> Result<&Inode, Errno> {
+        self.get(ino).ok_or(Errno::ESTALE)
+    }
+
+    pub(super) fn find_dir(&self, ino: Ino) -> Result<(&Inode, &Dir), Errno> {
+        let inode = self.find(ino)?;
+        Ok((inode, inode.dir().ok_or(Errno::ENOTDIR)?))
+    }
+
+    /// What `name` in `parent` names.
+    pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
+        let (inode, dir) = self.find_dir(parent)?;
+        who.may(inode, EXEC)?;
+        match name {
+            b"." => Ok(parent),
+            b".." => Ok(dir.parent),
+            _ if name.len() > MAX_NAME => Err(Errno::ENAMETOOLONG),
+            _ => dir.get(name).ok_or(Errno::ENOENT),
+        }
+    }
+
+    /// A directory in which `who` may add and remove names.
+    pub(super) fn writable_dir(
+        &self,
+        who: &Credentials,
+        ino: Ino,
+    ) -> Result<(&Inode, &Dir), Errno> {
+        let (inode, dir) = self.find_dir(ino)?;
+        if inode.nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        who.may(inode, WRITE | EXEC)?;
+        Ok((inode, dir))
+    }
+
+    /// In a directory with the sticky bit only owners remove names.
+    pub(super) fn may_remove(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        child: &Inode,
+    ) -> Result<(), Errno> {
+        let sticky = parent.mode & 0o1000 != 0;
+        if sticky && !who.privileged() && who.uid != child.uid && who.uid != parent.uid {
+            return Err(Errno::EPERM);
+        }
+        Ok(())
+    }
+
+    /// Plan a new inode named `name`.
+    pub fn plan_make(
+        &self,
+        who: &Credentials,
+        parent: Ino,
+        name: &[u8],
+        new: New,
+        mode: u16,
+        now: Timestamp,
+    ) -> Result<Change, Errno> {
+        match (check_name(name), name) {
+            (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
+            (result, _) => result?,
+        }
+        let (inode, dir) = self.find_dir(parent)?;
+        who.may(inode, EXEC)?;
+        if dir.get(name).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        self.writable_dir(who, parent)?;
+        match &new {
+            New::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
+            New::Symlink(target) if target.len() > MAX_TARGET => return Err(Errno::ENAMETOOLONG),
+            New::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
+            New::Node(Kind::Dir | Kind::Symlink, _) => return Err(Errno::EINVAL),
+            New::Node(Kind::CharDevice | Kind::BlockDevice, _) if !who.privileged() => {
+                return Err(Errno::EPERM);
+            }
+            _ => {}
+        }
+        let mut mode = mode & 0o7777;
+        let mut gid = who.gid;
+        if inode.mode & 0o2000 != 0 {
+            gid = inode.gid;
+            if matches!(new, New::Dir) {
+                mode |= 0o2000;
+            } else if !who.privileged() && !who.in_group(gid) && mode & 0o010 != 0 {
+                mode &= !0o2000;
+            }
+        }
+        if matches!(new, New::Symlink(_)) {
+            mode = 0o777;
+        }
+        let ino = Ino::new(self.shard, self.next);
+        let inode = NewInode {
+            ino,
+            new,
+            mode,
+            uid: who.uid,
+            gid,
+        };
+        Ok(Change::Make {
+            parent,
+            name: name.to_vec(),
+            inode,
+            now,
+        })
+    }
+
+    /// Plan the removal of a name; `dir` says whether it must be a directory's.
+    pub fn plan_remove(
+        &self,
+        who: &Credentials,
+        parent: Ino,
+        name: &[u8],
+        dir: bool,
+        now: Timestamp,
+    ) -> Result<Change, Errno> {
+        match (check_name(name), name) {
+            (Err(_), b"..") if dir => return Err(Errno::ENOTEMPTY),
+            (result, _) => result?,
+        }
+        let ino = self.lookup(who, parent, name)?;
+        let (parent_inode, _) = self.writable_dir(who, parent)?;
+        let inode = self.find(ino)?;
+        self.may_remove(who, parent_inode, inode)?;
+        let name = name.to_vec();
+        match (inode.dir(), dir) {
+            (Some(_), false) => Err(Errno::EISDIR),
+            (None, true) => Err(Errno::ENOTDIR),
+            (Some(entries), true) if !entries.is_empty() => Err(Errno::ENOTEMPTY),
+            (Some(_), true) => Ok(Change::RmDir { parent, name, now }),
+            (None, false) => Ok(Change::Unlink { parent, name, now }),
+        }
+    }
+
+    /// Plan a further name for `ino`.
+    pub fn plan_link(
+        &self,
+        who: &Credentials,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<Change, Errno> {
+        let inode = self.find(ino)?;
+        match (check_name(name), name) {
+            (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
+            (result, _) => result?,
+        }
+        let (parent_inode, dir) = self.find_dir(parent)?;
+        who.may(parent_inode, EXEC)?;
+        if dir.get(name).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        self.writable_dir(who, parent)?;
+        if inode.dir().is_some() {
+            return Err(Errno::EPERM);
+        }
+        if inode.nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        if inode.nlink == u32::MAX {
+            return Err(Errno::EMLINK);
+        }
+        Ok(Change::Link {
+            ino,
+            parent,
+            name: name.to_vec(),
+            now,
+        })
+    }
+
+    /// Plan a change of attributes; the length is not looked at except that it clears set-id
+    /// bits. `writable`: the caller has the file open for writing.
+    pub fn plan_set(
+        &self,
+        who: &Credentials,
+        ino: Ino,
+        wish: &SetAttr,
+        writable: bool,
+        now: Timestamp,
+    ) -> Result<Change, Errno> {
+        let inode = self.find(ino)?;
+        let mut set = SetInode {
+            ctime: now,
+            ..SetInode::default()
+        };
+        if let Some(mode) = wish.mode {
+            who.owns(inode)?;
+            let mut mode = mode & 0o7777;
+            if !who.privileged() && !who.in_group(inode.gid) {
+                mode &= !0o2000;
+            }
+            set.mode = Some(mode);
+        }
+        if wish.uid.is_some() || wish.gid.is_some() {
+            let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
+            let own_group = wish
+                .gid
+                .is_none_or(|gid| gid == inode.gid || who.in_group(gid));
+            let own = who.uid == inode.uid && same_uid && own_group;
+            if !(who.privileged() || own) {
+                return Err(Errno::EPERM);
+            }
+            (set.uid, set.gid) = (wish.uid, wish.gid);
+            if inode.dir().is_none() && wish.mode.is_none() {
+                set.mode = Some(without_set_id(inode.mode));
+            }
+        }
+        if let Some(size) = wish.size {
+            match inode.kind() {
+                Kind::File => {}
+                Kind::Dir => return Err(Errno::EISDIR),
+                _ => return Err(Errno::EINVAL),
+            }
+            if !writable {
+                who.may(inode, WRITE)?;
+            }
+            if i64::try_from(size).is_err() {
+                return Err(Errno::EFBIG);
+            }
+            set.mtime = Some(now);
+            if who.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
+                set.mode = Some(without_set_id(inode.mode));
+            }
+        }
+        for (time, target) in [(wish.atime, &mut set.atime), (wish.mtime, &mut set.mtime)] {
+            *target = match time {
+                None => *target,
+                Some(SetTime::Now) => {
+                    if who.owns(inode).is_err() {
+                        who.may(inode, WRITE)?;
+                    }
+                    Some(now)
+                }
+                Some(SetTime::At(at)) => {
+                    who.owns(inode)?;
+                    if at.nanos >= 1_000_000_000 {
+                        return Err(Errno::EINVAL);
+                    }
+                    Some(at)
+                }
+            };
+        }
+        Ok(Change::Set { ino, set })
+    }
+
+    /// Plan setting an extended attribute, or removing it without a value.
+    pub fn plan_xattr(
+        &self,
+        who: &Credentials,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+        now: Timestamp,
+    ) -> Result<Change, Errno> {
+        let inode = self.find(ino)?;
+        check_xattr_name(name)?;
+        if name.starts_with(b"user.") {
+            who.may(inode, WRITE)?;
+            if !matches!(inode.kind(), Kind::File | Kind::Dir) {
+                return Err(Errno::EPERM);
+            }
+        } else if !who.privileged() {
+            return Err(Errno::EPERM);
+        }
+        let exists = inode.xattrs.contains_key(name);
+        match (value, mode) {
+            (Some(_), XattrMode::Create) if exists => return Err(Errno::EEXIST),
+            (Some(_), XattrMode::Replace) | (None, _) if !exists => return Err(Errno::ENODATA),
+            _ => {}
+        }
+        if let Some(value) = value {
+            let taken: usize = inode
+                .xattrs
+                .iter()
+                .filter(|(other, _)| other.as_slice() != name)
+                .map(|(name, value)| name.len() + value.len())
+                .sum();
+            if value.len() > MAX_XATTR {
+                return Err(Errno::ERANGE);
+            }
+            if taken + name.len() + value.len() > XATTR_SPACE {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
+        Ok(Change::Xattr {
+            ino,
+            name,
+            value,
+            now,
+        })
+    }
+}
+
+fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
+        return Err(Errno::ERANGE);
+    }
+    // POSIX ACLs would have to be enforced, so they are refused rather than only stored.
+    if known.iter().any(|prefix| name.starts_with(prefix)) {
+        Ok(())
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    }
+}
+
+/// A file's mode after someone unprivileged wrote to it or its owner changed: the set-user bit
+/// goes, and the set-group bit too where it does not mean mandatory locking.
+pub fn without_set_id(mode: u16) -> u16 {
+    let mode = mode & !0o4000;
+    if mode & 0o010 != 0 {
+        mode & !0o2000
+    } else {
+        mode
+    }
+}

@@ -1,0 +1,105 @@
+//! Plan changes of name, the operation with the most rules.
+
+use super::plan::{WRITE, check_name};
+use super::{Change, Credentials, Inode, Namespace};
+use forebay_wire::message::OnExisting;
+use forebay_wire::{Errno, Ino, Timestamp};
+
+/// A name in a directory.
+pub type Place<'a> = (Ino, &'a [u8]);
+
+impl Namespace {
+    /// Plan to give what is at `from` the place `to`. `None`: both are names of the same inode,
+    /// and POSIX has nothing happen.
+    pub fn plan_rename(
+        &self,
+        who: &Credentials,
+        from: Place<'_>,
+        to: Place<'_>,
+        existing: OnExisting,
+        now: Timestamp,
+    ) -> Result<Option<Change>, Errno> {
+        for name in [from.1, to.1] {
+            match (check_name(name), name) {
+                (Err(_), b"." | b"..") => return Err(Errno::EBUSY),
+                (result, _) => result?,
+            }
+        }
+        let source = self.lookup(who, from.0, from.1)?;
+        let target = match self.lookup(who, to.0, to.1) {
+            Ok(ino) => Some(ino),
+            Err(Errno::ENOENT) => None,
+            Err(error) => return Err(error),
+        };
+        match (existing, target) {
+            (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
+            (OnExisting::Exchange, None) => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        let (from_dir, _) = self.writable_dir(who, from.0)?;
+        let (to_dir, _) = self.writable_dir(who, to.0)?;
+        let moving = self.find(source)?;
+        self.may_remove(who, from_dir, moving)?;
+        self.may_move(who, moving, source, from.0, to.0)?;
+        if let Some(target) = target {
+            let replaced = self.find(target)?;
+            self.may_remove(who, to_dir, replaced)?;
+            if existing == OnExisting::Exchange {
+                self.may_move(who, replaced, target, to.0, from.0)?;
+            } else {
+                if source == target {
+                    return Ok(None);
+                }
+                may_replace(moving, replaced)?;
+            }
+        }
+        let (name, to_name) = (from.1.to_vec(), to.1.to_vec());
+        Ok(Some(Change::Rename {
+            parent: from.0,
+            name,
+            to: to.0,
+            to_name,
+            existing,
+            now,
+        }))
+    }
+
+    /// A directory that gets another parent must be writable, because its `..` changes, and must
+    /// not end up inside itself.
+    fn may_move(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        ino: Ino,
+        from: Ino,
+        to: Ino,
+    ) -> Result<(), Errno> {
+        if inode.dir().is_none() {
+            return Ok(());
+        }
+        let mut at = to;
+        loop {
+            if at == ino {
+                return Err(Errno::EINVAL);
+            }
+            if at == Ino::ROOT {
+                break;
+            }
+            at = self.find_dir(at)?.1.parent;
+        }
+        if from != to {
+            who.may(inode, WRITE)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn may_replace(moving: &Inode, replaced: &Inode) -> Result<(), Errno> {
+    match (moving.dir(), replaced.dir()) {
+        (Some(_), None) => Err(Errno::ENOTDIR),
+        (None, Some(_)) => Err(Errno::EISDIR),
+        (Some(_), Some(dir)) if !dir.is_empty() => Err(Errno::ENOTEMPTY),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,252 @@
+//! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
+
+use super::{ObjectId, ObjectStat, Objects};
+use forebay_wire::message::{Allocate, OpenMode};
+use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
+    statat, unlinkat, utimensat,
+};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const FOLDERS: u64 = 64;
+
+/// A directory of data objects. Clones share it.
+#[derive(Clone, Debug)]
+pub struct DiskObjects {
+    root: Arc<PathBuf>,
+    dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
+}
+
+impl DiskObjects {
+    /// The directory `root`, made if it is missing.
+    pub fn open(root: &Path) -> io::Result<DiskObjects> {
+        std::fs::create_dir_all(root)?;
+        Ok(DiskObjects {
+            root: Arc::new(root.to_owned()),
+            dirs: Arc::default(),
+        })
+    }
+
+    fn path(&self, id: InstanceId) -> PathBuf {
+        self.root.join(format!("{:016x}", id.0))
+    }
+
+    fn dir(&self, id: InstanceId) -> Result<Arc<OwnedFd>, Errno> {
+        let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = dirs.get(&id) {
+            return Ok(dir.clone());
+        }
+        let dir = Arc::new(OwnedFd::from(File::open(self.path(id))?));
+        dirs.insert(id, dir.clone());
+        Ok(dir)
+    }
+
+    fn opened(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let dir = self.dir(id.instance)?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(openat(&*dir, name(id.ino), flags | OFlags::CLOEXEC, mode)?)
+    }
+
+    /// Make an object's contents durable, and its existence if `fresh`.
+    pub fn sync(&self, id: ObjectId, data_only: bool, fresh: bool) -> Result<(), Errno> {
+        let file = match self.opened(id, OFlags::RDWR) {
+            Err(Errno::ENOENT) => return Ok(()), // never had data, or has been removed since
+            other => other?,
+        };
+        if data_only {
+            rustix::fs::fdatasync(&file)?
+        } else {
+            rustix::fs::fsync(&file)?
+        }
+        if fresh {
+            let dir = self.dir(id.instance)?;
+            let folder = openat(&*dir, folder(id.ino), OFlags::RDONLY, Mode::empty())?;
+            rustix::fs::fsync(&folder)?;
+        }
+        Ok(())
+    }
+}
+
+fn folder(ino: Ino) -> String {
+    format!("{:02x}", ino.0 % FOLDERS)
+}
+
+fn name(ino: Ino) -> String {
+    format!("{:02x}/{:016x}", ino.0 % FOLDERS, ino.0)
+}
+
+fn timespec(time: Option<Timestamp>) -> Timespec {
+    match time {
+        Some(time) => Timespec {
+            tv_sec: time.secs,
+            tv_nsec: i64::from(time.nanos),
+        },
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+    }
+}
+
+impl Objects for DiskObjects {
+    type Descriptor = OwnedFd;
+
+    fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
+        let path = self.path(id);
+        for number in 0..FOLDERS {
+            std::fs::create_dir_all(path.join(folder(Ino(number))))?;
+        }
+        File::open(&path)?.sync_all()?;
+        File::open(&*self.root)?.sync_all()?;
+        Ok(())
+    }
+
+    fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
+        self.dirs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
+        match std::fs::remove_dir_all(self.path(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn instances(&self) -> Result<Vec<InstanceId>, Errno> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&*self.root)? {
+            let name = entry?.file_name();
+            let id = name
+                .to_str()
+                .and_then(|name| u64::from_str_radix(name, 16).ok());
+            found.extend(id.map(InstanceId));
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
+        use std::os::unix::fs::MetadataExt;
+        let mut found = Vec::new();
+        for number in 0..FOLDERS {
+            for entry in std::fs::read_dir(self.path(id).join(folder(Ino(number))))? {
+                let entry = entry?;
+                let name = entry.file_name();
+                let ino = name
+                    .to_str()
+                    .and_then(|name| u64::from_str_radix(name, 16).ok());
+                if let Some(ino) = ino {
+                    found.push((Ino(ino), entry.metadata()?.blocks() * 512));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
+        match self.opened(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
+            Ok(file) => {
+                let times = Timestamps {
+                    last_access: timespec(Some(atime)),
+                    last_modification: timespec(Some(mtime)),
+                };
+                Ok(rustix::fs::futimens(&file, &times)?)
+            }
+            Err(Errno::EEXIST) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
+        let dir = self.dir(id.instance)?;
+        let stat = statat(&*dir, name(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(ObjectStat {
+            size: stat.st_size as u64,
+            space: stat.st_blocks as u64 * 512,
+            atime: Timestamp {
+                secs: stat.st_atime,
+                nanos: stat.st_atime_nsec as u32,
+            },
+            mtime: Timestamp {
+                secs: stat.st_mtime,
+                nanos: stat.st_mtime_nsec as u32,
+            },
+        })
+    }
+
+    fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
+        Ok(rustix::fs::ftruncate(
+            self.opened(id, OFlags::WRONLY)?,
+            size,
+        )?)
+    }
+
+    fn set_times(
+        &mut self,
+        id: ObjectId,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+    ) -> Result<(), Errno> {
+        let dir = self.dir(id.instance)?;
+        let times = Timestamps {
+            last_access: timespec(atime),
+            last_modification: timespec(mtime),
+        };
+        Ok(utimensat(
+            &*dir,
+            name(id.ino),
+            &times,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
+    }
+
+    fn allocate(
+        &mut self,
+        id: ObjectId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Result<(), Errno> {
+        let keep = |keep_size| {
+            if keep_size {
+                FallocateFlags::KEEP_SIZE
+            } else {
+                FallocateFlags::empty()
+            }
+        };
+        let flags = match what {
+            Allocate::Reserve { keep_size } => keep(keep_size),
+            Allocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
+        };
+        Ok(fallocate(
+            self.opened(id, OFlags::RDWR)?,
+            flags,
+            offset,
+            length,
+        )?)
+    }
+
+    fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
+        let dir = self.dir(id.instance)?;
+        match unlinkat(&*dir, name(id.ino), AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
+        let flags = match (mode.read, mode.write) {
+            (_, false) => OFlags::RDONLY,
+            (false, true) => OFlags::WRONLY,
+            (true, true) => OFlags::RDWR,
+        };
+        self.opened(id, flags)
+    }
+}

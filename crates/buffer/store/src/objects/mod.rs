@@ -1,0 +1,76 @@
+//! Data objects: the bytes of regular files, one object per file on this node.
+//!
+//! An object exists from the first time its file is opened for its data. Its length, its times
+//! and the space it takes are the file's, so that a client which was handed a descriptor writes
+//! to it without telling anyone.
+
+mod disk;
+mod memory;
+
+pub use disk::DiskObjects;
+pub use memory::MemoryObjects;
+
+use forebay_wire::message::{Allocate, OpenMode};
+use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
+
+/// A data object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// The instance it belongs to.
+    pub instance: InstanceId,
+    /// The file.
+    pub ino: Ino,
+}
+
+/// What an object adds to its file's attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// Length in bytes.
+    pub size: u64,
+    /// Space it takes, in bytes.
+    pub space: u64,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last write.
+    pub mtime: Timestamp,
+}
+
+/// Where data objects are kept.
+pub trait Objects {
+    /// What passing an object to a client takes.
+    type Descriptor;
+
+    /// Make room for an instance; it may be there already.
+    fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
+    /// Remove an instance with all its objects; it may be gone already.
+    fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
+    /// Instances that there is room for.
+    fn instances(&self) -> Result<Vec<InstanceId>, Errno>;
+    /// All objects of an instance and the space they take.
+    fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
+    /// Make an empty object with these times; it may be there already, and then stays as it is.
+    fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
+    /// An existing object.
+    fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno>;
+    /// Set the length.
+    fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno>;
+    /// Set times; `None` leaves as is.
+    fn set_times(
+        &mut self,
+        id: ObjectId,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+    ) -> Result<(), Errno>;
+    /// Reserve, free or clear a range.
+    fn allocate(
+        &mut self,
+        id: ObjectId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Result<(), Errno>;
+    /// Remove; it may be gone already.
+    fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
+    /// A descriptor for a client, for reading, writing or both.
+    fn open(&self, id: ObjectId, mode: OpenMode) -> Result<Self::Descriptor, Errno>;
+}

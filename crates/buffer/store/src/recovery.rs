@@ -1,0 +1,95 @@
+//! From log and checkpoint back to the state, and from the state to a checkpoint.
+//!
+//! A checkpoint `checkpoint.<sequence>` holds the state after that record. It is made from the
+//! previous one and closed log segments, never from the running daemon's tables, so it can be made
+//! in another thread, and every checkpoint exercises what recovery does.
+
+use crate::log::{self, Log, RecoverError, segment_first};
+use crate::shard::{Record, State};
+use crate::storage::Storage;
+use std::io;
+
+const MAGIC: &[u8; 8] = b"FBAYCKP1";
+const TEMPORARY: &str = "checkpoint.tmp";
+
+fn checkpoint_name(sequence: u64) -> String {
+    format!("checkpoint.{sequence:016x}")
+}
+
+fn checkpoint_sequence(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix("checkpoint.")?, 16).ok()
+}
+
+/// Read the state back. Returns it with the log, open for appending.
+pub fn recover<S: Storage>(storage: S, segment_size: u64) -> Result<(State, Log<S>), RecoverError> {
+    let (mut state, sequence) = load_checkpoint(&storage)?;
+    let log = log::recover(storage, segment_size, sequence, |sequence, bytes| {
+        apply(&mut state, sequence, bytes)
+    })?;
+    Ok((state, log))
+}
+
+fn apply(state: &mut State, sequence: u64, bytes: &[u8]) -> Result<(), RecoverError> {
+    let inconsistent = |why: String| RecoverError::Inconsistent { sequence, why };
+    let record: Record = postcard::from_bytes(bytes).map_err(|e| inconsistent(e.to_string()))?;
+    state
+        .apply(&record)
+        .map_err(|why| inconsistent(why.to_owned()))
+}
+
+fn load_checkpoint<S: Storage>(storage: &S) -> Result<(State, u64), RecoverError> {
+    let newest = storage
+        .list()?
+        .iter()
+        .filter_map(|name| checkpoint_sequence(name))
+        .max();
+    let Some(sequence) = newest else {
+        return Ok((State::default(), 0));
+    };
+    let name = checkpoint_name(sequence);
+    let bytes = storage.read(&name)?;
+    let damaged = || RecoverError::Checkpoint(name.clone());
+    let sum = bytes
+        .get(8..12)
+        .and_then(|sum| sum.try_into().ok())
+        .map(u32::from_le_bytes);
+    let body = bytes.get(12..).ok_or_else(damaged)?;
+    if !bytes.starts_with(MAGIC) || sum != Some(crc32c::crc32c(body)) {
+        return Err(damaged());
+    }
+    let state = postcard::from_bytes(body).map_err(|_| damaged())?;
+    Ok((state, sequence))
+}
+
+/// Make a checkpoint that covers all segments before the one that starts with record
+/// `segment_start`, and remove what it makes superfluous. Returns whether there was anything to
+/// cover. The segments must not be written to any more.
+pub fn checkpoint<S: Storage>(storage: &S, segment_start: u64) -> Result<bool, RecoverError> {
+    let (mut state, mut sequence) = load_checkpoint(storage)?;
+    if sequence + 1 >= segment_start {
+        return Ok(false);
+    }
+    log::scan(storage, sequence, segment_start, |number, bytes| {
+        sequence = number;
+        apply(&mut state, number, bytes)
+    })?;
+    let body = postcard::to_stdvec(&state)
+        .map_err(|error| io::Error::other(format!("cannot encode a checkpoint: {error}")))?;
+    let mut bytes = Vec::with_capacity(body.len() + 12);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    storage.create(TEMPORARY, bytes.len() as u64)?;
+    storage.write(TEMPORARY, 0, &bytes)?;
+    storage.sync(TEMPORARY)?;
+    storage.rename(TEMPORARY, &checkpoint_name(sequence))?;
+    storage.sync_names()?;
+    for name in storage.list()? {
+        let old_checkpoint = checkpoint_sequence(&name).is_some_and(|s| s < sequence);
+        let old_segment = segment_first(&name).is_some_and(|first| first <= sequence);
+        if old_checkpoint || old_segment {
+            storage.remove(&name)?;
+        }
+    }
+    Ok(true)
+}

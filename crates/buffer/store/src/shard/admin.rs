@@ -1,0 +1,97 @@
+//! Requests of administrators: instances come, change and go.
+
+use super::{Doomed, Event, Outcome, Runtime, Shard};
+use crate::objects::Objects;
+use forebay_wire::auth::Peer;
+use forebay_wire::message::{InstanceSpec, Usage};
+use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+
+impl<O: Objects> Shard<O> {
+    pub(super) fn administer(
+        &mut self,
+        (session, slot, seq): (SessionId, u32, u64),
+        peer: &Peer,
+        request: Request,
+    ) -> Result<Reply, Errno> {
+        if !peer.trusted {
+            return Err(Errno::EACCES);
+        }
+        if let Request::ListInstances = request {
+            return Ok(Reply::Instances(self.usage()));
+        }
+        if !self.room {
+            return Err(Errno::ENOSPC);
+        }
+        let event = match request {
+            Request::CreateInstance(spec) => self.plan_instance(spec)?,
+            Request::ResizeInstance { id, capacity } => {
+                self.names(id).map_err(|_| Errno::ENOENT)?;
+                if capacity < self.runtime(id).space.used() {
+                    return Err(Errno::EBUSY);
+                }
+                Event::Resize(id, capacity)
+            }
+            Request::RemoveInstance { id, force } => {
+                self.names(id).map_err(|_| Errno::ENOENT)?;
+                let sessions = self.sessions_of(id);
+                if !force && !sessions.is_empty() {
+                    return Err(Errno::EBUSY);
+                }
+                for session in sessions {
+                    self.end_session(session);
+                }
+                self.runtime.remove(&id);
+                self.doomed.push_back((self.last + 1, Doomed::Instance(id)));
+                Event::DropInstance(id)
+            }
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.log(event, Some((session, slot, seq, Outcome::Done)));
+        Ok(Reply::Done)
+    }
+
+    fn plan_instance(&mut self, spec: InstanceSpec) -> Result<Event, Errno> {
+        if self.state.instances.contains_key(&spec.id) {
+            return Err(Errno::EEXIST);
+        }
+        if self.state.instances.len() >= self.limits.instances {
+            return Err(Errno::ENFILE);
+        }
+        if spec.inodes == 0 || spec.mode > 0o7777 {
+            return Err(Errno::EINVAL);
+        }
+        // The remains of one of the same name, which went moments ago, must not go with this one.
+        let remains = self
+            .doomed
+            .iter()
+            .any(|(_, d)| matches!(d, Doomed::Instance(id) if *id == spec.id));
+        if remains {
+            return Err(Errno::EBUSY);
+        }
+        self.objects.add_instance(spec.id)?;
+        self.runtime.insert(spec.id, Runtime::default());
+        Ok(Event::AddInstance(spec, self.now.wall))
+    }
+
+    fn sessions_of(&self, id: InstanceId) -> Vec<SessionId> {
+        let sessions = self.state.sessions.iter();
+        sessions
+            .filter(|(_, s)| s.instance == Some(id))
+            .map(|(session, _)| *session)
+            .collect()
+    }
+
+    /// All instances and how full they are.
+    pub fn usage(&self) -> Vec<Usage> {
+        let usage = |(id, instance): (&InstanceId, &super::Instance)| Usage {
+            spec: instance.spec.clone(),
+            used: self
+                .runtime
+                .get(id)
+                .map_or(0, |runtime| runtime.space.used()),
+            inodes: instance.names.len() as u64,
+            sessions: self.sessions_of(*id).len() as u64,
+        };
+        self.state.instances.iter().map(usage).collect()
+    }
+}

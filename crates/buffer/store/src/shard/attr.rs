@@ -1,0 +1,110 @@
+//! Attributes: what the inode says, and what the data object adds.
+
+use super::{Context, Outcome, Shard};
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::message::{Entry, SetAttr};
+use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Kind, Reply};
+
+impl<O: Objects> Shard<O> {
+    /// What `stat` shows.
+    pub(super) fn attr(&self, instance: InstanceId, ino: Ino) -> Result<Attr, Errno> {
+        let inode = self.names(instance)?.names.find(ino)?;
+        let mut attr = inode.attr(ino);
+        let runtime = self.runtime.get(&instance);
+        if attr.kind == Kind::File && runtime.is_some_and(|r| r.space.has_object(ino)) {
+            let stat = self.objects.stat(ObjectId { instance, ino })?;
+            attr.size = stat.size;
+            attr.blocks = stat.space / 512;
+            // A write changes ctime too, but setting mtime must not move ctime with it.
+            if stat.mtime != attr.mtime {
+                attr.ctime = attr.ctime.max(stat.mtime);
+            }
+            attr.mtime = stat.mtime;
+            attr.atime = stat.atime;
+        }
+        Ok(attr)
+    }
+
+    /// Change attributes. `outcome` is what the slot remembers.
+    pub(super) fn set_attr(
+        &mut self,
+        context: &Context,
+        ino: Ino,
+        handle: Option<HandleId>,
+        wish: &SetAttr,
+        outcome: Outcome,
+    ) -> Result<(), Errno> {
+        let writable = match handle {
+            Some(id) => {
+                let handle = self.handle(context.session, id)?;
+                handle.ino == ino && handle.mode.write
+            }
+            None => false,
+        };
+        let names = &self.names(context.instance)?.names;
+        let change = names.plan_set(&context.who, ino, wish, writable, self.now.wall)?;
+        let file = names.find(ino)?.kind() == Kind::File;
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
+        if let Some(size) = wish.size {
+            if size > 0 {
+                self.ensure_object(object)?;
+            }
+            if self.runtime(context.instance).space.has_object(ino) {
+                self.objects.truncate(object, size)?;
+                self.recharge(object);
+            }
+        }
+        if let crate::namespace::Change::Set { set, .. } = &change
+            && file
+            && (set.atime.is_some() || set.mtime.is_some())
+            && self.runtime(context.instance).space.has_object(ino)
+        {
+            self.objects.set_times(object, set.atime, set.mtime)?;
+        }
+        self.change(context, change, outcome);
+        Ok(())
+    }
+
+    pub(super) fn read_dir(
+        &self,
+        context: &Context,
+        ino: Ino,
+        cookie: u64,
+        bytes: u32,
+        attrs: bool,
+    ) -> Result<Reply, Errno> {
+        let names = &self.names(context.instance)?.names;
+        let dir = names.find(ino)?.dir().ok_or(Errno::ENOTDIR)?;
+        // Half the longest frame leaves room for the worst encoding of an entry.
+        let budget = (bytes as usize).min(forebay_wire::frame::MAX_BODY / 2);
+        let mut taken = 0;
+        let mut entries = Vec::new();
+        let mut end = true;
+        for (cookie, entry) in dir.after(cookie) {
+            taken += entry.name.len() + if attrs { 128 } else { 24 };
+            if taken > budget && !entries.is_empty() {
+                end = false;
+                break;
+            }
+            let Some(inode) = names.get(entry.ino) else {
+                continue;
+            };
+            let attr = if attrs {
+                Some(self.attr(context.instance, entry.ino)?)
+            } else {
+                None
+            };
+            entries.push(Entry {
+                cookie,
+                name: entry.name.to_vec(),
+                ino: entry.ino,
+                kind: inode.kind(),
+                attr,
+            });
+        }
+        Ok(Reply::Entries { entries, end })
+    }
+}

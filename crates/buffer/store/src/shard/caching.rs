@@ -1,0 +1,75 @@
+//! Who may cache what it is told.
+//!
+//! A client that is alone with its instance may keep names and attributes for [`CACHE_TIME`]. When
+//! a second one wants to attach, replies stop permitting that, and the newcomer is told to try
+//! again (`EAGAIN`) until all that was cached has expired. So nobody ever sees a stale name or
+//! attribute, and no client has to be called back.
+
+use super::{ConnId, Shard};
+use crate::objects::Objects;
+use forebay_wire::message::CACHE_TIME;
+use forebay_wire::{Errno, InstanceId};
+
+/// For a kernel that is slow to note the time at which it was told something.
+const MARGIN: u64 = 200_000_000;
+/// How long a newcomer may take to try again.
+const RETRY: u64 = 5_000_000_000;
+
+impl<O: Objects> Shard<O> {
+    /// After a start: what sessions there are, and that they may be caching.
+    pub(super) fn adopt_sessions(&mut self) {
+        let attached = self
+            .state
+            .sessions
+            .iter()
+            .filter_map(|(id, s)| Some((*id, s.instance?)));
+        let attached: Vec<_> = attached.collect();
+        let until = self.now.steady.saturating_add(CACHE_TIME + MARGIN);
+        for (session, instance) in attached {
+            let runtime = self.runtime(instance);
+            runtime.sessions.insert(session);
+            runtime.cached_until = until;
+        }
+    }
+
+    /// May what is said on this connection now be cached?
+    pub(super) fn may_cache(&mut self, conn: ConnId) -> bool {
+        let session = self.conns.get(&conn).and_then(|conn| conn.session);
+        let Some((session, _)) = session else {
+            return false;
+        };
+        if !self
+            .attached
+            .get(&session)
+            .is_some_and(|attached| attached.caches)
+        {
+            return false;
+        }
+        let instance = self
+            .state
+            .sessions
+            .get(&session)
+            .and_then(|session| session.instance);
+        let Some(instance) = instance else {
+            return false;
+        };
+        let now = self.now.steady;
+        let runtime = self.runtime(instance);
+        if runtime.sessions.len() != 1 || now < runtime.uncached_until {
+            return false;
+        }
+        runtime.cached_until = now.saturating_add(CACHE_TIME + MARGIN);
+        true
+    }
+
+    /// Another client wants to attach: `EAGAIN` until nothing is cached any more.
+    pub(super) fn end_caching(&mut self, instance: InstanceId) -> Result<(), Errno> {
+        let now = self.now.steady;
+        let runtime = self.runtime(instance);
+        if runtime.sessions.is_empty() || now >= runtime.cached_until {
+            return Ok(());
+        }
+        runtime.uncached_until = now.saturating_add(RETRY);
+        Err(Errno::EAGAIN)
+    }
+}

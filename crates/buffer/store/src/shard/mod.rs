@@ -1,0 +1,424 @@
+//! The storage daemon's logic as a state machine: [`Shard::step`] takes one input at a given time
+//! and says what to send, to log and to sync. It has no sockets, threads or clock.
+//!
+//! The driver must, after one or more steps and before it carries out any [`Effect`], append and
+//! flush [`Shard::take_records`] to the log; if that fails it must stop for good, since the tables
+//! are then ahead of the log.
+
+mod admin;
+mod attr;
+mod caching;
+mod files;
+mod open;
+mod session;
+mod space;
+mod start;
+mod state;
+
+pub use state::{Event, Instance, Outcome, Record, Session, State};
+
+use crate::namespace::Credentials;
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::auth::{Peer, PoolKey};
+use forebay_wire::message::OpenMode;
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId, Timestamp};
+use space::Space;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A connection, as the driver numbers them. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// The time of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for timestamps.
+    pub wall: Timestamp,
+    /// Nanoseconds on a clock that is never set, for leases.
+    pub steady: u64,
+}
+
+/// What a daemon allows.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How long a session lives without a connection, in nanoseconds.
+    pub lease: u64,
+    /// Open handles in a session.
+    pub handles: usize,
+    /// Sessions on this node.
+    pub sessions: usize,
+    /// Instances on this node.
+    pub instances: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            lease: 60_000_000_000,
+            handles: 1 << 20,
+            sessions: 1 << 16,
+            instances: 1 << 12,
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Someone connected.
+    Connected(ConnId, Peer),
+    /// A request arrived.
+    Call(ConnId, Call),
+    /// A connection is gone.
+    Disconnected(ConnId),
+    /// The log is durable up to this record.
+    Synced(u64),
+    /// Time passed. Due about once a second.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Effect<D> {
+    /// Answer a call.
+    Reply {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The answer.
+        reply: Reply,
+        /// To go along with it.
+        descriptor: Option<D>,
+        /// The client may cache it.
+        cacheable: bool,
+    },
+    /// Make an object and then the log durable, and answer `Done`.
+    Sync {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The object, if it is about one.
+        object: Option<ObjectId>,
+        /// Its times need not be durable.
+        data_only: bool,
+        /// Its existence is not durable yet.
+        fresh: bool,
+    },
+    /// From now on the connection carries bulk data of a session.
+    Bulk(ConnId, SessionId),
+    /// A handle that bulk connections may use.
+    BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
+    /// What may be written through a handle over bulk connections, in bytes.
+    BulkGrant(SessionId, HandleId, u64),
+    /// A handle is closed to bulk connections.
+    BulkClose(SessionId, HandleId),
+    /// Close a connection.
+    Hangup(ConnId),
+}
+
+#[derive(Debug)]
+struct Conn {
+    peer: Peer,
+    /// Set while a TCP client has not proved who it is.
+    challenge: Option<[u8; 32]>,
+    session: Option<(SessionId, u32)>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    ino: Ino,
+    mode: OpenMode,
+    grant: u64,
+    /// How much to promise ahead the next time.
+    ahead: u64,
+}
+
+/// What a session has besides its durable part.
+#[derive(Debug, Default)]
+struct Attached {
+    handles: BTreeMap<HandleId, Handle>,
+    /// Connection and highest call number of each slot.
+    slots: BTreeMap<u32, (Option<ConnId>, u64)>,
+    bulk: bool,
+    caches: bool,
+    /// When the last connection went.
+    idle_since: Option<u64>,
+}
+
+/// What an instance has besides its durable part.
+#[derive(Debug, Default)]
+struct Runtime {
+    space: Space,
+    /// Open handles of each inode.
+    opens: BTreeMap<Ino, u32>,
+    /// Objects made since the log was last durable, or since they were last synced.
+    fresh: BTreeSet<Ino>,
+    /// Attached clients.
+    sessions: BTreeSet<SessionId>,
+    /// Until when a client may be caching.
+    cached_until: u64,
+    /// Until when nothing may be cached, because another client wants to attach.
+    uncached_until: u64,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Shard<O: Objects> {
+    state: State,
+    objects: O,
+    limits: Limits,
+    key: Option<PoolKey>,
+    now: Now,
+    room: bool,
+    /// Key of the sequence that secrets are taken from, and how many were.
+    seed: [u8; 32],
+    random: u64,
+    started: u64,
+    conns: BTreeMap<ConnId, Conn>,
+    attached: BTreeMap<SessionId, Attached>,
+    runtime: BTreeMap<InstanceId, Runtime>,
+    records: Vec<Vec<u8>>,
+    /// Number of the last record.
+    last: u64,
+    /// Objects and instances to remove once the record that made them superfluous is durable.
+    doomed: VecDeque<(u64, Doomed)>,
+    effects: Vec<Effect<O::Descriptor>>,
+}
+
+#[derive(Debug)]
+enum Doomed {
+    Object(ObjectId),
+    Instance(InstanceId),
+}
+
+/// A request with all that is known about who sent it.
+struct Context {
+    conn: ConnId,
+    seq: u64,
+    session: SessionId,
+    slot: u32,
+    instance: InstanceId,
+    who: Credentials,
+    local: bool,
+}
+
+impl<O: Objects> Shard<O> {
+    /// The durable state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether the log can take records. Without room, changes fail with `ENOSPC`.
+    pub fn set_room(&mut self, room: bool) {
+        self.room = room;
+    }
+
+    /// Records to append to the log, in order.
+    pub fn take_records(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.records)
+    }
+
+    /// Are there records to append?
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// Bytes of records to append.
+    pub fn record_bytes(&self) -> usize {
+        self.records.iter().map(Vec::len).sum()
+    }
+
+    /// Is anything waiting for time to pass?
+    pub fn wants_tick(&self) -> bool {
+        !self.doomed.is_empty()
+            || !self.settled()
+            || self
+                .attached
+                .values()
+                .any(|attached| attached.idle_since.is_some())
+    }
+
+    /// Take one input. Effects are added to `effects` in the order in which to carry them out.
+    pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect<O::Descriptor>>) {
+        self.now = now;
+        match input {
+            Input::Connected(conn, peer) => {
+                self.conns.insert(
+                    conn,
+                    Conn {
+                        peer,
+                        challenge: None,
+                        session: None,
+                    },
+                );
+            }
+            Input::Call(conn, call) => self.call(conn, call),
+            Input::Disconnected(conn) => self.disconnected(conn),
+            Input::Synced(sequence) => self.synced(sequence),
+            Input::Tick => self.expire_sessions(),
+        }
+        effects.append(&mut self.effects);
+    }
+
+    fn call(&mut self, conn: ConnId, call: Call) {
+        let seq = call.seq;
+        match self.dispatch(conn, call) {
+            Ok(Some(reply)) => self.reply(conn, seq, reply),
+            Ok(None) => {}
+            Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
+        }
+        if self.may_cache(conn) {
+            for effect in &mut self.effects {
+                if let Effect::Reply {
+                    conn: to,
+                    cacheable,
+                    ..
+                } = effect
+                {
+                    *cacheable = *to == conn;
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor: None,
+            cacheable: false,
+        });
+    }
+
+    /// Carry out a call. `None`: the reply comes later, or is among the effects already.
+    fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
+        let Call {
+            seq,
+            caller,
+            request,
+        } = call;
+        let request = match request {
+            Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
+            Request::Prove { mac, uid, gid } => return self.prove(conn, &mac, uid, gid).map(Some),
+            other => other,
+        };
+        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+        let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
+        let (peer, local) = (known.peer.clone(), known.peer.local);
+        if let Some(reply) = self.repeated(session, slot, seq, &request)? {
+            return match reply {
+                Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
+                Again::Reply(reply) => Ok(Some(reply)),
+                Again::Descriptor(reply, object, mode) => {
+                    let descriptor = Some(self.objects.open(object, mode)?);
+                    let cacheable = false;
+                    self.effects.push(Effect::Reply {
+                        conn,
+                        seq,
+                        reply,
+                        descriptor,
+                        cacheable,
+                    });
+                    Ok(None)
+                }
+            };
+        }
+        if let Request::Bye = request {
+            self.end_session(session);
+            self.reply(conn, seq, Reply::Done);
+            self.effects.push(Effect::Hangup(conn));
+            return Ok(None);
+        }
+        let attached = self
+            .state
+            .sessions
+            .get(&session)
+            .and_then(|session| session.instance);
+        let Some(instance) = attached else {
+            return self
+                .administer((session, slot, seq), &peer, request)
+                .map(Some);
+        };
+        let who = match caller {
+            Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
+                return Err(Errno::EPERM);
+            }
+            Some(caller) if peer.trusted => Credentials {
+                uid: caller.uid,
+                gid: caller.gid,
+                groups: if caller.uid == peer.uid {
+                    peer.groups
+                } else {
+                    Vec::new()
+                },
+                checked: caller.checked,
+            },
+            _ => Credentials {
+                uid: peer.uid,
+                gid: peer.gid,
+                groups: peer.groups,
+                checked: false,
+            },
+        };
+        self.file_request(
+            &Context {
+                conn,
+                seq,
+                session,
+                slot,
+                instance,
+                who,
+                local,
+            },
+            request,
+        )
+    }
+
+    /// Change the durable state.
+    fn log(&mut self, event: Event, request: Option<(SessionId, u32, u64, Outcome)>) {
+        let record = Record { event, request };
+        match postcard::to_stdvec(&record) {
+            Ok(bytes) => self.records.push(bytes),
+            Err(error) => unreachable!("a record always has an encoding: {error}"),
+        }
+        self.last += 1;
+        if let Err(why) = self.state.apply(&record) {
+            unreachable!("a change that was just planned does not fit: {why}: {record:?}");
+        }
+    }
+
+    fn synced(&mut self, sequence: u64) {
+        while let Some((needed, _)) = self.doomed.front()
+            && *needed <= sequence
+        {
+            let Some((_, doomed)) = self.doomed.pop_front() else {
+                break;
+            };
+            // What cannot be removed now is found superfluous again at the next start.
+            let result = match doomed {
+                Doomed::Object(object) => self.objects.remove(object),
+                Doomed::Instance(id) => self.objects.drop_instance(id),
+            };
+            if let Err(error) = result {
+                tracing::warn!(%error, "a superfluous data object stays for now");
+            }
+        }
+    }
+
+    fn names(&self, instance: InstanceId) -> Result<&Instance, Errno> {
+        self.state.instances.get(&instance).ok_or(Errno::ESTALE)
+    }
+
+    fn runtime(&mut self, instance: InstanceId) -> &mut Runtime {
+        self.runtime.entry(instance).or_default()
+    }
+}
+
+/// How to answer a repeated request.
+enum Again {
+    Reply(Reply),
+    Descriptor(Reply, ObjectId, OpenMode),
+}

@@ -1,0 +1,327 @@
+//! Open handles and what becomes of inodes nobody has open.
+
+use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
+use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::message::{New, OpenMode, SetAttr};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId};
+
+/// First promise of space to a writer.
+const FIRST_AHEAD: u64 = 1 << 20;
+/// Largest promise of space ahead of need.
+const MOST_AHEAD: u64 = 64 << 20;
+
+impl<O: Objects> Shard<O> {
+    pub(super) fn open(
+        &mut self,
+        context: &Context,
+        ino: Ino,
+        handle: HandleId,
+        mode: OpenMode,
+    ) -> Result<Option<Reply>, Errno> {
+        let inode = self.names(context.instance)?.names.find(ino)?;
+        let known = self
+            .attached
+            .get(&context.session)
+            .and_then(|a| a.handles.get(&handle));
+        // A handle that is open already was checked when it was opened.
+        if known.is_none() {
+            may_open(&context.who, inode, mode)?;
+        }
+        match inode.kind() {
+            Kind::File => {}
+            Kind::Dir if mode.write || mode.truncate => return Err(Errno::EISDIR),
+            Kind::Dir => {}
+            Kind::Symlink => return Err(Errno::ELOOP),
+            _ => return Err(Errno::ENXIO),
+        }
+        let file = inode.kind() == Kind::File;
+        self.add_handle(context.session, context.instance, handle, ino, mode)?;
+        if mode.truncate && file {
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            self.set_attr(
+                context,
+                ino,
+                Some(handle),
+                &set,
+                Outcome::Opened(ino, false),
+            )?;
+        }
+        self.opened(context, ino, mode, false)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn create(
+        &mut self,
+        context: &Context,
+        parent: Ino,
+        name: &[u8],
+        mode: u16,
+        exclusive: bool,
+        handle: HandleId,
+        open: OpenMode,
+    ) -> Result<Option<Reply>, Errno> {
+        let instance = self.names(context.instance)?;
+        match instance.names.lookup(&context.who, parent, name) {
+            Ok(_) if exclusive => return Err(Errno::EEXIST),
+            Ok(ino) => return self.open(context, ino, handle, open),
+            Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+        let new = New::Node(Kind::File, 0);
+        let change =
+            instance
+                .names
+                .plan_make(&context.who, parent, name, new, mode, self.now.wall)?;
+        let Change::Make { inode, .. } = &change else {
+            return Err(Errno::EIO);
+        };
+        let ino = inode.ino;
+        self.check_inodes(context.instance)?;
+        self.check_handles(context.session, handle)?;
+        if open.descriptor && context.local {
+            self.ensure_object(ObjectId {
+                instance: context.instance,
+                ino,
+            })?;
+        }
+        self.change(context, change, Outcome::Opened(ino, true));
+        self.add_handle(context.session, context.instance, handle, ino, open)?;
+        self.opened(context, ino, open, true)
+    }
+
+    fn opened(
+        &mut self,
+        context: &Context,
+        ino: Ino,
+        mode: OpenMode,
+        created: bool,
+    ) -> Result<Option<Reply>, Errno> {
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
+        let file = self.names(context.instance)?.names.find(ino)?.kind() == Kind::File;
+        let mut descriptor = None;
+        if mode.descriptor && context.local && file {
+            self.ensure_object(object)?;
+            descriptor = Some(self.objects.open(object, mode)?);
+        }
+        let reply = Reply::Opened {
+            attr: self.attr(context.instance, ino)?,
+            created,
+        };
+        let (conn, seq) = (context.conn, context.seq);
+        let cacheable = false;
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor,
+            cacheable,
+        });
+        Ok(None)
+    }
+
+    /// Make a file's data object unless it has one.
+    pub(super) fn ensure_object(&mut self, id: ObjectId) -> Result<(), Errno> {
+        if self.runtime(id.instance).space.has_object(id.ino) {
+            return Ok(());
+        }
+        let now = self.now.wall;
+        let (atime, mtime) = match self.names(id.instance)?.names.get(id.ino) {
+            Some(inode) => (inode.atime, inode.mtime),
+            None => (now, now),
+        };
+        self.objects.create(id, atime, mtime)?;
+        let runtime = self.runtime(id.instance);
+        runtime.space.charge(id.ino, 0);
+        runtime.fresh.insert(id.ino);
+        Ok(())
+    }
+
+    fn check_handles(&self, session: SessionId, handle: HandleId) -> Result<(), Errno> {
+        let attached = self.attached.get(&session).ok_or(Errno::ESTALE)?;
+        let full = attached.handles.len() >= self.limits.handles;
+        if full && !attached.handles.contains_key(&handle) {
+            Err(Errno::EMFILE)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn add_handle(
+        &mut self,
+        session: SessionId,
+        instance: InstanceId,
+        handle: HandleId,
+        ino: Ino,
+        mode: OpenMode,
+    ) -> Result<(), Errno> {
+        self.check_handles(session, handle)?;
+        let attached = self.attached.get_mut(&session).ok_or(Errno::ESTALE)?;
+        if let Some(known) = attached.handles.get(&handle) {
+            return if known.ino == ino {
+                Ok(())
+            } else {
+                Err(Errno::EINVAL)
+            };
+        }
+        attached.handles.insert(
+            handle,
+            Handle {
+                ino,
+                mode,
+                grant: 0,
+                ahead: FIRST_AHEAD,
+            },
+        );
+        let bulk = attached.bulk;
+        *self.runtime(instance).opens.entry(ino).or_default() += 1;
+        if bulk {
+            let object = ObjectId { instance, ino };
+            self.effects
+                .push(Effect::BulkOpen(session, handle, object, mode));
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle(&self, session: SessionId, handle: HandleId) -> Result<&Handle, Errno> {
+        let attached: &Attached = self.attached.get(&session).ok_or(Errno::ESTALE)?;
+        attached.handles.get(&handle).ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn close(&mut self, context: &Context, handle: HandleId) -> Result<Reply, Errno> {
+        let attached = self
+            .attached
+            .get_mut(&context.session)
+            .ok_or(Errno::ESTALE)?;
+        // A repeated close finds nothing, and that is what it asked for.
+        if let Some(open) = attached.handles.remove(&handle) {
+            self.released(context.session, context.instance, handle, open);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// A handle is gone.
+    pub(super) fn released(
+        &mut self,
+        session: SessionId,
+        instance: InstanceId,
+        handle: HandleId,
+        open: Handle,
+    ) {
+        self.effects.push(Effect::BulkClose(session, handle));
+        let runtime = self.runtime(instance);
+        runtime.space.regrant(open.grant, 0);
+        if let Some(count) = runtime.opens.get_mut(&open.ino) {
+            *count -= 1;
+            if *count == 0 {
+                runtime.opens.remove(&open.ino);
+            }
+        }
+        if open.mode.write {
+            self.recharge(ObjectId {
+                instance,
+                ino: open.ino,
+            });
+        }
+        self.drop_if_unused(instance, open.ino);
+    }
+
+    /// Look how much space an object takes now.
+    pub(super) fn recharge(&mut self, id: ObjectId) {
+        if self.runtime(id.instance).space.has_object(id.ino)
+            && let Ok(stat) = self.objects.stat(id)
+        {
+            self.runtime(id.instance).space.charge(id.ino, stat.space);
+        }
+    }
+
+    /// Drop an inode that has no names and is not open.
+    pub(super) fn drop_if_unused(&mut self, instance: InstanceId, ino: Ino) {
+        let orphan = self.names(instance).is_ok_and(|i| i.names.is_orphan(ino));
+        if !orphan || self.runtime(instance).opens.contains_key(&ino) {
+            return;
+        }
+        self.log(Event::Names(instance, Change::Drop { ino }), None);
+        let needed = self.last;
+        let runtime = self.runtime(instance);
+        runtime.fresh.remove(&ino);
+        if runtime.space.has_object(ino) {
+            runtime.space.discharge(ino);
+            self.doomed
+                .push_back((needed, Doomed::Object(ObjectId { instance, ino })));
+        }
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        context: &Context,
+        id: HandleId,
+        returned: u64,
+        want: u64,
+    ) -> Result<Reply, Errno> {
+        let capacity = self.names(context.instance)?.spec.capacity;
+        let handle = self.handle(context.session, id)?;
+        if !handle.mode.write {
+            return Err(Errno::EBADF);
+        }
+        let (ino, before, ahead) = (handle.ino, handle.grant, handle.ahead);
+        let kept = returned.min(before);
+        let object = ObjectId {
+            instance: context.instance,
+            ino,
+        };
+        self.ensure_object(object)?;
+        self.recharge(object);
+        let space = &mut self.runtime(context.instance).space;
+        space.regrant(before, kept);
+        let more = if want == 0 {
+            0
+        } else {
+            space.available(capacity, want, ahead)
+        };
+        space.regrant(kept, kept + more);
+        let total = kept + more;
+        if let Some(handle) = self
+            .attached
+            .get_mut(&context.session)
+            .and_then(|a| a.handles.get_mut(&id))
+        {
+            handle.grant = total;
+            handle.ahead = (handle.ahead * 2).min(MOST_AHEAD);
+        }
+        if !context.local {
+            self.effects
+                .push(Effect::BulkGrant(context.session, id, total));
+        }
+        if total == 0 && want > 0 {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(Reply::Granted(total))
+        }
+    }
+}
+
+fn may_open(
+    who: &Credentials,
+    inode: &crate::namespace::Inode,
+    mode: OpenMode,
+) -> Result<(), Errno> {
+    let mut want = 0;
+    if mode.read {
+        want |= READ;
+    }
+    if mode.write || mode.truncate {
+        want |= WRITE;
+    }
+    // Opened for neither: a place to look names up from.
+    if want == 0 && inode.dir().is_some() {
+        want = EXEC;
+    }
+    who.may(inode, want)
+}

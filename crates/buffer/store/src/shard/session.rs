@@ -1,0 +1,299 @@
+//! Sessions: begin, join, repeat, end.
+
+use super::{Again, Attached, ConnId, Effect, Event, Outcome, Shard};
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::auth::Peer;
+use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+
+impl<O: Objects> Shard<O> {
+    pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
+        if hello.version != PROTOCOL || hello.slot >= MAX_SLOTS {
+            return Err(Errno::EPROTO);
+        }
+        if self.needs_proof(conn)? {
+            let nonce = self.nonce();
+            if let Some(known) = self.conns.get_mut(&conn) {
+                known.challenge = Some(nonce);
+            }
+            return Ok(Reply::Challenge { nonce });
+        }
+        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+        if known.session.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let peer = known.peer.clone();
+        let id = match hello.resume {
+            Some(resume) => self.join(resume, &peer)?,
+            None => self.begin(hello.instance, &peer)?,
+        };
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.session = Some((id, hello.slot));
+        }
+        let attached = self.attached.entry(id).or_default();
+        attached.idle_since = None;
+        attached.bulk |= !peer.local;
+        attached.caches = hello.caches;
+        if hello.bulk {
+            self.effects.push(Effect::Bulk(conn, id));
+        } else {
+            // Whatever an older connection of this slot still holds must not be acted upon.
+            let (old, last) = attached.slots.entry(hello.slot).or_default();
+            if let Some(old) = old.replace(conn)
+                && old != conn
+            {
+                self.effects.push(Effect::Hangup(old));
+                self.conns.remove(&old);
+            }
+            *last = (*last).max(seq.saturating_sub(1));
+        }
+        let session = self.state.sessions.get(&id).ok_or(Errno::ESTALE)?;
+        let instance = session
+            .instance
+            .and_then(|id| self.state.instances.get(&id));
+        Ok(Reply::Welcome {
+            resume: Resume {
+                session: id,
+                secret: session.secret,
+            },
+            epoch: self.state.epoch,
+            capacity: instance.map_or(0, |instance| instance.spec.capacity),
+        })
+    }
+
+    fn needs_proof(&self, conn: ConnId) -> Result<bool, Errno> {
+        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+        if known.peer.local || known.peer.trusted {
+            return Ok(false);
+        }
+        // Without a key nobody is known over TCP.
+        if self.key.is_none() {
+            Err(Errno::EKEYREJECTED)
+        } else {
+            Ok(true)
+        }
+    }
+
+    pub(super) fn prove(
+        &mut self,
+        conn: ConnId,
+        mac: &[u8; 32],
+        uid: u32,
+        gid: u32,
+    ) -> Result<Reply, Errno> {
+        let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
+        let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
+        match &self.key {
+            Some(key) if key.verify(&nonce, uid, gid, mac) => {
+                known.peer = Peer {
+                    uid,
+                    gid,
+                    groups: Vec::new(),
+                    trusted: true,
+                    local: false,
+                };
+                Ok(Reply::Done)
+            }
+            _ => Err(Errno::EKEYREJECTED),
+        }
+    }
+
+    /// 32 bytes that an outsider cannot foresee: a keyed sequence from the random seed.
+    fn nonce(&mut self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&self.secret().to_le_bytes());
+        bytes[16..].copy_from_slice(&self.secret().to_le_bytes());
+        bytes
+    }
+
+    fn secret(&mut self) -> u128 {
+        self.random = self.random.wrapping_add(1);
+        let block = (u128::from(self.random) << 64) | u128::from(self.state.epoch);
+        let key = self.seed;
+        let hash = forebay_wire::auth::keyed_block(&key, block);
+        u128::from_le_bytes(hash)
+    }
+
+    fn join(&mut self, resume: Resume, peer: &Peer) -> Result<SessionId, Errno> {
+        let session = self
+            .state
+            .sessions
+            .get(&resume.session)
+            .ok_or(Errno::ESTALE)?;
+        // Another secret means another session: one that was lost in a power cut before it was
+        // durable, and whose number was given out again.
+        if session.secret != resume.secret {
+            return Err(Errno::ESTALE);
+        }
+        if session.uid != peer.uid && !peer.trusted {
+            return Err(Errno::EACCES);
+        }
+        Ok(resume.session)
+    }
+
+    fn begin(&mut self, instance: Option<InstanceId>, peer: &Peer) -> Result<SessionId, Errno> {
+        match instance {
+            None if !peer.trusted => return Err(Errno::EACCES),
+            None => {}
+            Some(id) => {
+                let spec = &self.state.instances.get(&id).ok_or(Errno::ENOENT)?.spec;
+                if !peer.trusted && peer.uid != spec.uid && !peer.in_group(spec.gid) {
+                    return Err(Errno::EACCES);
+                }
+            }
+        }
+        if !self.room {
+            return Err(Errno::ENOSPC);
+        }
+        if let Some(instance) = instance {
+            self.end_caching(instance)?;
+        }
+        if self.state.sessions.len() >= self.limits.sessions {
+            return Err(Errno::ENFILE);
+        }
+        let id = SessionId(self.state.session_count + 1);
+        let secret = self.secret();
+        self.log(
+            Event::Begin {
+                id,
+                secret,
+                uid: peer.uid,
+                instance,
+            },
+            None,
+        );
+        self.attached.insert(id, Attached::default());
+        if let Some(instance) = instance {
+            self.runtime(instance).sessions.insert(id);
+        }
+        Ok(id)
+    }
+
+    /// If this call was carried out before, its reply. Calls of a slot that come out of order
+    /// fail with `ESTALE`.
+    pub(super) fn repeated(
+        &mut self,
+        session: SessionId,
+        slot: u32,
+        seq: u64,
+        request: &Request,
+    ) -> Result<Option<Again>, Errno> {
+        let attached = self.attached.get_mut(&session).ok_or(Errno::ESTALE)?;
+        let (_, last) = attached.slots.entry(slot).or_default();
+        if seq < *last {
+            return Err(Errno::ESTALE);
+        }
+        *last = seq;
+        let durable = self.state.sessions.get(&session).ok_or(Errno::ESTALE)?;
+        let (outcome, instance) = match durable.slots.get(&slot) {
+            Some((done, outcome)) if *done == seq => (*outcome, durable.instance),
+            _ => return Ok(None),
+        };
+        let Some(instance) = instance else {
+            return Ok(Some(Again::Reply(Reply::Done)));
+        };
+        Ok(Some(match outcome {
+            Outcome::Done => Again::Reply(Reply::Done),
+            Outcome::Attr(ino) => Again::Reply(Reply::Attr(self.attr(instance, ino)?)),
+            Outcome::Opened(ino, created) => {
+                let (handle, open) = match request {
+                    Request::Create { handle, open, .. } => (handle, open),
+                    Request::Open { handle, open, .. } => (handle, open),
+                    _ => return Err(Errno::ESTALE),
+                };
+                self.add_handle(session, instance, *handle, ino, *open)?;
+                let reply = Reply::Opened {
+                    attr: self.attr(instance, ino)?,
+                    created,
+                };
+                let object = ObjectId { instance, ino };
+                if open.descriptor && self.runtime(instance).space.has_object(ino) {
+                    Again::Descriptor(reply, object, *open)
+                } else {
+                    Again::Reply(reply)
+                }
+            }
+        }))
+    }
+
+    pub(super) fn disconnected(&mut self, conn: ConnId) {
+        let Some(known) = self.conns.remove(&conn) else {
+            return;
+        };
+        let Some((session, slot)) = known.session else {
+            return;
+        };
+        let Some(attached) = self.attached.get_mut(&session) else {
+            return;
+        };
+        if let Some((current, _)) = attached.slots.get_mut(&slot)
+            && *current == Some(conn)
+        {
+            *current = None;
+        }
+        if attached.slots.values().all(|(conn, _)| conn.is_none()) {
+            attached.idle_since = Some(self.now.steady);
+        }
+    }
+
+    pub(super) fn expire_sessions(&mut self) {
+        let deadline = self.now.steady.saturating_sub(self.limits.lease);
+        let expired: Vec<_> = self
+            .attached
+            .iter()
+            .filter(|(_, attached)| attached.idle_since.is_some_and(|since| since < deadline))
+            .map(|(id, _)| *id)
+            .collect();
+        if !self.room {
+            return;
+        }
+        for id in expired {
+            self.end_session(id);
+        }
+        if self.settled() {
+            self.drop_unused_orphans();
+        }
+    }
+
+    /// After a start, clients have the time of a lease to open their handles again.
+    pub(super) fn settled(&self) -> bool {
+        self.now.steady >= self.started.saturating_add(self.limits.lease)
+            || self.attached.is_empty()
+    }
+
+    /// Close all handles of a session and forget it.
+    pub(super) fn end_session(&mut self, id: SessionId) {
+        let Some(session) = self.state.sessions.get(&id) else {
+            return;
+        };
+        let instance = session.instance;
+        self.log(Event::End(id), None);
+        let Some(attached) = self.attached.remove(&id) else {
+            return;
+        };
+        for (conn, _) in attached.slots.into_values() {
+            if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
+                conn.session = None;
+            }
+        }
+        if let Some(instance) = instance {
+            self.runtime(instance).sessions.remove(&id);
+            for (handle, open) in attached.handles {
+                self.released(id, instance, handle, open);
+            }
+        }
+    }
+
+    fn drop_unused_orphans(&mut self) {
+        let ids: Vec<_> = self.state.instances.keys().copied().collect();
+        for id in ids {
+            let Ok(instance) = self.names(id) else {
+                continue;
+            };
+            let orphans: Vec<_> = instance.names.orphans().collect();
+            for ino in orphans {
+                self.drop_if_unused(id, ino);
+            }
+        }
+    }
+}

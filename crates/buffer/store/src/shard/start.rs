@@ -1,0 +1,73 @@
+//! A daemon starts: what it remembers meets what is on its disk.
+
+use super::{Attached, Event, Limits, Now, Runtime, Shard, State};
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::Errno;
+use forebay_wire::auth::PoolKey;
+use std::collections::{BTreeMap, VecDeque};
+
+impl<O: Objects> Shard<O> {
+    /// The daemon starts: from a recovered state whose last record is `last`. `seed` is random;
+    /// secrets follow from it. Objects that no inode refers to are removed.
+    pub fn start(
+        state: State,
+        last: u64,
+        objects: O,
+        limits: Limits,
+        key: Option<PoolKey>,
+        now: Now,
+        seed: [u8; 32],
+    ) -> Result<Shard<O>, Errno> {
+        let mut shard = Shard {
+            state,
+            objects,
+            limits,
+            key,
+            now,
+            room: true,
+            seed,
+            random: 0,
+            started: now.steady,
+            conns: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            runtime: BTreeMap::new(),
+            records: Vec::new(),
+            last,
+            doomed: VecDeque::new(),
+            effects: Vec::new(),
+        };
+        shard.log(Event::Start, None);
+        shard.adopt_objects()?;
+        for id in shard.state.sessions.keys() {
+            let attached = Attached {
+                idle_since: Some(now.steady),
+                ..Attached::default()
+            };
+            shard.attached.insert(*id, attached);
+        }
+        shard.adopt_sessions();
+        Ok(shard)
+    }
+
+    /// Match objects with inodes after a start.
+    fn adopt_objects(&mut self) -> Result<(), Errno> {
+        for id in self.objects.instances()? {
+            if !self.state.instances.contains_key(&id) {
+                self.objects.drop_instance(id)?;
+            }
+        }
+        for (id, instance) in &self.state.instances {
+            self.objects.add_instance(*id)?;
+            let mut runtime = Runtime::default();
+            for (ino, space) in self.objects.list(*id)? {
+                if instance.names.get(ino).is_some() {
+                    runtime.space.charge(ino, space);
+                } else {
+                    self.objects.remove(ObjectId { instance: *id, ino })?;
+                }
+            }
+            self.runtime.insert(*id, runtime);
+        }
+        Ok(())
+    }
+}

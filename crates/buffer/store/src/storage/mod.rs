@@ -1,0 +1,37 @@
+//! The few file operations that the log and its checkpoints need, on a disk or in memory.
+//!
+//! [`Disk`] is a directory. [`Memory`] behaves like one that loses power: it forgets unsynced
+//! writes, tears the last of them, fills up, and fails when told to, all from one seed.
+
+mod disk;
+mod memory;
+
+pub use disk::Disk;
+pub use memory::{Fault, Memory};
+
+use std::io;
+
+/// Named files in one flat directory. Clones refer to the same files.
+///
+/// Nothing is durable before [`sync`](Storage::sync) of the file, and no file appears, disappears
+/// or changes its name durably before [`sync_names`](Storage::sync_names).
+pub trait Storage: Clone + Send + 'static {
+    /// Names of all files, sorted.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// The whole of a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Make an empty file with room for `reserve` bytes, or fail with `StorageFull`.
+    fn create(&self, name: &str, reserve: u64) -> io::Result<()>;
+    /// Write all of `bytes` at `offset`.
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Drop everything at and behind `length`, then make room for `reserve` bytes again.
+    fn truncate(&self, name: &str, length: u64, reserve: u64) -> io::Result<()>;
+    /// Make the contents of a file durable.
+    fn sync(&self, name: &str) -> io::Result<()>;
+    /// Give a file another name, replacing what has it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Remove a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Make creations, removals and changes of name durable.
+    fn sync_names(&self) -> io::Result<()>;
+}

@@ -1,0 +1,351 @@
+//! Clients that change their own corner of the name space and know what must come of it.
+
+use crate::world::{INSTANCE, World};
+use forebay_store::objects::ObjectId;
+use forebay_store::shard::{ConnId, Input};
+use forebay_wire::layout::blocks;
+use forebay_wire::message::{Hello, New, OnExisting, OpenMode, PROTOCOL, Resume, SetAttr};
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use std::collections::BTreeMap;
+
+/// A reply on its way to a client.
+pub struct Sent {
+    pub seq: u64,
+    pub reply: Reply,
+    pub object: Option<ObjectId>,
+}
+
+/// A file of a client.
+struct File {
+    handle: Option<HandleId>,
+    object: Option<ObjectId>,
+    size: u64,
+}
+
+pub struct Client {
+    number: u64,
+    /// Changes that were answered are never lost, so every outcome is known beforehand.
+    certain: bool,
+    conn: Option<ConnId>,
+    /// Connections that were given up, on which something may still arrive.
+    stale: Vec<(ConnId, Call)>,
+    resume: Option<Resume>,
+    epoch: u64,
+    seq: u64,
+    recovery_seq: u64,
+    pending: Option<Request>,
+    files: BTreeMap<Vec<u8>, File>,
+    count: u64,
+}
+
+pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>, slot: u32) -> Request {
+    Request::Hello(Hello {
+        version: PROTOCOL,
+        instance,
+        resume,
+        slot,
+        bulk: false,
+        caches: false,
+    })
+}
+
+const MODE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
+
+impl Client {
+    pub fn new(number: u64, certain: bool) -> Client {
+        Client {
+            number,
+            certain,
+            conn: None,
+            stale: Vec::new(),
+            resume: None,
+            epoch: 0,
+            seq: 0,
+            recovery_seq: 0,
+            pending: None,
+            files: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    pub fn act(&mut self, world: &mut World) {
+        if let Some((conn, call)) = self.stale.pop()
+            && world.random.one_in(2)
+        {
+            // A copy that was held up arrives on its old connection after all.
+            let _ = world.deliver(conn, call);
+            world.input(Input::Disconnected(conn));
+        }
+        let Some(conn) = self.connected(world) else {
+            return;
+        };
+        if self.pending.is_none() {
+            self.seq += 1;
+            self.pending = Some(self.choose(world));
+        }
+        let Some(request) = self.pending.clone() else {
+            return;
+        };
+        let call = Call {
+            seq: self.seq,
+            caller: None,
+            request: request.clone(),
+        };
+        match world.random.below(12) {
+            0 => {
+                // Lost on the way there, or only late.
+                self.stale.push((conn, call));
+                self.conn = None;
+            }
+            1 => {
+                let _ = world.deliver(conn, call); // lost on the way back
+                world.input(Input::Disconnected(conn));
+                self.conn = None;
+            }
+            kind => {
+                if kind == 2 {
+                    let _ = world.deliver(conn, call.clone());
+                }
+                match world.deliver(conn, call) {
+                    Some(sent) => self.answered(world, &request, sent),
+                    None => self.conn = None,
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, world: &mut World) -> Option<ConnId> {
+        if let Some(conn) = self.conn {
+            return Some(conn);
+        }
+        let conn = world.connect();
+        let request = hello(Some(INSTANCE), self.resume, 0);
+        let seq = self.seq.max(1);
+        let sent = world.deliver(
+            conn,
+            Call {
+                seq,
+                caller: None,
+                request,
+            },
+        )?;
+        match sent.reply {
+            Reply::Welcome { resume, epoch, .. } => {
+                if self.epoch != epoch {
+                    self.restarted(world, resume);
+                }
+                (self.resume, self.epoch, self.conn) = (Some(resume), epoch, Some(conn));
+                Some(conn)
+            }
+            Reply::Failed(Errno::ESTALE) => {
+                // The session has expired or went with unsynced changes.
+                *self = Client {
+                    count: self.count,
+                    ..Client::new(self.number, false)
+                };
+                None
+            }
+            Reply::Failed(Errno::ENOSPC | Errno::EAGAIN) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The daemon has forgotten handles and promises: open the files again, on a slot of its own,
+    /// since the number of the pending call may already be taken on the usual one.
+    fn restarted(&mut self, world: &mut World, resume: Resume) {
+        let conn = world.connect();
+        self.recovery_seq += 1;
+        let (seq, request) = (self.recovery_seq, hello(Some(INSTANCE), Some(resume), 1));
+        let _ = world.deliver(
+            conn,
+            Call {
+                seq,
+                caller: None,
+                request,
+            },
+        );
+        for file in self.files.values_mut() {
+            let (Some(handle), Some(object)) = (file.handle, file.object) else {
+                continue;
+            };
+            let request = Request::Open {
+                ino: object.ino,
+                handle,
+                open: MODE,
+            };
+            self.recovery_seq += 1;
+            let _ = world.deliver(
+                conn,
+                Call {
+                    seq: self.recovery_seq,
+                    caller: None,
+                    request,
+                },
+            );
+        }
+        world.input(Input::Disconnected(conn));
+    }
+
+    fn choose(&mut self, world: &mut World) -> Request {
+        self.count += 1;
+        let parent = Ino::ROOT;
+        let fresh = format!("{}-{}", self.number, self.count).into_bytes();
+        let picked = {
+            let length = self.files.len() as u64;
+            let index = if length == 0 {
+                0
+            } else {
+                world.random.below(length) as usize
+            };
+            self.files
+                .iter()
+                .nth(index)
+                .map(|(name, file)| (name.clone(), file))
+        };
+        let handle = HandleId(self.count);
+        let create = Request::Create {
+            parent,
+            name: fresh.clone(),
+            mode: 0o644,
+            exclusive: true,
+            handle,
+            open: MODE,
+        };
+        let Some((name, file)) = picked else {
+            return create;
+        };
+        let handle_of = file.handle;
+        match (world.random.below(12), handle_of) {
+            (0..3, _) => create,
+            (3, _) => Request::Unlink { parent, name },
+            (4 | 5, _) => Request::Rename {
+                parent,
+                name,
+                to: parent,
+                to_name: fresh,
+                existing: OnExisting::Fail,
+            },
+            (6, Some(handle)) => Request::Sync {
+                handle: Some(handle),
+                data_only: false,
+            },
+            (7 | 8, Some(handle)) => Request::Reserve {
+                handle,
+                returned: 0,
+                want: world.random.below(64 << 10),
+            },
+            (9, Some(handle)) if world.random.one_in(4) => Request::Close {
+                handle,
+                returned: 0,
+            },
+            (10, _) => Request::Make {
+                parent,
+                name: fresh,
+                new: New::Dir,
+                mode: 0o700,
+            },
+            (11, Some(handle)) => {
+                let size = Some(world.random.below(file.size.max(1)));
+                let set = SetAttr {
+                    size,
+                    ..SetAttr::default()
+                };
+                match file.object {
+                    Some(object) => Request::SetAttr {
+                        ino: object.ino,
+                        handle: Some(handle),
+                        set,
+                    },
+                    None => create,
+                }
+            }
+            _ => Request::Lookup { parent, name },
+        }
+    }
+
+    fn answered(&mut self, world: &mut World, request: &Request, sent: Sent) {
+        assert_eq!(sent.seq, self.seq);
+        self.pending = None;
+        let failed = match &sent.reply {
+            Reply::Failed(errno) => Some(*errno),
+            _ => None,
+        };
+        if failed == Some(Errno::ESTALE) && !self.certain {
+            self.conn = None;
+            return;
+        }
+        if self.certain {
+            // Nobody else touches this client's names: nothing may fail but for want of space.
+            let allowed = failed.is_none_or(|errno| errno == Errno::ENOSPC);
+            assert!(allowed, "{request:?} was answered {:?}", sent.reply);
+        }
+        if failed.is_some() {
+            return;
+        }
+        match request {
+            Request::Create { name, handle, .. } => {
+                assert!(matches!(sent.reply, Reply::Opened { created: true, .. }));
+                let file = File {
+                    handle: Some(*handle),
+                    object: sent.object,
+                    size: 0,
+                };
+                self.files.insert(name.clone(), file);
+            }
+            Request::Unlink { name, .. } => {
+                self.files.remove(name);
+            }
+            Request::Rename { name, to_name, .. } => {
+                if let Some(file) = self.files.remove(name) {
+                    self.files.insert(to_name.clone(), file);
+                }
+            }
+            Request::Close { handle, .. } => {
+                if let Some(file) = self.file_of(*handle) {
+                    file.handle = None;
+                }
+            }
+            Request::Reserve { handle, .. } => {
+                if let Reply::Granted(promise) = sent.reply {
+                    self.write(world, *handle, promise);
+                }
+            }
+            Request::SetAttr {
+                handle: Some(handle),
+                set,
+                ..
+            } => {
+                if let (Some(file), Some(size)) = (self.file_of(*handle), set.size) {
+                    file.size = size;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn file_of(&mut self, handle: HandleId) -> Option<&mut File> {
+        self.files
+            .values_mut()
+            .find(|file| file.handle == Some(handle))
+    }
+
+    /// Write behind the end, within what was promised, as a client with a descriptor does.
+    fn write(&mut self, world: &mut World, handle: HandleId, promise: u64) {
+        let Some(file) = self.file_of(handle) else {
+            return;
+        };
+        let Some(object) = file.object else { return };
+        let length = world.random.below(promise.max(1));
+        if blocks(file.size, length) <= promise && length > 0 {
+            let data = vec![handle.0 as u8; length as usize];
+            if world.write(object, file.size, &data) {
+                file.size += length;
+            }
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The daemon's host: disk, crashes, recovery, and what is known about the past.
+
+use crate::clients::{Client, Sent};
+use forebay_store::log::Log;
+use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
+use forebay_store::recovery;
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
+use forebay_store::storage::{Fault, Memory};
+use forebay_wire::auth::Peer;
+use forebay_wire::message::InstanceSpec;
+use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub const INSTANCE: InstanceId = InstanceId(7);
+pub const CAPACITY: u64 = 256 << 10;
+const SEGMENT: u64 = 4 << 20;
+
+/// xorshift64* (Vigna 2016).
+pub struct Random(u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+struct Running {
+    shard: Shard<MemoryObjects>,
+    log: Log<Memory>,
+}
+
+pub struct World {
+    pub random: Random,
+    storage: Memory,
+    objects: MemoryObjects,
+    running: Option<Running>,
+    clock: u64,
+    next_conn: u64,
+    clients: Vec<Client>,
+    /// The state that the records so far lead to, and its fingerprint after each of them.
+    mirror: State,
+    prints: Vec<u64>,
+    /// Records that were written and answered for; records that were synced and answered for.
+    written: u64,
+    synced: u64,
+    /// Contents of files when they were last synced.
+    synced_data: BTreeMap<Ino, Vec<u8>>,
+    power_cuts: bool,
+}
+
+fn print(state: &State) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    postcard::to_stdvec(state).unwrap().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn peer() -> Peer {
+    Peer {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        local: true,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let power_cuts = random.one_in(2);
+        let clients = (0..3)
+            .map(|number| Client::new(number, !power_cuts))
+            .collect();
+        let mut world = World {
+            storage: Memory::new(seed),
+            random,
+            objects: MemoryObjects::default(),
+            running: None,
+            clock: 0,
+            next_conn: 1,
+            clients,
+            mirror: State::default(),
+            prints: vec![print(&State::default())],
+            written: 0,
+            synced: 0,
+            synced_data: BTreeMap::new(),
+            power_cuts,
+        };
+        world.start();
+        world.make_instance();
+        world
+    }
+
+    pub fn length(&mut self) -> u64 {
+        100 + self.random.below(300)
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            wall: Timestamp::from_nanos(self.clock),
+            steady: self.clock,
+        }
+    }
+
+    /// One thing happens.
+    pub fn act(&mut self) {
+        self.clock += 1 + self.random.below(50_000_000);
+        match self.random.below(100) {
+            0 => self.crash(),
+            1 => {
+                let die_after = Some(1 + self.random.below(20));
+                self.storage.set_fault(Fault {
+                    die_after,
+                    capacity: None,
+                });
+            }
+            2 => {
+                let capacity = Some(self.random.below(4) * SEGMENT);
+                self.storage.set_fault(Fault {
+                    die_after: None,
+                    capacity,
+                });
+            }
+            3 => self.storage.set_fault(Fault::default()),
+            4 => self.input(Input::Tick),
+            5 => self.sync_log(),
+            6 => self.checkpoint(),
+            _ => {
+                let chosen = self.random.below(self.clients.len() as u64) as usize;
+                self.client(chosen);
+            }
+        }
+    }
+
+    /// The dust settles: every client gets an answer, and all is checked once more.
+    pub fn finish(&mut self) {
+        self.storage.set_fault(Fault::default());
+        for chosen in 0..self.clients.len() {
+            for _ in 0..5 {
+                self.client(chosen);
+            }
+        }
+        self.crash();
+        self.storage.set_fault(Fault::default());
+        for chosen in 0..self.clients.len() {
+            for _ in 0..3 {
+                self.client(chosen);
+            }
+        }
+    }
+
+    fn client(&mut self, chosen: usize) {
+        let mut client = std::mem::replace(&mut self.clients[chosen], Client::new(99, false));
+        client.act(self);
+        self.clients[chosen] = client;
+    }
+
+    fn make_instance(&mut self) {
+        let conn = self.connect();
+        let hello = crate::clients::hello(None, None, 0);
+        self.deliver(
+            conn,
+            Call {
+                seq: 1,
+                caller: None,
+                request: hello,
+            },
+        );
+        let spec = InstanceSpec {
+            id: INSTANCE,
+            uid: 0,
+            gid: 0,
+            mode: 0o755,
+            capacity: CAPACITY,
+            inodes: 60,
+        };
+        let call = Call {
+            seq: 2,
+            caller: None,
+            request: Request::CreateInstance(spec),
+        };
+        assert!(matches!(
+            self.deliver(conn, call),
+            Some(Sent {
+                reply: Reply::Done,
+                ..
+            })
+        ));
+        self.sync_log();
+    }
+
+    /// A new connection; `None` while the daemon is down is a number it will not know.
+    pub fn connect(&mut self) -> ConnId {
+        let conn = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.input(Input::Connected(conn, peer()));
+        conn
+    }
+
+    /// Deliver a call and return the reply, unless the daemon dies over it.
+    pub fn deliver(&mut self, conn: ConnId, call: Call) -> Option<Sent> {
+        let replies = self.step(Input::Call(conn, call))?;
+        let sent = replies
+            .into_iter()
+            .find(|(to, _)| *to == conn)
+            .map(|(_, sent)| sent)?;
+        // A connection that a restarted daemon does not know is a broken one.
+        (sent.reply != Reply::Failed(Errno::ENOTCONN)).then_some(sent)
+    }
+
+    pub fn input(&mut self, input: Input) {
+        self.step(input);
+    }
+
+    fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
+        if let Input::Call(
+            _,
+            Call {
+                request: Request::SetAttr { ino, set, .. },
+                ..
+            },
+        ) = &input
+            && let (Some(data), Some(size)) = (self.synced_data.get_mut(ino), set.size)
+        {
+            data.truncate(size as usize); // from here on it may be cut
+        }
+        let now = self.now();
+        let running = self.running.as_mut()?;
+        let room = running.log.prepare().is_ok();
+        running.shard.set_room(room);
+        let mut effects = Vec::new();
+        running.shard.step(now, input, &mut effects);
+        if self.commit().is_none() || self.storage.is_dead() {
+            self.crash();
+            return None;
+        }
+        let mut replies = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Reply {
+                    conn,
+                    seq,
+                    reply,
+                    descriptor,
+                    ..
+                } => {
+                    replies.push((
+                        conn,
+                        Sent {
+                            seq,
+                            reply,
+                            object: descriptor,
+                        },
+                    ));
+                }
+                Effect::Sync {
+                    conn, seq, object, ..
+                } => {
+                    if let Some(object) = object {
+                        self.objects.sync(object);
+                    }
+                    let running = self.running.as_mut()?;
+                    if running.log.sync_now().is_err() {
+                        self.crash();
+                        return None;
+                    }
+                    self.synced = running.log.last();
+                    if let Some(object) = object {
+                        let data = self.objects.contents(object).unwrap_or_default();
+                        self.synced_data.insert(object.ino, data);
+                    }
+                    replies.push((
+                        conn,
+                        Sent {
+                            seq,
+                            reply: Reply::Done,
+                            object: None,
+                        },
+                    ));
+                }
+                _ => {}
+            }
+        }
+        self.check_capacity();
+        Some(replies)
+    }
+
+    /// Write what the shard has to log, and note where it leads.
+    fn commit(&mut self) -> Option<()> {
+        let running = self.running.as_mut()?;
+        for bytes in running.shard.take_records() {
+            let record: Record = postcard::from_bytes(&bytes).unwrap();
+            self.mirror.apply(&record).unwrap();
+            self.prints.push(print(&self.mirror));
+            running.log.append(&bytes);
+        }
+        assert_eq!(running.log.last(), self.prints.len() as u64 - 1);
+        running.log.flush().ok()?;
+        self.written = running.log.last();
+        Some(())
+    }
+
+    fn sync_log(&mut self) {
+        let Some(running) = self.running.as_mut() else {
+            return;
+        };
+        if running.log.sync_now().is_err() {
+            return self.crash();
+        }
+        self.synced = running.log.last();
+        let sequence = self.synced;
+        self.input(Input::Synced(sequence));
+    }
+
+    fn checkpoint(&mut self) {
+        let Some(running) = self.running.as_ref() else {
+            return;
+        };
+        let start = running.log.segment_start();
+        match recovery::checkpoint(&self.storage, start) {
+            Ok(_) => {}
+            Err(_) if self.storage.is_dead() => self.crash(),
+            // A full disk: the checkpoint comes another time.
+            Err(forebay_store::log::RecoverError::Io(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The process dies or the power goes; then the daemon starts again and all is compared.
+    fn crash(&mut self) {
+        self.running = None;
+        let lowest = if self.power_cuts && self.random.one_in(2) {
+            self.storage.power_cut();
+            self.objects.power_cut();
+            self.synced
+        } else {
+            self.storage.restart_process();
+            self.written
+        };
+        // Recovery may die as well, again and again.
+        while self.random.one_in(3) {
+            let die_after = Some(1 + self.random.below(4));
+            self.storage.set_fault(Fault {
+                die_after,
+                capacity: None,
+            });
+            let _ = recovery::recover(self.storage.clone(), SEGMENT);
+            self.storage.restart_process();
+        }
+        let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
+        let last = log.last();
+        assert!(last >= lowest, "records {last} to {lowest} are lost");
+        let expected = self
+            .prints
+            .get(last as usize)
+            .expect("a record nobody wrote");
+        assert_eq!(
+            print(&state),
+            *expected,
+            "the state after record {last} is another one"
+        );
+        self.prints.truncate(last as usize + 1);
+        self.mirror = state.clone();
+        self.resume(state, log);
+        self.check_data();
+    }
+
+    fn start(&mut self) {
+        let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
+        self.resume(state, log);
+    }
+
+    fn resume(&mut self, state: State, log: Log<Memory>) {
+        let limits = Limits {
+            lease: 5_000_000_000,
+            ..Limits::default()
+        };
+        let objects = self.objects.clone();
+        let now = self.now();
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
+        let shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        self.running = Some(Running { shard, log });
+        self.commit()
+            .expect("the first record of a daemon is written without a fault");
+        self.synced = self.synced.min(self.written);
+    }
+
+    /// A client writes: what was synced behind `offset` no longer counts.
+    pub fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+        if let Some(synced) = self.synced_data.get_mut(&object.ino) {
+            synced.truncate(offset as usize);
+        }
+        self.objects.write(object, offset, data).is_ok()
+    }
+
+    fn check_data(&mut self) {
+        let Some(running) = &self.running else { return };
+        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else {
+            return;
+        };
+        for (ino, data) in &self.synced_data {
+            if instance.names.get(*ino).is_some() {
+                let object = ObjectId {
+                    instance: INSTANCE,
+                    ino: *ino,
+                };
+                let now = self.objects.contents(object);
+                let now = now.unwrap_or_else(|| panic!("the data of file {ino} is gone"));
+                assert!(
+                    now.len() >= data.len() && now[..data.len()] == data[..],
+                    "file {ino}"
+                );
+            }
+        }
+        for (ino, _) in self.objects.list(INSTANCE).unwrap() {
+            assert!(
+                instance.names.get(ino).is_some(),
+                "object {ino} belongs to no file"
+            );
+        }
+    }
+
+    fn check_capacity(&self) {
+        let Some(running) = &self.running else { return };
+        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else {
+            return;
+        };
+        // Removed objects stay on the disk until their removal is durable.
+        let objects = self.objects.list(INSTANCE).unwrap();
+        let live = objects
+            .iter()
+            .filter(|(ino, _)| instance.names.get(*ino).is_some());
+        let taken: u64 = live.map(|(_, space)| space).sum();
+        assert!(taken <= CAPACITY, "{taken} bytes are taken");
+    }
+}

@@ -1,0 +1,154 @@
+//! Who is at the other end of a connection.
+//!
+//! On a Unix socket the kernel says. On TCP the client proves with a keyed hash over a random
+//! challenge that it holds the pool's key, and names the user it speaks for: holders of the key
+//! are trusted to tell the truth about that, as root on a cluster's own nodes is.
+
+use crate::ids::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The far end of a connection, established by the kernel or by the pool's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// May act for others and administer: root, the daemon's own user, or a holder of the key.
+    pub trusted: bool,
+    /// On the same host by a Unix socket, so that descriptors can be passed.
+    pub local: bool,
+}
+
+impl Peer {
+    /// Is `gid` one of the peer's groups?
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// Ask the kernel who is at the other end of a Unix socket.
+pub fn unix_peer(socket: impl AsFd) -> io::Result<Peer> {
+    let cred = rustix::net::sockopt::socket_peercred(&socket)?;
+    let uid = cred.uid.as_raw();
+    let own = rustix::process::geteuid().as_raw();
+    Ok(Peer {
+        uid,
+        gid: cred.gid.as_raw(),
+        groups: peer_groups(socket)?,
+        trusted: uid == 0 || uid == own,
+        local: true,
+    })
+}
+
+fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut groups = vec![0u32; 64];
+    loop {
+        let mut length = (groups.len() * 4) as libc::socklen_t;
+        // SAFETY: `groups` has room for `length` bytes, and the kernel writes no more than that.
+        let result = unsafe {
+            libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &mut length,
+            )
+        };
+        if result == 0 {
+            groups.truncate(length as usize / 4);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        // On ERANGE the kernel has put the needed length into `length`.
+        if error.raw_os_error() != Some(libc::ERANGE) || length as usize <= groups.len() * 4 {
+            return Err(error);
+        }
+        groups.resize(length as usize / 4, 0);
+    }
+}
+
+/// The secret shared by all hosts of a pool.
+#[derive(Clone)]
+pub struct PoolKey([u8; 32]);
+
+impl std::fmt::Debug for PoolKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PoolKey(…)")
+    }
+}
+
+impl PoolKey {
+    /// The key derived from `secret`, which must have at least 16 bytes.
+    pub fn new(secret: &[u8]) -> Result<PoolKey, Errno> {
+        if secret.len() < 16 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(PoolKey(blake3::derive_key("forebay pool key 1", secret)))
+    }
+
+    /// The proof that the holder of this key speaks for `uid` and `gid`, in answer to `nonce`.
+    pub fn prove(&self, nonce: &[u8; 32], uid: u32, gid: u32) -> [u8; 32] {
+        *self.hash(nonce, uid, gid).as_bytes()
+    }
+
+    /// Whether `mac` is that proof. Takes the same time either way.
+    pub fn verify(&self, nonce: &[u8; 32], uid: u32, gid: u32, mac: &[u8; 32]) -> bool {
+        self.hash(nonce, uid, gid) == blake3::Hash::from_bytes(*mac)
+    }
+
+    fn hash(&self, nonce: &[u8; 32], uid: u32, gid: u32) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher
+            .update(nonce)
+            .update(&uid.to_le_bytes())
+            .update(&gid.to_le_bytes());
+        hasher.finalize()
+    }
+}
+
+/// 16 bytes that follow from `key` and `number` and tell nothing about either.
+pub fn keyed_block(key: &[u8; 32], number: u128) -> [u8; 16] {
+    let mut block = [0; 16];
+    block.copy_from_slice(&blake3::keyed_hash(key, &number.to_le_bytes()).as_bytes()[..16]);
+    block
+}
+
+/// Fill `bytes` from the kernel's random source.
+pub fn random(bytes: &mut [u8]) -> io::Result<()> {
+    use std::io::Read;
+    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_kernel_names_the_peer() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let peer = unix_peer(&a).unwrap();
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert!(peer.trusted && peer.local);
+    }
+
+    #[test]
+    fn a_proof_fits_one_challenge_and_one_user() {
+        let key = PoolKey::new(b"sixteen bytes ok").unwrap();
+        let mac = key.prove(&[1; 32], 1000, 100);
+        assert!(key.verify(&[1; 32], 1000, 100, &mac));
+        assert!(!key.verify(&[2; 32], 1000, 100, &mac));
+        assert!(!key.verify(&[1; 32], 0, 100, &mac));
+        assert!(
+            !PoolKey::new(b"sixteen bytes no")
+                .unwrap()
+                .verify(&[1; 32], 1000, 100, &mac)
+        );
+        assert!(PoolKey::new(b"short").is_err());
+    }
+}

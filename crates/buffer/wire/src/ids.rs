@@ -1,0 +1,181 @@
+//! Names of things on the wire: inodes, instances, sessions, handles, times and error numbers.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:x}", self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// An inode of one instance. The upper 16 bits name the namespace shard that owns it, the
+    /// lower 48 count upwards there and are never used again.
+    Ino
+}
+id! {
+    /// An instance: one allocation of flash with one file system in it.
+    InstanceId
+}
+id! {
+    /// A client's attachment to one instance. It outlives connections and daemon restarts.
+    SessionId
+}
+id! {
+    /// An open file or directory, numbered by the client within its session.
+    HandleId
+}
+
+/// The place of a storage node in an instance's list of nodes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Node(pub u16);
+
+impl Ino {
+    /// The root directory of every instance.
+    pub const ROOT: Ino = Ino(1);
+
+    /// The `count`-th inode owned by namespace shard `shard`; `count` must be below 2^48.
+    pub fn new(shard: Node, count: u64) -> Ino {
+        Ino((u64::from(shard.0) << 48) | (count & ((1 << 48) - 1)))
+    }
+
+    /// The namespace shard that owns this inode.
+    pub fn shard(self) -> Node {
+        Node((self.0 >> 48) as u16)
+    }
+}
+
+/// Seconds and nanoseconds since 1970-01-01 00:00 UTC; `nanos` is below 10^9.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Timestamp {
+    /// Whole seconds; negative before 1970.
+    pub secs: i64,
+    /// Nanoseconds past `secs`.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// The time `nanos` nanoseconds after 1970.
+    pub fn from_nanos(nanos: u64) -> Timestamp {
+        Timestamp {
+            secs: (nanos / 1_000_000_000) as i64,
+            nanos: (nanos % 1_000_000_000) as u32,
+        }
+    }
+}
+
+/// A Linux error number, as `errno(3)` lists them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Errno(pub i32);
+
+macro_rules! errnos {
+    ($($name:ident),* $(,)?) => {
+        #[allow(missing_docs)]
+        impl Errno {
+            $(pub const $name: Errno = Errno(libc::$name);)*
+
+            fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $(libc::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+errnos!(
+    EPERM,
+    ENOENT,
+    EIO,
+    EBADF,
+    EAGAIN,
+    ENOMEM,
+    EACCES,
+    EBUSY,
+    EEXIST,
+    EXDEV,
+    ENODEV,
+    ENOTDIR,
+    EISDIR,
+    EINVAL,
+    ENFILE,
+    EMFILE,
+    ETXTBSY,
+    EFBIG,
+    ENOSPC,
+    ESPIPE,
+    EROFS,
+    EMLINK,
+    ERANGE,
+    ENAMETOOLONG,
+    ENOSYS,
+    ENOTEMPTY,
+    ELOOP,
+    ENODATA,
+    EPROTO,
+    EOVERFLOW,
+    EOPNOTSUPP,
+    ESTALE,
+    EDQUOT,
+    ETIMEDOUT,
+    ENOTCONN,
+    ECONNRESET,
+    EDEADLK,
+    ENOLCK,
+    ENXIO,
+    EKEYREJECTED,
+);
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+impl std::error::Error for Errno {}
+
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Errno {
+        Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Errno {
+        Errno(error.raw_os_error())
+    }
+}
+
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> std::io::Error {
+        std::io::Error::from_raw_os_error(errno.0)
+    }
+}

@@ -1,0 +1,17 @@
+//! Messages between clients and storage daemons, and the transports that carry them.
+//!
+//! A [`message::Request`] or [`message::Reply`] becomes a checked frame ([`frame`]), which travels
+//! over a Unix or TCP socket ([`stream`]); on a Unix socket a reply may carry a file descriptor,
+//! so that data need not cross a socket at all. [`layout`] says which storage node holds which
+//! part of a file.
+#![warn(missing_docs)]
+
+pub mod auth;
+pub mod frame;
+pub mod ids;
+pub mod layout;
+pub mod message;
+pub mod stream;
+
+pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};
+pub use message::{Attr, Call, Caller, Kind, Reply, Request};

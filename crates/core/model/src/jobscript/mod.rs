@@ -1,0 +1,135 @@
+//! The `#DW` and `#BB` directives at the head of a batch script.
+//!
+//! Text becomes a [`JobScript`], or every mistake in it with line, column and remedy. Reading
+//! stops at the first line that is neither blank nor a comment. A backslash at the end of a
+//! directive's line continues it on the next, which may carry the marker again or not:
+//!
+//! ```text
+//! #DW stage_in type=file source=/pfs/user/input \
+//! #DW          destination=$DW_JOB_STRIPED/input
+//! ```
+//!
+//! Sources: the directives of Cray DataWarp as its users' pages, its design slides (CUG 2016) and
+//! the public Slurm plugin show them. Keys, units and numbers are matched exactly: nothing is
+//! guessed, rounded or passed over.
+
+mod access;
+mod capacity;
+mod check;
+mod directive;
+mod error;
+mod path;
+mod read;
+mod stage;
+mod symbols;
+mod words;
+
+pub use capacity::Capacity;
+pub use directive::{
+    Access, AccessMode, BufferPath, CreatePersistent, DestroyPersistent, Direction, InstanceType,
+    JobInstance, Modifiers, OptimizationStrategy, PersistentUse, Space, Stage, StageKind,
+    StagePath, Swap,
+};
+pub use error::{Position, ScriptError, ScriptErrors};
+pub use symbols::Symbols;
+pub use words::{MAX_DIRECTIVES, MAX_LINE};
+
+use error::Findings;
+
+/// The directives of one script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobScript {
+    jobs: Vec<JobInstance>,
+    swaps: Vec<Swap>,
+    /// A `jobdw` was there but could not be read; its absence is then no second mistake.
+    jobs_failed: bool,
+    /// `persistentdw`, in the order of the script.
+    pub persistents: Vec<PersistentUse>,
+    /// `stage_in` and `stage_out`, in the order of the script.
+    pub stages: Vec<Stage>,
+    /// `create_persistent`.
+    pub creates: Vec<CreatePersistent>,
+    /// `destroy_persistent`.
+    pub destroys: Vec<DestroyPersistent>,
+    /// Lines with directives after the script's first command, which are not read.
+    pub unread: Vec<u32>,
+}
+
+impl JobScript {
+    /// Reads the head of a script. `symbols` replaces Slurm's `%` symbols; `None` leaves percent
+    /// signs as they are, for a script in which Slurm has replaced them already.
+    pub fn parse(text: &str, symbols: Option<&Symbols>) -> Result<JobScript, ScriptErrors> {
+        let mut findings = Findings::default();
+        let mut script = JobScript::default();
+        let (lines, unread) = words::directive_lines(text, &mut findings);
+        script.unread = unread;
+        for line in &lines {
+            let before = script.jobs.len();
+            if !line.broken {
+                read::directive(line, symbols, &mut script, &mut findings);
+            }
+            let job = line.words.first().is_some_and(|word| word.text == "jobdw");
+            script.jobs_failed |= job && script.jobs.len() == before;
+        }
+        check::check(&script, &mut findings);
+        if findings.is_empty() {
+            Ok(script)
+        } else {
+            Err(findings.into_errors())
+        }
+    }
+
+    /// The job's own instance.
+    pub fn job(&self) -> Option<&JobInstance> {
+        self.jobs.first()
+    }
+
+    /// The swap space of the job's compute nodes.
+    pub fn swap(&self) -> Option<&Swap> {
+        self.swaps.first()
+    }
+
+    /// The stages of one direction, in the order of the script.
+    pub fn stages(&self, direction: Direction) -> impl Iterator<Item = &Stage> {
+        self.stages
+            .iter()
+            .filter(move |stage| stage.direction == direction)
+    }
+
+    /// Whether the script has no directive at all.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+            && self.swaps.is_empty()
+            && self.persistents.is_empty()
+            && self.stages.is_empty()
+            && self.creates.is_empty()
+            && self.destroys.is_empty()
+    }
+}
+
+/// The entries of a list file for `type=list`: one path a line, blank lines and lines that begin
+/// with `#` passed over. Errors name the line.
+pub fn read_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
+    let mut findings = Findings::default();
+    let mut entries = Vec::new();
+    for (line, entry) in (1u32..).zip(text.split('\n')) {
+        let entry = entry.strip_suffix('\r').unwrap_or(entry);
+        if entry.trim().is_empty() || entry.starts_with('#') {
+            continue;
+        }
+        let at = Position { line, column: 1 };
+        if entry.contains(|c: char| c.is_control()) {
+            findings.add(at, "a control character in a path", "write one path a line");
+            continue;
+        }
+        match path::read(entry) {
+            Ok(written) => entries.push(written.path),
+            Err((offset, problem, remedy)) => findings.add(at.right(offset), problem, remedy),
+        }
+    }
+    if findings.is_empty() {
+        Ok(entries)
+    } else {
+        Err(findings.into_errors())
+    }
+}

@@ -1,0 +1,192 @@
+//! The two ends of a stage: paths of the parallel file system and paths inside an instance.
+
+use super::directive::{BufferPath, Space, StagePath};
+use super::error::quoted;
+use super::read::valid_name;
+
+/// What is wrong with a path: characters from its beginning, problem, remedy.
+type PathError = (usize, String, String);
+
+/// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
+const MAX_PATH: usize = 4095;
+/// Longest component, in bytes (Linux's NAME_MAX).
+const MAX_NAME: usize = 255;
+
+/// A path and whether it was written with a `/` at its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub path: StagePath,
+    pub slash: bool,
+}
+
+/// Reads either kind of path: what begins with `$` is inside an instance.
+pub(super) fn read(text: &str) -> Result<Written, PathError> {
+    let error = |at, problem: String, remedy: &str| Err((at, problem, remedy.to_owned()));
+    if text.len() > MAX_PATH {
+        return error(
+            0,
+            format!("the path is longer than {MAX_PATH} bytes"),
+            "shorten it",
+        );
+    }
+    if text.starts_with(['"', '\'']) {
+        return error(
+            0,
+            "a quotation mark in a path".into(),
+            "write the path without quotation marks; it cannot contain blanks",
+        );
+    }
+    if let Some(rest) = text.strip_prefix('$') {
+        return inside(text, rest);
+    }
+    if !text.starts_with('/') {
+        return error(
+            0,
+            format!(
+                "{} is neither absolute nor inside an instance",
+                quoted(text)
+            ),
+            "begin it with `/` (`%d/` for the job's working directory) or with `$DW_JOB_STRIPED/`",
+        );
+    }
+    check_names(text, 0)?;
+    Ok(Written {
+        path: StagePath::Pfs(text.to_owned()),
+        slash: text.ends_with('/'),
+    })
+}
+
+fn inside(text: &str, rest: &str) -> Result<Written, PathError> {
+    let (variable, tail, before_tail) = if let Some(braced) = rest.strip_prefix('{') {
+        let Some((variable, tail)) = braced.split_once('}') else {
+            return Err((
+                1,
+                "`{` without `}`".into(),
+                "write `${DW_JOB_STRIPED}/…`".into(),
+            ));
+        };
+        (variable, tail, variable.chars().count() + 3)
+    } else {
+        let length = rest
+            .chars()
+            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+            .count();
+        // These characters are one byte each, so the count is also the byte offset.
+        let (variable, tail) = rest.split_at(length);
+        (variable, tail, length + 1)
+    };
+    let space = space(variable)?;
+    if !tail.is_empty() && !tail.starts_with('/') {
+        return Err((
+            before_tail,
+            format!("{} follows the variable's name directly", quoted(tail)),
+            "put a `/` between them".into(),
+        ));
+    }
+    check_names(tail, before_tail)?;
+    let mut column = before_tail;
+    let mut names = Vec::new();
+    for name in tail.split('/') {
+        if name == ".." {
+            return Err((
+                column,
+                format!("{} leaves the instance with `..`", quoted(text)),
+                "write the path from the instance's root, without `..`".into(),
+            ));
+        }
+        column += name.chars().count() + 1;
+        if !name.is_empty() && name != "." {
+            names.push(name);
+        }
+    }
+    let path = StagePath::Buffer(BufferPath {
+        space,
+        path: names.join("/"),
+    });
+    Ok(Written {
+        path,
+        slash: tail.is_empty() || tail.ends_with('/'),
+    })
+}
+
+fn space(variable: &str) -> Result<Space, PathError> {
+    const PERSISTENT: &str = "DW_PERSISTENT_STRIPED_";
+    let staged = "stage through `$DW_JOB_STRIPED` or `$DW_PERSISTENT_STRIPED_name`";
+    match variable {
+        "DW_JOB_STRIPED" => return Ok(Space::Job),
+        "DW_JOB_PRIVATE" => {
+            return Err((
+                0,
+                "a private name space cannot be staged: there is one on every compute node".into(),
+                staged.into(),
+            ));
+        }
+        "DW_JOB_STRIPED_CACHE" | "DW_JOB_LDBAL_CACHE" => {
+            return Err((
+                0,
+                "a cache cannot be staged: it fetches and writes back by itself".into(),
+                staged.into(),
+            ));
+        }
+        _ => {}
+    }
+    match variable.strip_prefix(PERSISTENT) {
+        Some(name) if valid_name(name) => Ok(Space::Persistent(name.to_owned())),
+        Some(name) => Err((
+            1 + PERSISTENT.len(),
+            format!("{} is not the name of a persistent instance", quoted(name)),
+            "put its name behind `$DW_PERSISTENT_STRIPED_`".into(),
+        )),
+        None => Err((
+            0,
+            format!(
+                "{} is not a variable of the burst buffer",
+                quoted(&format!("${variable}"))
+            ),
+            staged.into(),
+        )),
+    }
+}
+
+fn check_names(path: &str, start: usize) -> Result<(), PathError> {
+    let mut column = start;
+    for name in path.split('/') {
+        if name.len() > MAX_NAME {
+            return Err((
+                column,
+                format!("a name of more than {MAX_NAME} bytes"),
+                "shorten it".into(),
+            ));
+        }
+        column += name.chars().count() + 1;
+    }
+    Ok(())
+}
+
+/// The last name of a path, if it has one.
+pub(super) fn last_name(path: &StagePath) -> Option<&str> {
+    let text = match path {
+        StagePath::Pfs(text) => text,
+        StagePath::Buffer(inside) => &inside.path,
+    };
+    text.rsplit('/')
+        .find(|name| !name.is_empty())
+        .filter(|name| *name != "." && *name != "..")
+}
+
+/// `path` with `name` below it.
+pub(super) fn below(path: StagePath, name: &str) -> StagePath {
+    match path {
+        StagePath::Pfs(text) => StagePath::Pfs(format!("{}/{name}", text.trim_end_matches('/'))),
+        StagePath::Buffer(BufferPath { space, path }) if path.is_empty() => {
+            StagePath::Buffer(BufferPath {
+                space,
+                path: name.to_owned(),
+            })
+        }
+        StagePath::Buffer(BufferPath { space, path }) => StagePath::Buffer(BufferPath {
+            space,
+            path: format!("{path}/{name}"),
+        }),
+    }
+}

@@ -1,0 +1,317 @@
+//! What every allocation keeps, whatever the pool and the request.
+
+use forebay_model::units::Bytes;
+use forebay_policy::allocate::{Preference, Refusal, Request, Share, Size, allocate};
+use forebay_policy::pool::{Node, NodeId, NodeState, bytes, granules};
+use proptest::prelude::*;
+
+fn node(id: u32, total: u64, used: u64) -> Node {
+    Node {
+        id: NodeId(id),
+        state: NodeState::Online,
+        total,
+        used,
+        instances: 0,
+        written: Bytes(0),
+    }
+}
+
+fn ask(size: Size) -> Request {
+    Request {
+        size,
+        preference: Preference::Bandwidth,
+        equalize: false,
+        max_nodes: None,
+    }
+}
+
+fn shares(list: &[(u32, u64)]) -> Vec<Share> {
+    list.iter()
+        .map(|(id, granules)| Share {
+            node: NodeId(*id),
+            granules: *granules,
+        })
+        .collect()
+}
+
+#[test]
+fn distinct_servers_come_before_doubling_up() {
+    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(3))).unwrap(),
+        shares(&[(0, 1), (1, 1), (2, 1)])
+    );
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(6))).unwrap(),
+        shares(&[(0, 2), (1, 2), (2, 1), (3, 1)])
+    );
+}
+
+#[test]
+fn full_nodes_are_filled_no_further() {
+    let pool = [node(0, 10, 9), node(1, 10, 0), node(2, 10, 10)];
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(9))).unwrap(),
+        shares(&[(0, 1), (1, 8)])
+    );
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(12))),
+        Err(Refusal::Full {
+            wanted: 12,
+            free: 11
+        })
+    );
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(11))).unwrap(),
+        shares(&[(0, 1), (1, 10)])
+    );
+}
+
+#[test]
+fn packing_takes_the_tightest_node() {
+    let pool = [node(0, 10, 0), node(1, 10, 6), node(2, 10, 5)];
+    let pack = |n| Request {
+        preference: Preference::Capacity,
+        ..ask(Size::Granules(n))
+    };
+    assert_eq!(allocate(&pool, &pack(4)).unwrap(), shares(&[(1, 4)]));
+    assert_eq!(
+        allocate(&pool, &pack(12)).unwrap(),
+        shares(&[(0, 10), (1, 2)])
+    );
+}
+
+#[test]
+fn interference_and_wear_choose_their_nodes() {
+    let mut pool: Vec<Node> = (0..3).map(|id| node(id, 10, 0)).collect();
+    pool[0].instances = 5;
+    pool[1].written = Bytes(1 << 40);
+    let one = |preference| Request {
+        preference,
+        ..ask(Size::Granules(1))
+    };
+    assert_eq!(
+        allocate(&pool, &one(Preference::Interference)).unwrap(),
+        shares(&[(1, 1)])
+    );
+    assert_eq!(
+        allocate(&pool, &one(Preference::Wear)).unwrap(),
+        shares(&[(0, 1)])
+    );
+}
+
+#[test]
+fn whole_nodes_are_wholly_free() {
+    let pool = [
+        node(0, 10, 1),
+        node(1, 8, 0),
+        node(2, 10, 0),
+        node(3, 10, 0),
+    ];
+    assert_eq!(
+        allocate(&pool, &ask(Size::WholeNodes(2))).unwrap(),
+        shares(&[(2, 10), (3, 10)])
+    );
+    let equal = Request {
+        equalize: true,
+        ..ask(Size::WholeNodes(3))
+    };
+    assert_eq!(
+        allocate(&pool, &equal),
+        Err(Refusal::TooFewNodes { wanted: 3, free: 0 })
+    );
+    assert_eq!(
+        allocate(&pool, &ask(Size::WholeNodes(4))),
+        Err(Refusal::TooFewNodes { wanted: 4, free: 3 })
+    );
+}
+
+#[test]
+fn equal_shares_enlarge_the_request() {
+    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let equal = |n| Request {
+        equalize: true,
+        ..ask(Size::Granules(n))
+    };
+    assert_eq!(
+        allocate(&pool, &equal(6)).unwrap(),
+        shares(&[(0, 2), (1, 2), (2, 2), (3, 2)])
+    );
+    let uneven = [node(0, 10, 0), node(1, 1, 0)];
+    assert_eq!(allocate(&uneven, &equal(5)).unwrap(), shares(&[(0, 5)]));
+    assert_eq!(
+        allocate(&uneven, &equal(11)),
+        Err(Refusal::Unequal {
+            wanted: 11,
+            free: 11
+        })
+    );
+}
+
+#[test]
+fn asking_for_everything_gives_everything() {
+    let pool = [node(0, 10, 0), node(1, 3, 1)];
+    assert_eq!(
+        allocate(&pool, &ask(Size::Granules(12))).unwrap(),
+        shares(&[(0, 10), (1, 2)])
+    );
+}
+
+#[test]
+fn empty_and_absent_pools_are_refused() {
+    assert_eq!(
+        allocate(&[], &ask(Size::Granules(1))),
+        Err(Refusal::NoNodes)
+    );
+    assert_eq!(
+        allocate(&[node(0, 1, 0)], &ask(Size::Granules(0))),
+        Err(Refusal::Nothing)
+    );
+    let mut drained = node(0, 1, 0);
+    drained.state = NodeState::Drained;
+    assert_eq!(
+        allocate(&[drained], &ask(Size::Granules(1))),
+        Err(Refusal::NoNodes)
+    );
+}
+
+fn pools() -> impl Strategy<Value = Vec<Node>> {
+    let state = prop_oneof![
+        4 => Just(NodeState::Online), 1 => Just(NodeState::Drained), 1 => Just(NodeState::Offline)
+    ];
+    let one = (state, 0u64..40, 0u64..44, 0u32..4, 0u64..4);
+    proptest::collection::vec(one, 0..12).prop_map(|nodes| {
+        let numbered = (0u32..).zip(nodes);
+        numbered
+            .map(|(id, (state, total, used, instances, written))| Node {
+                // A node may have shrunk below what it holds.
+                id: NodeId(id),
+                state,
+                total,
+                used,
+                instances,
+                written: Bytes(written),
+            })
+            .collect()
+    })
+}
+
+fn requests() -> impl Strategy<Value = Request> {
+    let size = prop_oneof![
+        5 => (1u64..200).prop_map(Size::Granules),
+        1 => (1u32..6).prop_map(Size::WholeNodes),
+        1 => any::<u64>().prop_map(Size::Granules)
+    ];
+    let preference = prop_oneof![
+        Just(Preference::Bandwidth),
+        Just(Preference::Capacity),
+        Just(Preference::Interference),
+        Just(Preference::Wear)
+    ];
+    (
+        size,
+        preference,
+        any::<bool>(),
+        proptest::option::of(1u32..6),
+    )
+        .prop_map(|(size, preference, equalize, max_nodes)| Request {
+            size,
+            preference,
+            equalize,
+            max_nodes,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_over_committed(pool in pools(), request in requests(), turn in 0usize..12) {
+        let outcome = allocate(&pool, &request);
+        // The order in which nodes are listed decides nothing.
+        let mut turned = pool.clone();
+        turned.rotate_left(turn.min(pool.len()));
+        prop_assert_eq!(&outcome, &allocate(&turned, &request));
+        let free: u64 = pool.iter().map(Node::free).sum();
+        match outcome {
+            Ok(shares) => {
+                for pair in shares.windows(2) {
+                    prop_assert!(pair[0].node < pair[1].node);
+                }
+                for share in &shares {
+                    let node = &pool[share.node.0 as usize];
+                    prop_assert_eq!(node.state, NodeState::Online);
+                    prop_assert!(share.granules >= 1 && share.granules <= node.free());
+                    if matches!(request.size, Size::WholeNodes(_)) {
+                        prop_assert!(node.used == 0 && share.granules == node.total);
+                    }
+                }
+                if let Some(most) = request.max_nodes {
+                    prop_assert!(shares.len() <= most as usize);
+                }
+                let sum: u64 = shares.iter().map(|share| share.granules).sum();
+                match request.size {
+                    Size::Granules(wanted) if request.equalize => {
+                        prop_assert!(sum >= wanted && sum < wanted + shares.len() as u64);
+                    }
+                    Size::Granules(wanted) => prop_assert_eq!(sum, wanted),
+                    Size::WholeNodes(wanted) => prop_assert_eq!(shares.len(), wanted as usize),
+                }
+                if request.equalize {
+                    prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
+                }
+                let spread = !request.equalize && request.preference != Preference::Capacity;
+                if let (Size::Granules(wanted), true) = (request.size, spread) {
+                    let usable = pool.iter().filter(|n| n.free() > 0).count();
+                    let most = request.max_nodes.map_or(usize::MAX, |n| n as usize);
+                    let expected = (usable.min(most) as u64).min(wanted);
+                    prop_assert_eq!(shares.len() as u64, expected, "distinct servers first");
+                }
+            }
+            Err(Refusal::Full { wanted, free: told }) => {
+                prop_assert!(told < wanted && told <= free);
+                prop_assert!(request.max_nodes.is_some() || told == free);
+            }
+            Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn releases_give_everything_back(pool in pools(), list in proptest::collection::vec(requests(), 1..20)) {
+        let mut state = pool.clone();
+        let mut held: Vec<Vec<Share>> = Vec::new();
+        for request in list {
+            if let Ok(shares) = allocate(&state, &request) {
+                for share in &shares {
+                    let node = &mut state[share.node.0 as usize];
+                    node.used += share.granules;
+                    prop_assert!(node.used <= node.total);
+                }
+                held.push(shares);
+            } else if let Some(shares) = held.pop() {
+                for share in shares {
+                    state[share.node.0 as usize].used -= share.granules;
+                }
+            }
+        }
+        for share in held.into_iter().flatten() {
+            state[share.node.0 as usize].used -= share.granules;
+        }
+        prop_assert_eq!(state, pool);
+    }
+
+    #[test]
+    fn sizes_round_up(size in any::<u64>(), granularity in 1u64..(1 << 40)) {
+        let count = granules(Bytes(size), Bytes(granularity)).unwrap();
+        prop_assert!(count >= 1);
+        prop_assert!(u128::from(count) * u128::from(granularity) >= u128::from(size));
+        prop_assert!(u128::from(count - 1) * u128::from(granularity) < u128::from(size.max(1)));
+    }
+}
+
+#[test]
+fn granules_have_limits() {
+    assert_eq!(granules(Bytes(1), Bytes(0)), None);
+    assert_eq!(bytes(u64::MAX, Bytes(2)), None);
+    assert_eq!(bytes(3, Bytes(5)), Some(Bytes(15)));
+}
