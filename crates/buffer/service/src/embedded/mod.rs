@@ -110,7 +110,7 @@ impl Pool {
         let fail = |reason: String| PoolError::new(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| fail(format!("cannot be made: {e}")))?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
-        let lock = lock(&directory)?;
+        let lock = take(&directory)?;
         for inner in ["jobs", "mounts", "journals", "flash"] {
             let made = fs::create_dir_all(directory.join(inner));
             made.map_err(|e| PoolError::new(&directory, format!("`{inner}` cannot be made: {e}")))?;
@@ -291,7 +291,39 @@ pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     Ok(controller.status())
 }
 
-/// Takes the directory for this process.
+/// Takes the directory for this process, if need be from one that was killed and cannot end.
+fn take(directory: &Path) -> Result<fs::File, PoolError> {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+    let begun = std::time::Instant::now();
+    loop {
+        let refused = match lock(directory) {
+            Ok(lock) => return Ok(lock),
+            Err(refused) => refused,
+        };
+        let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
+        if !is_dying(holder.trim()) || begun.elapsed() > PATIENCE {
+            return Err(refused);
+        }
+        views::abort_rests(&directory.join("mounts"));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Whether the process of this number is dead or has only threads left that wait for the kernel.
+fn is_dying(process: &str) -> bool {
+    if process.is_empty() || !process.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    match fs::read_to_string(format!("/proc/{process}/stat")) {
+        // The state follows the name, which is in parentheses.
+        Ok(stat) => stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Locks the directory.
 fn lock(directory: &Path) -> Result<fs::File, PoolError> {
     let path = directory.join("lock");
     let fail = |reason: String| PoolError::new(directory, reason);

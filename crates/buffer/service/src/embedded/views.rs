@@ -183,6 +183,32 @@ pub(super) fn unmount_rests(directory: &Path) {
     }
 }
 
+/// Breaks the connections of mounts below `directory`. A process that was killed while a thread of
+/// its own waited for its own mount can end only then; whoever mounted it may do this.
+pub(super) fn abort_rests(directory: &Path) {
+    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
+        return;
+    };
+    for line in table.lines() {
+        // Fields: number, parent, major:minor, root, mount point, …
+        let mut fields = line.split(' ').skip(2);
+        let (Some(device), Some(point)) = (fields.next(), fields.nth(1)) else {
+            continue;
+        };
+        let Some((_, connection)) = device.split_once(':') else {
+            continue;
+        };
+        if Path::new(point).starts_with(directory) {
+            let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
+            if fs::write(abort, "1").is_err() {
+                let force =
+                    rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+                let _ = rustix::mount::unmount(point, force);
+            }
+        }
+    }
+}
+
 /// Unmounts now what is unused and later what is in use.
 fn detach(path: &Path) -> io::Result<()> {
     use rustix::io::Errno;
