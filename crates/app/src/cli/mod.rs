@@ -2,6 +2,7 @@
 
 mod interference;
 mod ior;
+mod job;
 mod machine;
 pub mod nodes;
 mod options;
@@ -22,8 +23,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[command(
     name = "forebay",
     version,
-    about = "A burst buffer's digital twin: dragonfly machines and their I/O, packet by packet",
+    about = "A burst buffer for HPC clusters, and its digital twin",
     after_help = "Examples:\n  \
+        forebay run examples/checkpoint.sh\n  \
         forebay machine list\n  \
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
@@ -45,6 +47,8 @@ enum Command {
     Sim(SimCommand),
     /// Run the published cases and show measured and simulated side by side
     Validate(validate::ValidateArgs),
+    #[command(flatten)]
+    Job(job::JobCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,7 +65,12 @@ enum SimCommand {
 pub fn main() -> ExitCode {
     // clap prints what is wrong, or the help that was asked for, and exits with 2 or 0.
     let cli = Cli::parse();
-    match run(cli.command) {
+    let outcome = match cli.command {
+        // Jobs end in their own order when they are interrupted, and have their own exit codes.
+        Command::Job(command) => return job::run(command),
+        command => run(command),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(std::io::stderr(), "error: {failure}");
@@ -78,6 +87,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
+        Command::Job(_) => unreachable!("jobs are run before"),
     }
 }
 

@@ -1,27 +1,17 @@
-//! `forebay-run run SCRIPT`, `status`, `recover`, `stage`: the embedded buffer from the shell.
+//! `forebay run SCRIPT`, `status`, `recover`, `stage`: jobs on a burst buffer in a directory.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use forebay_model::jobscript::{Capacity, Direction, JobScript};
 use forebay_service::embedded::PoolOptions;
 use forebay_service::run::{OnFailure, RunError, RunOptions, recover, run_job, stage_now, status};
 use forebay_service::show::{self, Terminal};
 
-#[derive(Parser)]
-#[command(
-    version,
-    about = "A burst buffer in a directory: run job scripts with #DW lines on it"
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Args)]
-struct PoolArguments {
+#[derive(Debug, Args)]
+pub struct PoolArguments {
     /// Directory of the pool [default: $XDG_STATE_HOME/forebay, or ./.forebay]
     #[arg(long, value_name = "DIRECTORY")]
     pool: Option<PathBuf>,
@@ -30,8 +20,8 @@ struct PoolArguments {
     pool_size: Option<forebay_model::units::Bytes>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Failed {
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Failed {
     /// Stage out all the same
     StageOut,
     /// Keep the results in the pool for `recover`
@@ -40,16 +30,17 @@ enum Failed {
     Discard,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Way {
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Way {
     /// Into the buffer
     In,
     /// Out of the buffer
     Out,
 }
 
-#[derive(Subcommand)]
-enum Command {
+/// What can be done with jobs and their pool.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
     /// Run a job script: allocate, stage in, mount, run, stage out, tear down
     Run {
         #[command(flatten)]
@@ -160,14 +151,15 @@ fn directive(
         .ok_or_else(|| "no stage".to_owned())
 }
 
-fn main() -> ExitCode {
+/// Runs a command; errors are told on standard error.
+pub fn run(command: JobCommand) -> ExitCode {
     let mut terminal = Terminal::default();
-    let outcome = execute(Cli::parse().command, &mut terminal);
+    let outcome = execute(command, &mut terminal);
     terminal.finish();
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("forebay: {error}");
+            eprintln!("error: {error}");
             match error {
                 RunError::Interrupted(..) => ExitCode::from(130),
                 error if error.is_bad_input() => ExitCode::from(2),
@@ -177,9 +169,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
+fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     match command {
-        Command::Run {
+        JobCommand::Run {
             pool,
             on_failure,
             job_id,
@@ -206,13 +198,13 @@ fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunErr
             }
             if report.kept {
                 eprintln!(
-                    "its results are kept in the pool as job {}; `recover` stages them out",
+                    "its results are kept in the pool as job {}; `forebay recover` stages them out",
                     report.token
                 );
             }
             Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
         }
-        Command::Status { pool, json } => {
+        JobCommand::Status { pool, json } => {
             let found = status(&pool.options())?;
             if json {
                 let text = serde_json::to_string_pretty(&found).unwrap_or_default();
@@ -222,7 +214,7 @@ fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunErr
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Recover { pool, discard } => {
+        JobCommand::Recover { pool, discard } => {
             let list = recover(&pool.options(), discard, terminal)?;
             terminal.finish();
             print!("{}", show::recovered(&list));
@@ -235,7 +227,7 @@ fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunErr
                 ExitCode::SUCCESS
             })
         }
-        Command::Stage {
+        JobCommand::Stage {
             pool,
             instance,
             kind,
@@ -246,7 +238,7 @@ fn execute(command: Command, terminal: &mut Terminal) -> Result<ExitCode, RunErr
             let what = match directive(way, &kind, &source, &destination) {
                 Ok(what) => what,
                 Err(reason) => {
-                    eprintln!("forebay: {reason}");
+                    eprintln!("error: {reason}");
                     return Ok(ExitCode::from(2));
                 }
             };
