@@ -147,6 +147,8 @@ pub struct BurstBuffer {
     pub card_read_iops: u64,
     /// 4 KiB random write operations a second of one card.
     pub card_write_iops: u64,
+    /// Time between two commands in which a controller's channels stand idle.
+    pub command_gap: Time,
     /// Latency of one command, over and above its transfer time.
     pub read_latency: Time,
     /// Latency of one write command, over and above its transfer time.

@@ -309,6 +309,7 @@ fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer> {
     let dispatch = section.time("dispatch", Time::ZERO);
     let threads = section.integer("threads", 1..=65_536u32);
     let lock_hold = section.time("lock_hold", Time::ZERO);
+    let command_gap = section.time("command_gap", Time::ZERO);
     let metadata_rate = section.integer("metadata_rate", 1..=1_000_000_000u32);
     let cards = section.integer("cards", 1..=256u32);
     let controllers = section.integer("controllers_per_card", 1..=64u32);
@@ -350,6 +351,7 @@ fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer> {
         dispatch: dispatch?.value,
         threads: threads?.value,
         lock_hold: lock_hold?.value,
+        command_gap: command_gap?.value,
         metadata_rate: metadata_rate?.value,
         cards: cards?.value,
         controllers_per_card: controllers?.value,

@@ -102,9 +102,9 @@ wrong! {
     no_threads: "threads = { value = 16," => "threads = { value = 0,",
         "toy.toml:71:21: `burst_buffer.threads` is 0, out of range; expected a whole number from 1 to 65536";
     stripe_not_of_substripes: "substripe = { value = \"512 KiB\"" => "substripe = { value = \"3 MiB\"",
-        "toy.toml:85:23: a stripe of 8 MiB is not made of substripes of 3 MiB; expected a substripe that divides the stripe";
+        "toy.toml:86:23: a stripe of 8 MiB is not made of substripes of 3 MiB; expected a substripe that divides the stripe";
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
-        "toy.toml:83:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
+        "toy.toml:84:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"one line that says what machine this is\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Windows between two looks at how the work is spread over the threads.
 const EPOCH: u64 = 256;
+/// The same at the beginning, when nothing is known of the work.
+const FIRST_EPOCHS: u64 = 32;
 /// Epochs until the way of sharing that was slower is tried again.
 const RETRY_AFTER: u32 = 32;
 /// Windows between two calls of [`Progress::update`].
@@ -270,7 +272,7 @@ impl<P: Partition> Run<'_, P> {
         let mut outbox: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
         let mut windows = 0;
         let mut pace = Pace::default();
-        loop {
+        for epoch in 0.. {
             // All outboxes are empty here, but for the first epoch, when all queues have events
             // that were put there before.
             if !self.meet() {
@@ -288,7 +290,8 @@ impl<P: Partition> Run<'_, P> {
             self.exchange(me, &owner);
             let begun = Instant::now();
             let mut events_of_epoch = 0;
-            for _ in 0..EPOCH {
+            let length = if epoch < 4 { FIRST_EPOCHS } else { EPOCH };
+            for _ in 0..length {
                 if !meet() {
                     return windows;
                 }
@@ -339,6 +342,7 @@ impl<P: Partition> Run<'_, P> {
                 };
             }
         }
+        windows
     }
 
     fn meet(&self) -> bool {

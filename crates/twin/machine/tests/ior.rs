@@ -126,10 +126,10 @@ fn rates(machine: &str, streams: &[u32], line: &str) -> Vec<f64> {
     streams.iter().map(rate).collect()
 }
 
-/// First number of streams with 95% of the highest rate.
+/// First number of streams with 97% of the highest rate.
 fn saturated_at(streams: &[u32], rates: &[f64]) -> u32 {
     let most = rates.iter().copied().fold(0.0, f64::max);
-    streams[rates.iter().position(|&r| r >= 0.95 * most).unwrap()]
+    streams[rates.iter().position(|&r| r >= 0.97 * most).unwrap()]
 }
 
 #[test]

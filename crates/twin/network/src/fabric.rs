@@ -105,13 +105,13 @@ pub struct Fabric {
     waiting: Vec<Waiting>,
     unused_waiting: u32,
     batches: Vec<Batch>,
+    /// Lists for batches to come. The one used last is used next: it is in the cache.
+    spare: Vec<Vec<(u32, u32)>>,
     random: Random,
     /// What was delivered here: packets of kind 0, and all others.
     pub traffic: [Traffic; 2],
     /// Bytes granted to the links of each class over time (`LinkClass as usize`).
     pub timeline: Timeline<4>,
-    /// Time that packets waited for links of each class, ps.
-    pub waited: [u64; 4],
     /// Nodes (numbers within the group) whose interface has room again after having had none,
     /// for the model to take away after each event.
     pub drained: Vec<u16>,
@@ -148,10 +148,10 @@ impl Fabric {
             waiting: Vec::new(),
             unused_waiting: NONE,
             batches: (0..BATCHES).map(|_| Batch::default()).collect(),
+            spare: Vec::new(),
             random: Random::new(seed, group.into()),
             traffic: Default::default(),
             timeline: Timeline::default(),
-            waited: [0; 4],
             drained: Vec::new(),
             topology,
             network,
@@ -180,11 +180,24 @@ impl Fabric {
         let place = self.topology.place(node);
         debug_assert!(place.group == self.group && message.bytes > 0);
         let nic = &mut self.nics[usize::from(place.local)];
-        if message.bytes <= u64::from(self.packet_bytes) {
-            nic.control.push_back(message);
+        let short = message.bytes <= u64::from(self.packet_bytes);
+        let (queue, ahead) = if short {
+            (&mut nic.control, nic.bulk.len())
         } else {
-            nic.bulk.push_back(message);
+            (&mut nic.bulk, nic.control.len())
+        };
+        let index = usize::from(self.topology.routers()) * usize::from(self.topology.ports)
+            + usize::from(place.local);
+        // Nothing is ahead and there are credits: no need to queue.
+        if short
+            && queue.is_empty()
+            && ahead == 0
+            && u64::from(self.ports[index].channels[0].credits) >= message.bytes
+        {
+            self.emit(index, place.local, &message, message.bytes as u32, context);
+            return;
         }
+        queue.push_back(message);
         self.inject(place.local, context);
     }
 
@@ -322,14 +335,16 @@ impl Fabric {
         port.free_at = start + time;
         let left = passage.tail.max(port.free_at);
         port.bytes += u64::from(packet.bytes);
-        let (peer, end) = (port.peer, port.end);
+        self.timeline
+            .add(start, port.class as usize, packet.bytes.into());
+        let (peer, end, class) = (port.peer, port.end, port.class);
         self.release(&packet, left, context);
         packet.lag = (left - start) as u32;
         packet.hops += 1;
         let arrival = start + cost.latency;
         if end == End::Router {
             packet.router = peer as u16;
-            packet.from = Upstream::near(index, channel).0;
+            packet.from = Upstream::near(index, class, channel).0;
             context.queue.push(
                 arrival,
                 KEY_ARRIVAL + index as u32,
@@ -368,7 +383,6 @@ impl Fabric {
         port.free_at = start + cost.serialization(packet.bytes);
         port.bytes += u64::from(packet.bytes);
         let left = passage.tail.max(port.free_at);
-        self.waited[LinkClass::Node as usize] += start - passage.head;
         self.timeline
             .add(start, LinkClass::Node as usize, packet.bytes.into());
         let key = KEY_DELIVERY + port.peer;
@@ -386,8 +400,7 @@ impl Fabric {
         P::Message: From<NetMessage>,
     {
         let upstream = Upstream(packet.from);
-        let class = self.ports[upstream.port()].class;
-        let at = left + self.costs[class as usize].latency;
+        let at = left + self.costs[upstream.class()].latency;
         if upstream.is_far() {
             let (router, port) = self.router_and_port(upstream.port());
             let Some((group, far_router, far_port)) =
@@ -397,7 +410,7 @@ impl Fabric {
             };
             let far =
                 usize::from(far_router) * usize::from(self.topology.ports) + usize::from(far_port);
-            let place = Upstream::near(far, upstream.channel() as u8);
+            let place = Upstream::near(far, LinkClass::Global, upstream.channel() as u8);
             context.send(
                 group.into(),
                 at,
@@ -427,6 +440,7 @@ impl Fabric {
         let batch = &mut self.batches[slot];
         if batch.credits.is_empty() {
             batch.number = number;
+            batch.credits = self.spare.pop().unwrap_or_default();
             queue.push(
                 number << BATCH_BITS,
                 KEY_CREDITS,
@@ -454,12 +468,7 @@ impl Fabric {
             self.credit(Upstream(place), bytes, context);
         }
         credits.clear();
-        // Keep the allocation, unless this slot has meanwhile begun another batch, a whole turn
-        // of the ring later.
-        let batch = &mut self.batches[usize::from(slot)].credits;
-        if batch.is_empty() {
-            *batch = credits;
-        }
+        self.spare.push(credits);
     }
 
     /// Gives credits back to a port, and the link to those who waited for them.
@@ -547,9 +556,7 @@ impl Fabric {
             } else {
                 self.waiting[tail as usize].next = next;
             }
-            let waited = context.now.saturating_sub(passage.head);
-            self.waited[self.ports[index].class as usize] += waited;
-            passage.head += waited;
+            passage.head = passage.head.max(context.now);
             self.depart(index, packet, passage, context);
             if last {
                 return;
@@ -564,13 +571,10 @@ impl Fabric {
         P::Event: From<NetEvent>,
     {
         let index = self.first_nic() + usize::from(local);
-        let node = self.topology.members(self.group)[usize::from(local)];
-        let router = self.topology.place(node).router;
-        let nic = &mut self.nics[usize::from(local)];
-        let port = &mut self.ports[index];
-        let cost = self.costs[port.class as usize];
-        let full = nic.control.len().max(nic.bulk.len()) >= NIC_MESSAGES;
+        let waiting = |nic: &Nic| nic.control.len().max(nic.bulk.len());
+        let full = waiting(&self.nics[usize::from(local)]) >= NIC_MESSAGES;
         loop {
+            let nic = &mut self.nics[usize::from(local)];
             let queue = if nic.control.is_empty() {
                 &mut nic.bulk
             } else {
@@ -580,43 +584,62 @@ impl Fabric {
                 break;
             };
             let bytes = message.bytes.min(self.packet_bytes.into()) as u32;
-            if port.channels[0].credits < bytes {
+            if self.ports[index].channels[0].credits < bytes {
                 break;
             }
-            port.channels[0].credits -= bytes;
-            port.occupied += bytes;
-            port.most_occupied = port.most_occupied.max(port.occupied);
-            let start = context.now.max(port.free_at);
-            let time = cost.serialization(bytes);
-            port.free_at = start + time;
-            port.bytes += u64::from(bytes);
-            self.traffic[usize::from(message.kind != 0)].injected_bytes += u64::from(bytes);
-            self.timeline.add(start, port.class as usize, bytes.into());
-            let mut packet = Packet::new(
-                node,
-                message.to,
-                bytes,
-                message.tag,
-                message.born,
-                message.kind,
-            );
-            packet.router = router;
-            packet.from = Upstream::near(index, 0).0;
-            packet.lag = time as u32;
-            let event = NetEvent::Arrival(packet);
-            context.queue.push(
-                start + cost.latency,
-                KEY_ARRIVAL + index as u32,
-                event.into(),
-            );
             message.bytes -= u64::from(bytes);
+            let message = *message;
             if message.bytes == 0 {
                 queue.pop_front();
             }
+            self.emit(index, local, &message, bytes, context);
         }
-        if full && nic.control.len().max(nic.bulk.len()) < NIC_MESSAGES {
+        if full && waiting(&self.nics[usize::from(local)]) < NIC_MESSAGES {
             self.drained.push(local);
         }
+    }
+
+    /// Puts one packet of a message on the link from a node to its router; there are credits.
+    fn emit<P>(
+        &mut self,
+        index: usize,
+        local: u16,
+        message: &Message,
+        bytes: u32,
+        context: &mut Context<'_, P>,
+    ) where
+        P: Partition,
+        P::Event: From<NetEvent>,
+    {
+        let node = self.topology.members(self.group)[usize::from(local)];
+        let port = &mut self.ports[index];
+        let cost = self.costs[port.class as usize];
+        port.channels[0].credits -= bytes;
+        port.occupied += bytes;
+        port.most_occupied = port.most_occupied.max(port.occupied);
+        let start = context.now.max(port.free_at);
+        let time = cost.serialization(bytes);
+        port.free_at = start + time;
+        port.bytes += u64::from(bytes);
+        self.traffic[usize::from(message.kind != 0)].injected_bytes += u64::from(bytes);
+        self.timeline.add(start, port.class as usize, bytes.into());
+        let mut packet = Packet::new(
+            node,
+            message.to,
+            bytes,
+            message.tag,
+            message.born,
+            message.kind,
+        );
+        packet.router = self.topology.place(node).router;
+        packet.from = Upstream::near(index, LinkClass::Node, 0).0;
+        packet.lag = time as u32;
+        let event = NetEvent::Arrival(packet);
+        context.queue.push(
+            start + cost.latency,
+            KEY_ARRIVAL + index as u32,
+            event.into(),
+        );
     }
 
     fn first_nic(&self) -> usize {
@@ -691,6 +714,11 @@ impl Fabric {
                 .map(|n| n.control.capacity() + n.bulk.capacity())
                 .sum::<usize>()
                 * size_of::<Message>()
+            + self
+                .spare
+                .iter()
+                .map(|list| list.capacity() * 8)
+                .sum::<usize>()
             + self
                 .batches
                 .iter()

@@ -140,19 +140,20 @@ pub(crate) struct Stall {
 }
 
 /// Where the credit for a packet's place goes when the packet leaves: the output port behind it
-/// (or, behind a rank-3 link, the port at this end of that link) and the virtual channel.
+/// (or, behind a rank-3 link, the port at this end of that link), the class of its link, and the
+/// virtual channel. All in one number, so that the port itself need not be looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upstream(pub u32);
 
 impl Upstream {
     const FAR: u32 = 1 << 31;
 
-    pub fn near(port: usize, channel: u8) -> Self {
-        Upstream((port as u32) << 2 | u32::from(channel))
+    pub fn near(port: usize, class: LinkClass, channel: u8) -> Self {
+        Upstream(((port as u32) << 4) | ((class as u32) << 2) | u32::from(channel))
     }
 
     pub fn far(port: usize, channel: u8) -> Self {
-        Upstream((port as u32) << 2 | u32::from(channel) | Self::FAR)
+        Upstream(Self::near(port, LinkClass::Global, channel).0 | Self::FAR)
     }
 
     pub fn is_far(self) -> bool {
@@ -161,7 +162,13 @@ impl Upstream {
 
     #[inline]
     pub fn port(self) -> usize {
-        ((self.0 & !Self::FAR) >> 2) as usize
+        ((self.0 & !Self::FAR) >> 4) as usize
+    }
+
+    /// `LinkClass as usize`.
+    #[inline]
+    pub fn class(self) -> usize {
+        ((self.0 >> 2) & 3) as usize
     }
 
     #[inline]
@@ -178,6 +185,19 @@ mod tests {
     #[test]
     fn a_port_is_a_cache_line() {
         assert_eq!(size_of::<Port>(), 64);
+    }
+
+    #[test]
+    fn a_place_comes_back_as_it_was() {
+        let place = Upstream::near(123_456, LinkClass::Rank2, 3);
+        assert_eq!(
+            (place.port(), place.class(), place.channel()),
+            (123_456, 2, 3)
+        );
+        assert!(!place.is_far());
+        let place = Upstream::far(7, 1);
+        assert_eq!((place.port(), place.class(), place.channel()), (7, 3, 1));
+        assert!(place.is_far());
     }
 
     #[test]

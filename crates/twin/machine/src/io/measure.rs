@@ -95,8 +95,6 @@ pub(crate) struct Phase {
     pub timeline: Timeline<1>,
     /// Waits of the requests of each group's processes, as far as this group saw them.
     pub waits: Vec<Waits>,
-    /// Time that packets waited for links of each class, ps.
-    pub link_waits: [u64; 4],
     pub links: Vec<LinkStatistics>,
     /// Node number and busy times of each server.
     pub servers: Vec<(u32, Usage)>,
@@ -119,7 +117,6 @@ impl Default for Phase {
             least_mean: None,
             timeline: Timeline::default(),
             waits: Vec::new(),
-            link_waits: [0; 4],
             links: Vec::new(),
             servers: Vec::new(),
         }
@@ -145,7 +142,6 @@ impl Group {
             access,
             begun: now,
             waits: self.waits.clone(),
-            link_waits: self.fabric.waited,
             links: self.fabric.links(now),
             servers: self.servers.usage(),
             ..Phase::default()
@@ -159,9 +155,6 @@ impl Group {
         phase.least_mean = self.clients.least_mean();
         for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
             *before = now.since(before);
-        }
-        for (wait, now) in phase.link_waits.iter_mut().zip(self.fabric.waited) {
-            *wait = now - *wait;
         }
         for (before, now) in phase.links.iter_mut().zip(self.fabric.links(now)) {
             before.bytes = now.bytes - before.bytes;

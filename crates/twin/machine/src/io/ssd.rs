@@ -7,7 +7,9 @@ use forebay_model::machine::BurstBuffer;
 struct Direction {
     /// ps a byte on one channel, times 2^10.
     ps_per_byte: u64,
-    /// Least time a command keeps a channel: what the data sheet's random operations leave, ps.
+    /// Time after a command in which its channels stand idle, ps.
+    gap: u64,
+    /// Least time a command keeps a channel, with the gap: what the data sheet's random operations leave, ps.
     least: u64,
     /// Command's latency over and above its time on the channels, ps.
     latency: u64,
@@ -22,6 +24,7 @@ impl Direction {
             ps_per_byte: ((second << 10) * channels).div_ceil(u128::from(card_rate.max(1))) as u64,
             least: (second * channels / u128::from(card_iops.max(1))) as u64,
             latency,
+            gap: make.command_gap.0,
         }
     }
 
@@ -81,17 +84,17 @@ impl Ssd {
         let direction = if write { self.write } else { self.read };
         let whole = direction.time(bytes);
         let width = (whole / direction.least.max(1)).clamp(1, self.channels as u64);
-        let share = (whole / width).max(direction.least);
+        let share = (whole / width).max(direction.least.saturating_sub(direction.gap));
         let first = self.next[controller];
         self.next[controller] = (first + width as usize) % self.channels;
         let mut through = 0;
         for i in 0..width as usize {
             let channel = controller * self.channels + (first + i) % self.channels;
             let end = self.free[channel].max(now) + share;
-            self.free[channel] = end;
+            self.free[channel] = end + direction.gap;
             through = through.max(end);
         }
-        self.busy += share * width;
+        self.busy += (share + direction.gap) * width;
         Completion {
             at: through + direction.latency,
             waited: through - now - share,
@@ -107,10 +110,13 @@ mod tests {
     const US: u64 = 1_000_000;
 
     fn p3608() -> Ssd {
-        Ssd::new(&Machine::load("trinity").unwrap().burst_buffer.unwrap())
+        let mut make = Machine::load("trinity").unwrap().burst_buffer.unwrap();
+        make.command_gap.0 = 0;
+        Ssd::new(&make)
     }
 
-    /// Sequential rates and random operations of the data sheet come out, for one card.
+    /// Sequential rates and random operations of the data sheet come out, for one card without
+    /// gaps between commands.
     #[test]
     fn rates_are_those_of_the_data_sheet() {
         for (write, rate, iops) in [(true, 3.0e9, 150e3), (false, 5.0e9, 850e3)] {

@@ -248,9 +248,6 @@ impl Whole {
             for (sum, waits) in counted.waits.iter_mut().zip(&phase.waits) {
                 sum.add(waits);
             }
-            for (sum, wait) in counted.link_waits.iter_mut().zip(phase.link_waits) {
-                *sum += wait;
-            }
             counted.servers.extend(phase.servers);
             links.push(phase.links);
         }
