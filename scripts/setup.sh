@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
 #   scripts/setup.sh build   a C linker and Rust
-#   scripts/setup.sh test    the same, and Chromium, in which the tests open the reports
+#   scripts/setup.sh test    the same; Chromium, in which the tests open the reports; and the
+#                            programs that the tests run on a mounted buffer
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -100,6 +101,15 @@ need_chromium() {
     fi
 }
 
+# Programs for which the buffer has to look like any file system.
+need_programs() {
+    local missing=() program
+    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make; do
+        command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
+    done
+    [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+}
+
 case "${1:-}" in
 build)
     need_linker
@@ -110,6 +120,7 @@ test)
     need_rust
     need_checkers
     need_chromium
+    need_programs
     ;;
 *)
     say "usage: scripts/setup.sh build|test"

@@ -20,9 +20,9 @@ pub enum Measure {
     WriteIops,
     /// Reads a second.
     ReadIops,
-    /// Where in the sweep the write rate reaches 95% of its best.
+    /// Where in the sweep the write rate reaches 97% of its best.
     WriteSaturation,
-    /// Where in the sweep the read rate reaches 95% of its best.
+    /// Where in the sweep the read rate reaches 97% of its best.
     ReadSaturation,
     /// The limiting resource.
     Limit,

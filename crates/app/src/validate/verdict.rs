@@ -86,10 +86,10 @@ fn step(case: &Case, measure: Measure, run: &Run, point: &IorPoint) -> Option<St
     })
 }
 
-/// The smallest x whose value is at least 95% of the best.
+/// The smallest x whose value is at least 97% of the best.
 fn saturation(steps: &[Step]) -> Option<f64> {
     let most = steps.iter().map(|s| s.value).fold(0.0, f64::max);
-    steps.iter().find(|s| s.value >= 0.95 * most).map(|s| s.x)
+    steps.iter().find(|s| s.value >= 0.97 * most).map(|s| s.x)
 }
 
 /// The value furthest from the measured one.

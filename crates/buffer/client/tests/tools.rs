@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use support::{INSTANCE, Mounted, Temporary, attach, has, make_instance, mount_at, shell};
+use support::{INSTANCE, Mounted, Temporary, attach, make_instance, mount_at, need, shell};
 
 const GIB: u64 = 1 << 30;
 
@@ -51,12 +51,11 @@ fn archives_and_copies_are_faithful() {
         shell(inside, "du -k copied/sparse").starts_with("4\t"),
         "holes are kept"
     );
-    if has("rsync") {
-        shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
-        assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
-        let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
-        assert_eq!(again, "", "nothing is left to do");
-    }
+    need("rsync");
+    shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
+    assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);
+    let again = shell(inside, &format!("rsync -aHAXi {from}/tree/ synced/"));
+    assert_eq!(again, "", "nothing is left to do");
     shell(
         inside,
         "rm -rf copied t moved synced tree.tar; test -z \"$(ls -A)\"",
@@ -96,24 +95,20 @@ fn a_mount_over_tcp_without_descriptors_is_as_faithful() {
         &inside,
         "cp $(type -P true) program; ./program; echo a >> log; echo b >> log; cat log",
     );
-    if has("fio") {
-        for engine in ["psync", "mmap"] {
-            let fio =
-                "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
-            shell(
-                &inside,
-                &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"),
-            );
-        }
+    need("fio");
+    for engine in ["psync", "mmap"] {
+        let fio = "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
+        shell(
+            &inside,
+            &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"),
+        );
     }
     mounted.unmount().unwrap();
 }
 
 #[test]
 fn a_repository_is_cloned_and_built() {
-    if !has("git") || !has("cc") || !has("make") {
-        return;
-    }
+    ["git", "cc", "make"].into_iter().for_each(need);
     let mounted = Mounted::new(GIB);
     shell(
         &mounted.path,
@@ -132,9 +127,7 @@ fn a_repository_is_cloned_and_built() {
 
 #[test]
 fn a_database_keeps_its_transactions() {
-    if !has("sqlite3") {
-        return;
-    }
+    need("sqlite3");
     let mounted = Mounted::new(GIB);
     for journal in ["delete", "wal"] {
         let out = shell(
@@ -157,9 +150,7 @@ fn a_database_keeps_its_transactions() {
 
 #[test]
 fn fio_verifies_what_it_wrote() {
-    if !has("fio") {
-        return;
-    }
+    need("fio");
     let mounted = Mounted::new(GIB);
     for how in [
         "--rw=randwrite --bs=4k",

@@ -113,6 +113,28 @@ fn results_do_not_depend_on_the_number_of_threads_but_on_the_seed() {
 }
 
 #[test]
+fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
+    let result = run(&spec("uniform", 0.5, 300), &SimOptions::default());
+    let interval = result.series.seconds[1] - result.series.seconds[0];
+    for class in &result.links {
+        let (_, values) = result
+            .series
+            .columns
+            .iter()
+            .find(|(name, _)| *name == class.class)
+            .unwrap();
+        let over_time: f64 = values.iter().sum::<f64>() * interval;
+        let mean = class.mean_utilisation * result.simulated_seconds;
+        assert!(mean > 0.0);
+        assert!(
+            (over_time / mean - 1.0).abs() < 0.01,
+            "{}: {over_time} {mean}",
+            class.class
+        );
+    }
+}
+
+#[test]
 fn traffic_and_ior_disturb_each_other() {
     let arguments: Vec<String> = "-w -F -t 1m -b 8m".split(' ').map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);

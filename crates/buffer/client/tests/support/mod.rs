@@ -121,17 +121,16 @@ pub fn shell(dir: &Path, script: &str) -> String {
     out.into_owned()
 }
 
-/// Is a program there? What needs it is left out with a note if not.
-pub fn has(program: &str) -> bool {
+/// Fails unless a program is there; `scripts/setup.sh test` installs what the tests need.
+pub fn need(program: &str) {
     let found = Command::new("sh")
         .arg("-c")
         .arg(format!("command -v {program}"))
         .output();
-    let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("{program} is not installed: what it does on the mount is not tried");
-    }
-    found
+    assert!(
+        found.is_ok_and(|output| output.status.success()),
+        "{program} is not installed: run scripts/setup.sh test"
+    );
 }
 
 /// Run `act` in a thread of another user without further groups.
