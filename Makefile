@@ -1,4 +1,5 @@
-# make run    IOR on Trinity at growing node counts: a table, files, a picture, a report
+# make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
+#             then a job script on a burst buffer in runs/checkpoint
 # make test   everything that is checked
 # make bench  how fast the simulator is
 
@@ -12,6 +13,9 @@ run:
 	cargo build --release --package forebay
 	cargo run --quiet --release --package forebay -- sim ior --machine trinity-phase2 \
 		--nodes 1..8192 --ppn 1 -- -a POSIX -F -w -t 1m -b 64m
+	mkdir -p runs/checkpoint/input && seq 500 > runs/checkpoint/input/numbers.txt
+	cd runs/checkpoint && rm -rf results && \
+		../../target/release/forebay run --pool-size 1GiB ../../examples/checkpoint.sh
 
 test:
 	scripts/setup.sh test

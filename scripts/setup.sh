@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
-#   scripts/setup.sh build   a C linker and Rust
+#   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
 #   scripts/setup.sh test    the same; Chromium, in which the tests open the reports; and the
 #                            programs that the tests run on a mounted buffer
 set -euo pipefail
@@ -114,6 +114,7 @@ case "${1:-}" in
 build)
     need_linker
     need_rust
+    command -v fusermount3 >/dev/null || apt_install fuse3
     ;;
 test)
     need_linker

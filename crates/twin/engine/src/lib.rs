@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod barrier;
+mod pace;
 mod queue;
 mod simulation;
 

@@ -1,17 +1,16 @@
 //! Partitions run side by side in windows of one lookahead.
 
 use crate::barrier::Barrier;
+use crate::pace::Pace;
 use crate::{Picoseconds, Queue};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Windows between two looks at how the work is spread over the threads.
 const EPOCH: u64 = 256;
 /// The same at the beginning, when nothing is known of the work.
 const FIRST_EPOCHS: u64 = 32;
-/// Epochs until the way of sharing that was slower is tried again.
-const RETRY_AFTER: u32 = 32;
 /// Windows between two calls of [`Progress::update`].
 const PROGRESS_EVERY: u64 = 256;
 
@@ -438,37 +437,5 @@ impl<P: Partition> Run<'_, P> {
             owner[partition] = thread as u32;
         }
         owner
-    }
-}
-
-/// Which way of sharing the work is quicker.
-#[derive(Default)]
-struct Pace {
-    /// Seconds an event in the last epoch in which thread 0 ran all; in which all threads ran.
-    alone: Option<f64>,
-    together: Option<f64>,
-    /// Epochs since the slower way was last tried.
-    untried: u32,
-}
-
-impl Pace {
-    /// Whether to share the next epoch's work, given how the last one went.
-    fn share_next(&mut self, alone: bool, events: u64, time: Duration) -> bool {
-        let cost = time.as_secs_f64() / events.max(1) as f64;
-        *(if alone {
-            &mut self.alone
-        } else {
-            &mut self.together
-        }) = Some(cost);
-        let (Some(apart), Some(together)) = (self.alone, self.together) else {
-            return self.together.is_none();
-        };
-        let share = together < apart;
-        self.untried = if share == alone { 0 } else { self.untried + 1 };
-        if self.untried > RETRY_AFTER {
-            self.untried = 0;
-            return !share;
-        }
-        share
     }
 }

@@ -1,0 +1,81 @@
+//! What the links of a group did, and what the group holds in memory.
+
+use super::Fabric;
+use super::credits::Batch;
+use super::nic::{Message, Nic};
+use crate::port::{End, Port, Stall, Waiting};
+use crate::statistics::LinkStatistics;
+use forebay_engine::Picoseconds;
+
+impl Fabric {
+    /// What every link from this group's routers and nodes did up to `now`.
+    pub fn links(&self, now: Picoseconds) -> Vec<LinkStatistics> {
+        let first_nic = self.first_nic();
+        let mut links = Vec::new();
+        for (index, (port, stall)) in self.ports.iter().zip(&self.stalls).enumerate() {
+            let (router, number) = self.router_and_port(index);
+            let (router, number, to_group) = match port.end {
+                End::Unplugged => continue,
+                End::Inward => (None, (index - first_nic) as u16, self.group),
+                End::Far => {
+                    let far = self.topology.beyond(self.group, router, number);
+                    (
+                        Some(router),
+                        number.into(),
+                        far.map_or(self.group, |(group, ..)| group),
+                    )
+                }
+                End::Router | End::Node => (Some(router), number.into(), self.group),
+            };
+            let running = if port.blocked > 0 {
+                now.saturating_sub(stall.since)
+            } else {
+                0
+            };
+            links.push(LinkStatistics {
+                class: port.class,
+                router,
+                port: number,
+                to_group,
+                bytes: port.bytes,
+                busy: self.costs[port.class as usize].busy(port.bytes),
+                stalled: stall.total + running,
+                most_occupied: port.most_occupied,
+            });
+        }
+        links
+    }
+
+    /// Whether nothing is under way: all credits are back, nobody waits.
+    pub fn is_idle(&self) -> bool {
+        self.ports.iter().all(|p| p.occupied == 0 && p.blocked == 0)
+            && self
+                .nics
+                .iter()
+                .all(|n| n.control.is_empty() && n.bulk.is_empty())
+    }
+
+    /// Bytes of memory held, without the topology, which the groups share.
+    pub fn bytes(&self) -> usize {
+        self.ports.capacity() * size_of::<Port>()
+            + self.stalls.capacity() * size_of::<Stall>()
+            + self.waiting.capacity() * size_of::<Waiting>()
+            + self.nics.capacity() * size_of::<Nic>()
+            + self
+                .nics
+                .iter()
+                .map(|n| n.control.capacity() + n.bulk.capacity())
+                .sum::<usize>()
+                * size_of::<Message>()
+            + self
+                .spare
+                .iter()
+                .map(|list| list.capacity() * 8)
+                .sum::<usize>()
+            + self
+                .batches
+                .iter()
+                .map(|b| b.credits.capacity() * 8 + size_of::<Batch>())
+                .sum::<usize>()
+    }
+}
