@@ -48,6 +48,23 @@ fn every_message_of_every_pattern_arrives() {
     }
 }
 
+/// On `toy` the numbers are round: node links 8 GB/s and 100 ns, routers 100 ns.
+#[test]
+fn the_quickest_packet_takes_what_the_hand_computes() {
+    let result = run(&spec("uniform", 0.001, 200), &SimOptions::default());
+    // To the other node of the same router: 4,096 bytes at 8 GB/s are 512 ns; the head crosses
+    // two node links and one router.
+    assert_eq!(result.latency_ns.min, 512.0 + 2.0 * 100.0 + 100.0);
+    // To another group at most: two rank-1 (5 GB/s, 10 ns), two rank-2 (20 ns) and one rank-3
+    // link (200 ns), six routers; the tail is set by a rank-1 link, 819.2 ns. Two packets of
+    // different nodes may meet now and then, even at this load.
+    let longest = 819.2 + 2.0 * (100.0 + 10.0 + 20.0) + 200.0 + 6.0 * 100.0;
+    let p50 = result.latency_ns.p50;
+    assert!(p50 <= longest, "{p50} of at most {longest}");
+    let alone = result.latency_ns.p99;
+    assert!((alone / longest - 1.0).abs() < 0.02, "{alone}, {longest}");
+}
+
 #[test]
 fn long_messages_are_cut_into_packets_and_come_whole() {
     let mut long = spec("uniform", 0.4, 10);
