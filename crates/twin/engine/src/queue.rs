@@ -55,7 +55,6 @@ pub struct Queue<E> {
     far_inserted: u64,
     /// Events pending.
     len: usize,
-    most: usize,
 }
 
 impl<E: Copy> Default for Queue<E> {
@@ -71,7 +70,6 @@ impl<E: Copy> Default for Queue<E> {
             far_next: Picoseconds::MAX,
             far_inserted: 0,
             len: 0,
-            most: 0,
         }
     }
 }
@@ -161,19 +159,6 @@ impl<E: Copy> Queue<E> {
     /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// The most events that were pending at once.
-    pub fn most(&self) -> usize {
-        self.nodes.len().max(self.most)
-    }
-
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node<E>>()
-            + self.slots.capacity() * size_of::<u32>()
-            + self.due.capacity() * size_of::<Due>()
-            + self.far.capacity() * size_of::<Reverse<(Picoseconds, u32, u64, u32)>>()
     }
 
     #[inline]

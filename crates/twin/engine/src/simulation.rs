@@ -160,10 +160,7 @@ impl<P: Partition> Simulation<P> {
     }
 
     /// Runs until no event is left, or until `progress` asks for an end.
-    pub fn run(&mut self, progress: &dyn Progress) -> Statistics
-    where
-        P::Message: Send,
-    {
+    pub fn run(&mut self, progress: &dyn Progress) -> Statistics {
         let run = Run {
             cells: &self.cells,
             // outbox[partition][thread]: what a partition sent to the partitions of a thread.
@@ -208,13 +205,6 @@ impl<P: Partition> Simulation<P> {
             self.statistics.last_event = self.statistics.last_event.max(cell.last_event);
         }
         self.statistics
-    }
-
-    /// Bytes held by the event queues.
-    pub fn queue_bytes(&mut self) -> usize {
-        let mut bytes = 0;
-        self.each(|_, _, queue| bytes += queue.bytes());
-        bytes
     }
 
     /// The partitions' states.

@@ -73,7 +73,7 @@ impl Router<'_> {
                 (packet.target, packet.exit) = (via, VIA);
                 return;
             }
-            let best = self.best_link(packet.router, place.group, Some(place.router));
+            let best = self.best_link(packet.router, place.group, place.router);
             (packet.target, packet.exit) = (best.target, best.exit);
         }
     }
@@ -99,7 +99,7 @@ impl Router<'_> {
     }
 
     fn leave_source(&mut self, packet: &mut Packet, to: u16, to_router: u16) {
-        let minimal = |this: &mut Self| this.best_link(packet.router, to, Some(to_router));
+        let minimal = |this: &mut Self| this.best_link(packet.router, to, to_router);
         let choice = match self.spec.algorithm {
             Routing::Minimal => minimal(self),
             Routing::Valiant => match self.best_detour(packet.router, to) {
@@ -196,12 +196,10 @@ impl Router<'_> {
 
     /// One of the parallel links to group `to`: a random one, or with adaptive routing the best
     /// of a few.
-    fn best_link(&mut self, from: u16, to: u16, to_router: Option<u16>) -> Candidate {
+    fn best_link(&mut self, from: u16, to: u16, to_router: u16) -> Candidate {
         let links = self.topology.links(self.group, to);
         let first = self.random.below(links.len() as u32) as usize;
-        let beyond = |link: &GlobalLink| {
-            to_router.map_or(2, |router| self.topology.distance(link.far_router, router))
-        };
+        let beyond = |link: &GlobalLink| self.topology.distance(link.far_router, to_router);
         let mut best = self.over(from, &links[first], beyond(&links[first]));
         if matches!(
             self.spec.algorithm,

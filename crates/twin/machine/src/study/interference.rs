@@ -1,8 +1,8 @@
 //! IOR and traffic on one machine, each also by itself.
 
 use super::ior::{cost, describe, job as ior_job, run_job};
-use super::traffic::{Outcome, job as traffic_job, run_cost};
-use super::{Progress, SimOptions, StudyError, build, run};
+use super::traffic::{alone, document, job as traffic_job};
+use super::{Progress, SimOptions, StudyError, build};
 use crate::io::IoJob;
 use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::traffic::TrafficJob;
@@ -59,12 +59,10 @@ pub fn interference(
     let third = |part: u32| Part { progress, part };
 
     let (ior_alone, _) = with_ior(&world(Some(io()?), None), spec, options, &third(0))?;
-    let traffic_alone = only_traffic(
-        &world(None, Some(traffic(Some(spec.messages))?)),
-        spec,
-        options,
-        &third(1),
-    )?;
+    let only_traffic = world(None, Some(traffic(Some(spec.messages))?));
+    let mut simulation = build(&only_traffic, options);
+    let traffic_alone = alone(&only_traffic, spec, options, &mut simulation, &third(1))?;
+    drop(simulation);
     let (ior_together, traffic_together) = with_ior(
         &world(Some(io()?), Some(traffic(None)?)),
         spec,
@@ -118,27 +116,6 @@ fn with_ior(
     let running = Instant::now();
     let statistics = run_job(world, &mut simulation, progress)?;
     let cost = cost(&mut simulation, &statistics, options, running);
-    let mut outcome = Outcome::default();
-    simulation.each(|_, group, _| outcome.add(group, statistics.last_event));
-    let mut traffic = outcome.describe(world, spec, options, statistics.last_event);
-    run_cost(&mut traffic, &cost);
+    let traffic = document(world, spec, options, &mut simulation, &statistics, &cost);
     Ok((describe(world, simulation.into_partitions(), cost), traffic))
-}
-
-fn only_traffic(
-    world: &Arc<World>,
-    spec: &TrafficSpec,
-    options: &SimOptions,
-    progress: &dyn Progress,
-) -> Result<TrafficRun, StudyError> {
-    let mut simulation = build(world, options);
-    let running = Instant::now();
-    let span = world.traffic.as_ref().map_or(1.0, |job| job.span);
-    let statistics = run(&mut simulation, progress, &|now, _| now as f64 / span)?;
-    let cost = cost(&mut simulation, &statistics, options, running);
-    let mut outcome = Outcome::default();
-    simulation.each(|_, group, _| outcome.add(group, statistics.last_event));
-    let mut traffic = outcome.describe(world, spec, options, statistics.last_event);
-    run_cost(&mut traffic, &cost);
-    Ok(traffic)
 }

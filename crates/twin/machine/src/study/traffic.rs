@@ -7,6 +7,7 @@ use crate::links::{class_use, heat, intervals, utilisation};
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::traffic::TrafficJob;
 use crate::world::World;
+use forebay_engine::{Simulation, Statistics};
 use forebay_model::machine::{Machine, NodeKind, Routing};
 use forebay_network::{Timeline, Topology, Traffic};
 use forebay_workload::placement::Placer;
@@ -42,26 +43,52 @@ pub fn traffic(
     let mut simulation = build(&world, options);
     let startup = started.elapsed();
 
-    let running = Instant::now();
-    let span = world.traffic.as_ref().map_or(1.0, |job| job.span);
-    let statistics = run(&mut simulation, progress, &|now, _| now as f64 / span)?;
-    let cost = cost(&mut simulation, &statistics, options, running);
-
-    let mut outcome = Outcome::default();
-    simulation.each(|_, group, _| outcome.add(group, statistics.last_event));
-    debug_assert_eq!(outcome.messages_delivered, total);
-    let mut result = outcome.describe(&world, spec, options, statistics.last_event);
-    run_cost(&mut result, &cost);
+    let mut result = alone(&world, spec, options, &mut simulation, progress)?;
+    debug_assert_eq!(result.messages_delivered, total);
     result.startup_seconds = startup.as_secs_f64();
     Ok(result)
 }
 
-/// Puts what the run cost into the document.
-pub(super) fn run_cost(result: &mut TrafficRun, cost: &RunCost) {
+/// Runs a world that has only traffic.
+pub(super) fn alone(
+    world: &World,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+    simulation: &mut Simulation<Group>,
+    progress: &dyn Progress,
+) -> Result<TrafficRun, StudyError> {
+    let running = Instant::now();
+    let span = world.traffic.as_ref().map_or(1.0, |job| job.span);
+    let statistics = run(simulation, progress, &|now, _| now as f64 / span)?;
+    let cost = cost(simulation, &statistics, options, running);
+    Ok(document(
+        world,
+        spec,
+        options,
+        simulation,
+        &statistics,
+        &cost,
+    ))
+}
+
+/// The document of a run that has ended; when it began is left at 0.
+pub(super) fn document(
+    world: &World,
+    spec: &TrafficSpec,
+    options: &SimOptions,
+    simulation: &mut Simulation<Group>,
+    statistics: &Statistics,
+    cost: &RunCost,
+) -> TrafficRun {
+    let end = statistics.last_event;
+    let mut outcome = Outcome::default();
+    simulation.each(|_, group, _| outcome.add(group, end));
+    let mut result = outcome.describe(world, spec, options, end);
     result.wall_seconds = cost.wall_seconds;
     result.packets_per_second = result.packets_delivered as f64 / cost.wall_seconds;
     result.events = cost.events;
     result.peak_rss_bytes = cost.peak_rss_bytes;
+    result
 }
 
 /// A traffic job on given nodes. The accepted load is measured between 20% and 70% of the time
@@ -94,7 +121,7 @@ pub(super) fn job(
 
 /// What the groups counted, added up.
 #[derive(Default)]
-pub(super) struct Outcome {
+struct Outcome {
     links: crate::links::Links,
     traffic: Traffic,
     timeline: Timeline<4>,
@@ -104,7 +131,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Adds what one group counted until `end`, ps.
-    pub fn add(&mut self, group: &Group, end: u64) {
+    fn add(&mut self, group: &Group, end: u64) {
         self.links.push(group.fabric.links(end));
         self.traffic.add(&group.fabric.traffic[0]);
         self.timeline.merge(&group.fabric.timeline);
@@ -113,7 +140,7 @@ impl Outcome {
     }
 
     /// The document; what the run cost is left at 0.
-    pub fn describe(
+    fn describe(
         &self,
         world: &World,
         spec: &TrafficSpec,

@@ -1,9 +1,7 @@
-//! What the links of a group did, and what the group holds in memory.
+//! What the links of a group did, and whether anything is under way.
 
 use super::Fabric;
-use super::credits::Batch;
-use super::nic::{Message, Nic};
-use crate::port::{End, Port, Stall, Waiting};
+use crate::port::End;
 use crate::statistics::LinkStatistics;
 use forebay_engine::Picoseconds;
 
@@ -53,29 +51,5 @@ impl Fabric {
                 .nics
                 .iter()
                 .all(|n| n.control.is_empty() && n.bulk.is_empty())
-    }
-
-    /// Bytes of memory held, without the topology, which the groups share.
-    pub fn bytes(&self) -> usize {
-        self.ports.capacity() * size_of::<Port>()
-            + self.stalls.capacity() * size_of::<Stall>()
-            + self.waiting.capacity() * size_of::<Waiting>()
-            + self.nics.capacity() * size_of::<Nic>()
-            + self
-                .nics
-                .iter()
-                .map(|n| n.control.capacity() + n.bulk.capacity())
-                .sum::<usize>()
-                * size_of::<Message>()
-            + self
-                .spare
-                .iter()
-                .map(|list| list.capacity() * 8)
-                .sum::<usize>()
-            + self
-                .batches
-                .iter()
-                .map(|b| b.credits.capacity() * 8 + size_of::<Batch>())
-                .sum::<usize>()
     }
 }
