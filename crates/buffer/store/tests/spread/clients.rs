@@ -73,6 +73,12 @@ impl Client {
         }
     }
 
+    /// What the client waits for.
+    pub fn waiting(&self) -> String {
+        let pending = self.pending.as_ref();
+        format!("{:?}", pending.map(|pending| &pending.request))
+    }
+
     pub fn is_idle(&self) -> bool {
         self.pending.is_none()
     }
@@ -166,6 +172,7 @@ impl Client {
             }
             Some(sent) => {
                 assert_eq!(sent.seq, seq);
+                if std::env::var("DBG").is_ok() { eprintln!("C{} {:?} => {:?}", self.number, self.pending.as_ref().map(|p| &p.request), sent.reply); }
                 if let Some(pending) = self.pending.take() {
                     self.answered(world, pending, sent);
                 }

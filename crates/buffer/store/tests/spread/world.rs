@@ -54,6 +54,8 @@ pub struct Host {
     storage: Memory,
     pub objects: MemoryObjects,
     running: Option<Running>,
+    /// How often the daemon has started.
+    starts: u64,
 }
 
 pub struct World {
@@ -109,6 +111,7 @@ impl World {
             storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
             objects: MemoryObjects::default(),
             running: None,
+            starts: 0,
         });
         let mut world = World {
             random,
@@ -150,9 +153,9 @@ impl World {
         host.running.as_ref().map(|running| running.shard.state())
     }
 
-    /// How often a daemon has started; it never runs with another one's number.
+    /// How often a daemon has started, also if a power cut took back that it had.
     pub fn epoch(&self, node: Node) -> u64 {
-        self.state(node).map_or(0, |state| state.epoch)
+        self.hosts[usize::from(node.0)].starts
     }
 
     fn now(&self) -> Now {
@@ -282,7 +285,7 @@ impl World {
                 self.settle(1);
                 self.with_client(number, Client::go_on);
             }
-            assert!(self.clients[number].is_idle(), "a call is not answered");
+            assert!(self.clients[number].is_idle(), "{} is not answered", self.clients[number].waiting());
         }
         for number in 0..self.clients.len() {
             self.with_client(number, Client::leave);
@@ -473,6 +476,7 @@ impl World {
         let objects = host.objects.clone();
         let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        host.starts += 1;
         host.running = Some(Running {
             shard,
             log,
