@@ -393,7 +393,6 @@ impl<O: Objects> Shard<O> {
         let Some(live) = self.give_up(instance, tx) else {
             return;
         };
-        if std::env::var("DBG").is_ok() { eprintln!("FAIL {errno:?} wave {} plan {:?}", live.wave, live.plan); }
         let Some((context, call)) = live.asker else {
             return;
         };

@@ -172,7 +172,6 @@ impl Client {
             }
             Some(sent) => {
                 assert_eq!(sent.seq, seq);
-                if std::env::var("DBG").is_ok() { eprintln!("C{} {:?} => {:?}", self.number, self.pending.as_ref().map(|p| &p.request), sent.reply); }
                 if let Some(pending) = self.pending.take() {
                     self.answered(world, pending, sent);
                 }
