@@ -149,8 +149,8 @@ impl Seal {
         let (nanos, rest) = rest.split_first_chunk::<4>()?;
         let chunk = 1u64.checked_shl(u32::from_le_bytes(*chunk))?;
         let size = u64::from_le_bytes(*size);
-        let (sums, odd) = rest.as_chunks::<4>();
-        if !odd.is_empty() || sums.len() as u64 != size.div_ceil(chunk) {
+        let sums = rest.chunks_exact(4);
+        if rest.len() % 4 != 0 || sums.len() as u64 != size.div_ceil(chunk) {
             return None;
         }
         Some(Seal {
@@ -160,7 +160,9 @@ impl Seal {
                 nanos: u32::from_le_bytes(*nanos),
             },
             chunk,
-            sums: sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect(),
+            sums: sums
+                .filter_map(|sum| sum.try_into().ok().map(u32::from_le_bytes))
+                .collect(),
         })
     }
 

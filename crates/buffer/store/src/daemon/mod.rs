@@ -10,6 +10,7 @@ mod bulk;
 mod connection;
 mod events;
 mod peers;
+mod sealer;
 mod sync;
 mod wake;
 

@@ -120,6 +120,17 @@ pub enum Effect<D> {
         /// Its existence is not durable yet.
         fresh: bool,
     },
+    /// An object was written through a handle that is closed now.
+    Written(ObjectId),
+    /// Compare an instance's objects with their checksums, and answer.
+    Scrub {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The instance.
+        instance: InstanceId,
+    },
     /// From now on the connection carries bulk data of a session.
     Bulk(ConnId, SessionId),
     /// A handle that bulk connections may use.
@@ -442,6 +453,9 @@ impl<O: Objects> Shard<O> {
             .get(&session)
             .and_then(|session| session.instance);
         let Some(instance) = attached else {
+            if let Request::Scrub { id } = request {
+                return self.scrub(conn, seq, &peer, id).map(|()| None);
+            }
             return self
                 .administer((session, slot, seq), &peer, request)
                 .map(Some);
