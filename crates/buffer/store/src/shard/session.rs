@@ -1,6 +1,7 @@
 //! Sessions: begin, join, repeat, end.
 
-use super::{Again, Attached, ConnId, Effect, Event, Outcome, Shard};
+use super::calls::Again;
+use super::{Attached, ConnId, Effect, Event, Outcome, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
@@ -255,15 +256,16 @@ impl<O: Objects> Shard<O> {
         for id in expired {
             self.end_session(id);
         }
-        if self.settled() {
+        if self.settled() && !self.collected {
+            self.collected = true;
             self.drop_unused_orphans();
         }
     }
 
     /// After a start, clients have the time of a lease to open their handles again.
     pub(super) fn settled(&self) -> bool {
-        self.now.steady >= self.started.saturating_add(self.limits.lease)
-            || self.attached.is_empty()
+        self.returning.is_empty()
+            || self.now.steady >= self.started.saturating_add(self.limits.lease)
     }
 
     /// Close all handles of a session and forget it.
@@ -272,6 +274,7 @@ impl<O: Objects> Shard<O> {
             return;
         };
         let instance = session.instance;
+        self.returning.remove(&id);
         self.log(Event::End(id), None);
         let Some(attached) = self.attached.remove(&id) else {
             return;
