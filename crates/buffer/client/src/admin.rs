@@ -12,7 +12,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connect to a daemon.
     pub fn connect(address: Address, options: Options) -> Result<Admin, Errno> {
-        Session::begin(address, None, options, false).map(Admin)
+        Session::begin(address, None, None, options, false).map(Admin)
     }
 
     fn done(&self, request: Request) -> Result<(), Errno> {

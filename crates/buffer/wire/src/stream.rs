@@ -238,13 +238,24 @@ impl Link {
 
     /// Send `call` with `payload` and wait for its reply; the reply's payload goes into `into`.
     pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+        self.send(call, payload)?;
+        self.receive(call.seq, into)
+    }
+
+    /// Send `call` with `payload`. Its reply must be [received](Link::receive) before the next call
+    /// is sent, or the link be dropped.
+    pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
         frame::put_call(&mut self.out, call, payload)?;
-        self.stream.send_all(&self.out, payload, None)?;
+        self.stream.send_all(&self.out, payload, None)
+    }
+
+    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
         loop {
-            let (seq, answer) = self.next(into)?;
+            let (answered, answer) = self.next(into)?;
             // An answer to an earlier call that was given up on is passed over.
-            if seq == call.seq {
+            if answered == seq {
                 return Ok(answer);
             }
         }
