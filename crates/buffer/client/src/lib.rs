@@ -13,7 +13,7 @@ mod path;
 mod session;
 mod sessions;
 
-pub use admin::Admin;
+pub use admin::{Admin, NodeError, SpreadAdmin};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened, StatFs};
 pub use mount::{Mount, MountError, MountOptions, mount};
