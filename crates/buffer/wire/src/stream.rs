@@ -74,6 +74,7 @@ impl Stream {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_nodelay(true)?;
+                notice_silence(&stream)?;
                 Ok(Stream::Tcp(stream))
             }
         }
@@ -177,6 +178,18 @@ impl Stream {
             }
         }
     }
+}
+
+/// Have the kernel find out when the other host is gone without a word, in half a minute: whoever
+/// waits for an answer gets an error then. A host that is there answers without its daemon.
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    sockopt::set_tcp_user_timeout(stream, 30_000)?;
+    Ok(())
 }
 
 /// Let this process have as many descriptors open as the system permits: every connection is one,

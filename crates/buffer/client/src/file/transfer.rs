@@ -231,15 +231,9 @@ impl File {
 
     /// Append under the lock that the file's home keeps for that.
     pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
-        let handle = self.home.handle;
-        let node = self.home.node;
-        let _ = (handle, node);
-        let result = self.length().and_then(|end| {
-            self.check_write(end, data.len())?;
-            self.write_striped(data, end)
-        });
-
-        result
+        let end = self.length()?;
+        self.check_write(end, data.len())?;
+        self.write_striped(data, end)
     }
 }
 
