@@ -94,8 +94,8 @@ fn a_big_file_lies_on_all_daemons_and_its_space_comes_back() {
     let path = mounted.path.join("big");
     std::fs::write(&path, &data).unwrap();
     assert!(std::fs::read(&path).unwrap() == data);
-    for node in 0..3 {
-        let more = space(&flash(node)) - before[node];
+    for (node, before) in before.iter().enumerate() {
+        let more = space(&flash(node)) - before;
         assert!(
             (4 * MIB..5 * MIB).contains(&more),
             "node {node} took {more}"

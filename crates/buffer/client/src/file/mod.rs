@@ -82,16 +82,21 @@ impl File {
         self.home.local.as_ref().map(AsFd::as_fd)
     }
 
+    /// Where the part on `node`, which is not home, is kept when it is open.
+    fn place(&self, node: Node) -> Result<&OnceLock<Part>, Errno> {
+        let nodes = usize::from(self.fs.sessions.layout().nodes());
+        let others = self
+            .others
+            .get_or_init(|| (0..nodes).map(|_| OnceLock::new()).collect());
+        others.get(usize::from(node.0)).ok_or(Errno::ESTALE)
+    }
+
     /// The part on `node`, opened now if it is not yet.
     fn part(&self, node: Node) -> Result<&Part, Errno> {
         if node == self.home.node {
             return Ok(&self.home);
         }
-        let nodes = usize::from(self.fs.sessions.layout().nodes());
-        let others = self
-            .others
-            .get_or_init(|| (0..nodes).map(|_| OnceLock::new()).collect());
-        let place = others.get(usize::from(node.0)).ok_or(Errno::ESTALE)?;
+        let place = self.place(node)?;
         if let Some(part) = place.get() {
             return Ok(part);
         }
@@ -100,31 +105,59 @@ impl File {
         Ok(place.get_or_init(|| part))
     }
 
+    /// Open the parts on these nodes at the same time. They must come in the order of the nodes.
+    /// What fails here is tried again, and says why, when the part is used.
+    fn open_parts(&self, nodes: impl Iterator<Item = Node>) -> Result<(), Errno> {
+        let closed = |node: &Node| {
+            *node != self.home.node && self.place(*node).is_ok_and(|place| place.get().is_none())
+        };
+        let nodes: Vec<Node> = nodes.filter(closed).collect();
+        if nodes.len() < 2 {
+            return Ok(());
+        }
+        let permit = self.permit(false)?;
+        let requests = nodes.iter().map(|node| (*node, self.open_request(permit)));
+        self.fs.sessions.each(None, requests, |node, said| {
+            if let (Ok(said), Ok(place)) = (said, self.place(node)) {
+                place.get_or_init(|| self.opened_part(node, permit, said.descriptor));
+            }
+        });
+        Ok(())
+    }
+
+    fn open_request(&self, permit: Permit) -> Request {
+        Request::OpenObject {
+            handle: self.home.handle,
+            permit,
+            open: self.part_mode(),
+        }
+    }
+
+    fn part_mode(&self) -> OpenMode {
+        OpenMode {
+            truncate: false,
+            ..self.mode
+        }
+    }
+
+    fn opened_part(&self, node: Node, permit: Permit, descriptor: Option<OwnedFd>) -> Part {
+        let handle = self.home.handle;
+        if let Ok(session) = self.fs.sessions.with(node) {
+            session.remember_object(handle, permit, self.part_mode());
+        }
+        Part::new(node, handle, descriptor)
+    }
+
     /// Open the data object on `node`, which is not home; also when that node has forgotten it.
     fn open_part(&self, node: Node) -> Result<Part, Errno> {
-        let handle = self.home.handle;
-        let mut fresh = false;
-        loop {
-            let permit = self.permit(std::mem::take(&mut fresh))?;
-            let open = OpenMode {
-                truncate: false,
-                ..self.mode
-            };
-            let request = Request::OpenObject {
-                handle,
-                permit,
-                open,
-            };
-            let session = self.fs.sessions.with(node)?;
-            match session.call(None, request) {
-                Err(Errno::EKEYREJECTED) => fresh = true,
-                Ok(said) => {
-                    session.remember_object(handle, permit, open);
-                    return Ok(Part::new(node, handle, said.descriptor));
-                }
-                Err(errno) => return Err(errno),
-            }
+        let mut permit = self.permit(false)?;
+        let session = self.fs.sessions.with(node)?;
+        let mut said = session.call(None, self.open_request(permit));
+        if let Err(Errno::EKEYREJECTED) = said {
+            permit = self.permit(true)?;
+            said = session.call(None, self.open_request(permit));
         }
+        Ok(self.opened_part(node, permit, said?.descriptor))
     }
 
     /// What opens parts on other nodes. `fresh`: the one there is has expired.

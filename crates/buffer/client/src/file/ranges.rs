@@ -27,12 +27,12 @@ impl File {
             return Ok(());
         }
         let (layout, home) = (self.fs.sessions.layout(), self.home.node);
-        let mut nodes = Vec::new();
-        for node in self.fs.sessions.nodes() {
-            if node != home && layout.object_length(self.ino, node, attr.size) > 0 {
-                self.part(node)?;
-                nodes.push(node);
-            }
+        let holds =
+            |node: &Node| *node != home && layout.object_length(self.ino, *node, attr.size) > 0;
+        let nodes: Vec<Node> = self.fs.sessions.nodes().filter(holds).collect();
+        self.open_parts(nodes.iter().copied())?;
+        for node in &nodes {
+            self.part(*node)?;
         }
         let mut again = Vec::new();
         let mut failed = None;
@@ -122,6 +122,7 @@ impl File {
             };
         }
         let mut parts = Vec::new();
+        self.open_parts(self.fs.sessions.nodes())?;
         for node in self.fs.sessions.nodes() {
             parts.push(self.part(node)?);
         }
