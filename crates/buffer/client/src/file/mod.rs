@@ -136,6 +136,7 @@ impl File {
     fn part_mode(&self) -> OpenMode {
         OpenMode {
             truncate: false,
+            descriptor: true,
             ..self.mode
         }
     }

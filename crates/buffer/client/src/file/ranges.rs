@@ -2,7 +2,7 @@
 
 use super::File;
 use super::part::Part;
-use forebay_wire::layout::{Layout, blocks};
+use forebay_wire::layout::{BLOCK, Layout, blocks};
 use forebay_wire::message::Allocate;
 use forebay_wire::{Errno, HandleId, Ino, Node, Request};
 use rustix::fs::SeekFrom;
@@ -156,8 +156,12 @@ impl File {
             let Some(file) = &part.local else {
                 continue;
             };
-            // Behind the end of the object there is nothing but hole.
-            let at = seek_object(file, piece.object_offset, true)?.unwrap_or(piece.object_offset);
+            // Behind the end of the object there is nothing but hole; a block that it fills in part
+            // counts as data, as on other file systems.
+            let at = match seek_object(file, piece.object_offset, true)? {
+                Some(at) => at.next_multiple_of(BLOCK),
+                None => piece.object_offset,
+            };
             if at < piece.object_offset + piece.length {
                 return Ok(piece.offset + (at - piece.object_offset));
             }

@@ -164,6 +164,7 @@ impl Fs {
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let handle = self.sessions.new_handle();
+        let open = self.by_descriptor(parent.shard(), open)?;
         let mut tries = 0;
         loop {
             let request = Request::Create {
@@ -202,11 +203,18 @@ impl Fs {
     }
 
     fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
+        let open = self.by_descriptor(ino.shard(), open)?;
         let request = Request::Open { ino, handle, open };
         match self.opened(ino.shard(), handle, open, request)? {
             Found::Here(opened) => Ok(opened),
             Found::Elsewhere(_) => Err(Errno::EPROTO),
         }
+    }
+
+    /// A daemon of this host passes data objects, and only so can they be read and written.
+    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
+        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
+        Ok(OpenMode { descriptor, ..open })
     }
 
     fn opened(
@@ -238,7 +246,7 @@ impl Fs {
         );
         // Nobody can have written to it yet.
         if created {
-            attr.unsettled = false;
+            attr.unsettled = None;
         }
         Ok(Found::Here(Opened {
             file,
