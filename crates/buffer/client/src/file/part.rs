@@ -186,14 +186,18 @@ impl Part {
         let left = self.grant.swap(0, Ordering::AcqRel);
         let returned = if *epoch == session.epoch() { left } else { 0 };
         let mut reply = self.ask(session, returned, cost.saturating_sub(returned));
-        let short = match &reply {
-            Err(Errno::ENOSPC) => true,
-            Ok(total) => *total < cost,
-            _ => false,
-        };
-        if short && fs.give_back(self.node, self.handle) {
+        let again = |reply: Result<u64, Errno>| {
             let returned = reply.unwrap_or(returned);
-            reply = self.ask(session, returned, cost.saturating_sub(returned));
+            self.ask(session, returned, cost.saturating_sub(returned))
+        };
+        if is_short(&reply, cost) && fs.give_back(self.node, self.handle) {
+            reply = again(reply);
+        }
+        if is_short(&reply, cost) && fs.may_flush_removals() {
+            fs.flush_removals(|| {
+                reply = again(reply);
+                !is_short(&reply, cost)
+            });
         }
         let total = reply?;
         *epoch = session.epoch();
@@ -220,6 +224,14 @@ impl Part {
         {
             let _ = self.ask(session, 0, 0);
         }
+    }
+}
+
+/// Is less promised than `cost`, because there is no more?
+fn is_short(reply: &Result<u64, Errno>, cost: u64) -> bool {
+    match reply {
+        Err(errno) => *errno == Errno::ENOSPC,
+        Ok(total) => *total < cost,
     }
 }
 

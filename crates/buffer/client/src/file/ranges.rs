@@ -102,13 +102,18 @@ impl File {
             what,
         };
         self.with_part(part, || {
-            let again = request.clone();
-            match self.fs.call(part.node, request.clone()) {
-                Err(Errno::ENOSPC) if self.fs.give_back(part.node, HandleId(0)) => {
-                    self.fs.call(part.node, again)
-                }
-                other => other,
+            let ask = || self.fs.call(part.node, request.clone());
+            let mut reply = ask();
+            if reply == Err(Errno::ENOSPC) && self.fs.give_back(part.node, HandleId(0)) {
+                reply = ask();
             }
+            if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
+                self.fs.flush_removals(|| {
+                    reply = ask();
+                    reply != Err(Errno::ENOSPC)
+                });
+            }
+            reply
         })
         .map(|_| ())
     }
