@@ -468,6 +468,15 @@ pub enum Request {
     Permit {
         handle: HandleId,
     },
+    /// Wait until no other handle of a file may append to it, at the file's home. It ends with
+    /// `AppendUnlock`, with `Close`, with the session, and with the daemon. On an instance of one
+    /// node, data objects themselves keep appends apart.
+    AppendLock {
+        handle: HandleId,
+    },
+    AppendUnlock {
+        handle: HandleId,
+    },
     /// One daemon to another. Not answered; what there is to say comes as another such message.
     Peer(Box<PeerMessage>),
 }

@@ -57,6 +57,12 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Request::StatObject { ino } => Reply::Object(self.info(ObjectId { instance, ino })?),
+            Request::AppendLock { handle } => self.lock_append(context, handle)?,
+            Request::AppendUnlock { handle } => {
+                let ino = self.handle(context.session, handle)?.ino;
+                self.unlock_append(instance, ino, (context.session, handle));
+                Reply::Done
+            }
             Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
             Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),

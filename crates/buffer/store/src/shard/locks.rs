@@ -3,11 +3,11 @@
 //! Transactions never wait for each other: one that finds something taken is given up and tried
 //! again after a pause. Requests of a single node hold nothing, so they can simply wait.
 
-use super::{ConnId, Shard};
+use super::{ConnId, Context, Shard};
 use crate::namespace::{Lock, Namespace};
 use crate::objects::Objects;
 use forebay_wire::peer::TxId;
-use forebay_wire::{Call, Ino, InstanceId, Request, SessionId};
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
 
 /// Longest pause before a transaction is tried again, in nanoseconds.
@@ -114,6 +114,12 @@ impl<O: Objects> Shard<O> {
         let Some(instance) = instance else {
             return false;
         };
+        if let Request::AppendLock { handle } = request {
+            let known = self.handle(session, *handle).map(|handle| handle.ino);
+            let appenders = self.runtime.get(&instance).map(|r| &r.spread.appenders);
+            let holder = appenders.and_then(|appenders| appenders.get(&known.ok()?));
+            return holder.is_some_and(|holder| *holder != (session, *handle));
+        }
         let locks = self.runtime.get(&instance).map(|r| &r.spread.locks);
         let Some(locks) = locks.filter(|locks| !locks.0.is_empty()) else {
             return false;
@@ -187,6 +193,32 @@ impl<O: Objects> Shard<O> {
                 self.call(parked.conn, parked.call);
                 self.tries = 0;
             }
+        }
+    }
+
+    /// Let nobody else append to an open file.
+    pub(super) fn lock_append(&mut self, context: &Context, id: HandleId) -> Result<Reply, Errno> {
+        let handle = self.handle(context.session, id)?;
+        if !handle.mode.write {
+            return Err(Errno::EBADF);
+        }
+        let ino = handle.ino;
+        let appenders = &mut self.runtime(context.instance).spread.appenders;
+        appenders.insert(ino, (context.session, id));
+        Ok(Reply::Done)
+    }
+
+    /// Others may append again, if it was this handle that kept them from it.
+    pub(super) fn unlock_append(
+        &mut self,
+        instance: InstanceId,
+        ino: Ino,
+        holder: (SessionId, HandleId),
+    ) {
+        let appenders = &mut self.runtime(instance).spread.appenders;
+        if appenders.get(&ino) == Some(&holder) {
+            appenders.remove(&ino);
+            self.unlocked = true;
         }
     }
 

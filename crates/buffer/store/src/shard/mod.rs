@@ -206,6 +206,8 @@ struct Spread {
     /// Objects here, by their homes, which have to say whether there is such a file.
     unconfirmed: BTreeMap<Node, BTreeSet<Ino>>,
     locks: Locks,
+    /// Who may append to a file.
+    appenders: BTreeMap<Ino, (SessionId, HandleId)>,
     /// Transactions that this node decides.
     transactions: BTreeMap<TxId, Transaction>,
     /// Records that must be durable before the votes can be given.

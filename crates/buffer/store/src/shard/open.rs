@@ -261,6 +261,7 @@ impl<O: Objects> Shard<O> {
         open: Handle,
     ) {
         self.effects.push(Effect::BulkClose(session, handle));
+        self.unlock_append(instance, open.ino, (session, handle));
         let runtime = self.runtime(instance);
         runtime.space.regrant(open.grant, 0);
         if let Some(count) = runtime.opens.get_mut(&open.ino) {
