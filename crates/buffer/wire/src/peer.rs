@@ -120,8 +120,10 @@ pub enum Found {
 /// What daemons say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Say {
-    /// Nothing but who one is.
+    /// Nothing but who one is. Answered by `Known`.
     Greet,
+    /// The greeting has arrived.
+    Known,
     /// Home asks for what an object says. Answered by `Object`.
     Stat {
         /// Comes back with the answer.

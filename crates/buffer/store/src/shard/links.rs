@@ -22,6 +22,8 @@ pub(super) struct Link {
     taken: u64,
     /// It has been greeted since the last reminder.
     greeted: bool,
+    /// It knows this start.
+    mutual: bool,
 }
 
 impl<O: Objects> Shard<O> {
@@ -81,7 +83,7 @@ impl<O: Objects> Shard<O> {
         let started = sender != link.known;
         if started {
             let again = link.known != Incarnation::default();
-            (link.known, link.taken) = (sender, 0);
+            (link.known, link.taken, link.mutual) = (sender, 0, false);
             if again {
                 self.reconsider(instance, from);
             }
@@ -92,6 +94,7 @@ impl<O: Objects> Shard<O> {
                 return;
             }
             link.taken = number;
+            link.mutual = true;
         } else {
             self.tell(instance, from, Say::Greet);
         }
@@ -105,7 +108,8 @@ impl<O: Objects> Shard<O> {
 
     fn hear(&mut self, instance: InstanceId, from: Node, say: Say) {
         match say {
-            Say::Greet => {}
+            Say::Greet => self.tell(instance, from, Say::Known),
+            Say::Known => {}
             Say::Stat { task, ino } => self.tell_object(instance, from, task, ino, None),
             Say::Resize { task, ino, length } => {
                 self.tell_object(instance, from, task, ino, Some(length));
@@ -134,6 +138,7 @@ impl<O: Objects> Shard<O> {
     /// Is there anything that another node has to be reminded of?
     pub(super) fn reminders_due(&self) -> bool {
         !self.parked.is_empty()
+            || self.has_strangers()
             || self
                 .state
                 .instances
@@ -147,6 +152,18 @@ impl<O: Objects> Shard<O> {
                     || spread.owed.values().any(|owed| !owed.is_empty())
                     || spread.unconfirmed.values().any(|inos| !inos.is_empty())
             })
+    }
+
+    /// Are there nodes that may not know of this start? They have to, since it may have lost files
+    /// they have objects of.
+    fn has_strangers(&self) -> bool {
+        let spread = self.state.instances.iter();
+        let mut spread = spread.filter(|(_, instance)| instance.spec.place.is_spread());
+        spread.any(|(id, instance)| {
+            let links = self.runtime.get(id).map(|r| &r.spread.links);
+            let known = links.map_or(0, |l| l.values().filter(|link| link.mutual).count());
+            known + 1 < usize::from(instance.spec.place.nodes)
+        })
     }
 
     /// Say again what has not been answered, if it is time.
@@ -165,6 +182,9 @@ impl<O: Objects> Shard<O> {
             for node in (0..nodes).map(Node).filter(|node| *node != own) {
                 let link = self.runtime(instance).spread.links.entry(node).or_default();
                 link.greeted = false;
+                if !link.mutual {
+                    self.tell(instance, node, Say::Greet);
+                }
                 self.remind_node(instance, node);
             }
         }

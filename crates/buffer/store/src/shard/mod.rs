@@ -210,6 +210,8 @@ struct Spread {
     appenders: BTreeMap<Ino, (SessionId, HandleId)>,
     /// Transactions that this node decides.
     transactions: BTreeMap<TxId, Transaction>,
+    /// Those of them from before this start that have not happened everywhere.
+    recalled: BTreeSet<TxId>,
     /// Records that must be durable before the votes can be given.
     votes: BTreeMap<(TxId, u8), u64>,
     /// Transactions that happened here, and the records that say so and are not durable yet.
@@ -401,7 +403,7 @@ impl<O: Objects> Shard<O> {
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
         let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
         let (peer, local) = (known.peer.clone(), known.peer.local);
-        if self.is_blocked(session, &request) {
+        if self.is_blocked((session, slot, seq), &request) {
             let call = Call {
                 seq,
                 caller,

@@ -73,6 +73,12 @@ impl Client {
         }
     }
 
+    /// What the client waits for.
+    pub fn waiting(&self) -> String {
+        let pending = self.pending.as_ref();
+        format!("{:?}", pending.map(|pending| &pending.request))
+    }
+
     pub fn is_idle(&self) -> bool {
         self.pending.is_none()
     }
