@@ -47,7 +47,7 @@ impl Session {
                 return Err(Errno::EIO);
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(250));
+            pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
 
