@@ -133,8 +133,10 @@ pub enum Say {
     },
     /// Home cuts or extends a file to this length. Answered by `Object`.
     Resize {
-        /// Comes back with the answer.
+        /// Comes back with the answer. It is done once, however often it is said.
         task: u64,
+        /// Lower tasks are over: what still arrives of them is not done any more.
+        oldest: u64,
         /// The file.
         ino: Ino,
         /// The file's length, not the object's.

@@ -225,13 +225,20 @@ impl<O: Objects> Shard<O> {
     }
 
     fn ask_object(&mut self, instance: InstanceId, node: Node, task: u64) {
-        let Some(known) = self.runtime(instance).spread.tasks.get(&task) else {
+        let tasks = &self.runtime(instance).spread.tasks;
+        let Some(known) = tasks.get(&task) else {
             return;
         };
         let ino = known.ino;
+        let oldest = tasks.keys().next().copied().unwrap_or(task);
         let say = match known.goal {
             Goal::Settle | Goal::Times => Say::Stat { task, ino },
-            Goal::Resize(length) => Say::Resize { task, ino, length },
+            Goal::Resize(length) => Say::Resize {
+                task,
+                oldest,
+                ino,
+                length,
+            },
         };
         self.tell(instance, node, say);
     }

@@ -9,6 +9,7 @@ use super::{Effect, Shard};
 use crate::objects::Objects;
 use forebay_wire::peer::{Incarnation, PeerMessage, Say};
 use forebay_wire::{InstanceId, Node};
+use std::collections::BTreeSet;
 
 /// How long to wait before saying something again, in nanoseconds.
 pub(super) const REMIND: u64 = 500_000_000;
@@ -24,6 +25,19 @@ pub(super) struct Link {
     greeted: bool,
     /// It knows this start.
     mutual: bool,
+    /// Tasks of its present start that resized objects here, and below which they are over.
+    resized: BTreeSet<u64>,
+    oldest: u64,
+}
+
+impl Link {
+    /// Is a task to resize something new? One that is carried out again after it was answered
+    /// would undo what was written since.
+    fn is_new(&mut self, task: u64, oldest: u64) -> bool {
+        self.oldest = self.oldest.max(oldest);
+        self.resized = self.resized.split_off(&self.oldest);
+        task >= self.oldest && self.resized.insert(task)
+    }
 }
 
 impl<O: Objects> Shard<O> {
@@ -83,7 +97,14 @@ impl<O: Objects> Shard<O> {
         let started = sender != link.known;
         if started {
             let again = link.known != Incarnation::default();
-            (link.known, link.taken, link.mutual) = (sender, 0, false);
+            let greeted = link.greeted;
+            let sent = link.sent;
+            *link = Link {
+                known: sender,
+                sent,
+                greeted,
+                ..Link::default()
+            };
             if again {
                 self.reconsider(instance, from);
             }
@@ -111,8 +132,15 @@ impl<O: Objects> Shard<O> {
             Say::Greet => self.tell(instance, from, Say::Known),
             Say::Known => {}
             Say::Stat { task, ino } => self.tell_object(instance, from, task, ino, None),
-            Say::Resize { task, ino, length } => {
-                self.tell_object(instance, from, task, ino, Some(length));
+            Say::Resize {
+                task,
+                oldest,
+                ino,
+                length,
+            } => {
+                let link = self.runtime(instance).spread.links.entry(from).or_default();
+                let length = link.is_new(task, oldest).then_some(length);
+                self.tell_object(instance, from, task, ino, length);
             }
             Say::Object { task, info } => self.object_told(instance, from, task, info),
             Say::Remove(inos) => self.remove_pieces(instance, from, inos),

@@ -27,7 +27,7 @@ pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
-use forebay_wire::message::OpenMode;
+use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
 use forebay_wire::peer::{Incarnation, PeerMessage, TxId};
 use forebay_wire::{
     Call, Errno, HandleId, Ino, InstanceId, Node, Reply, Request, SessionId, Timestamp,
@@ -233,6 +233,10 @@ pub struct Shard<O: Objects> {
     started: u64,
     conns: BTreeMap<ConnId, Conn>,
     attached: BTreeMap<SessionId, Attached>,
+    /// Sessions from before this start that may not have opened their handles again.
+    returning: BTreeSet<SessionId>,
+    /// What nobody has open was dropped since all of them have.
+    collected: bool,
     runtime: BTreeMap<InstanceId, Runtime>,
     records: Vec<Vec<u8>>,
     /// Number of the last record.
@@ -314,7 +318,7 @@ impl<O: Objects> Shard<O> {
     /// Is anything waiting for time to pass?
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
-            || !self.settled()
+            || !self.collected
             || self.reminders_due()
             || self
                 .attached
@@ -403,6 +407,9 @@ impl<O: Objects> Shard<O> {
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
         let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
         let (peer, local) = (known.peer.clone(), known.peer.local);
+        if slot != RECOVERY_SLOT {
+            self.returning.remove(&session);
+        }
         if self.is_blocked((session, slot, seq), &request) {
             let call = Call {
                 seq,
