@@ -1,15 +1,12 @@
 //! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
 
 use super::{Reopen, Session, lock};
-use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// The slot on which handles are opened again after a restart.
-const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
 
 /// How the daemon knows the session.
 #[derive(Debug, Default)]
