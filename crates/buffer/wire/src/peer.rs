@@ -124,13 +124,9 @@ pub enum Say {
     Greet,
     /// The greeting has arrived.
     Known,
-    /// Home asks for what an object says. Answered by `Object`.
-    Stat {
-        /// Comes back with the answer.
-        task: u64,
-        /// The file.
-        ino: Ino,
-    },
+    /// Home asks for what objects say: tasks, which come back with the answers, and files.
+    /// Answered by `Objects`.
+    Stat(Vec<(u64, Ino)>),
     /// Home cuts or extends a file to this length. Answered by `Object`.
     Resize {
         /// Comes back with the answer. It is done once, however often it is said.
@@ -142,7 +138,9 @@ pub enum Say {
         /// The file's length, not the object's.
         length: u64,
     },
-    /// What an object says, or why it could not be resized.
+    /// What objects say, by the tasks of the question.
+    Objects(Vec<(u64, Option<ObjectInfo>)>),
+    /// What a resized object says, or why it could not be resized.
     Object {
         /// From the question.
         task: u64,

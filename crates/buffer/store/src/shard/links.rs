@@ -131,7 +131,12 @@ impl<O: Objects> Shard<O> {
         match say {
             Say::Greet => self.tell(instance, from, Say::Known),
             Say::Known => {}
-            Say::Stat { task, ino } => self.tell_object(instance, from, task, ino, None),
+            Say::Stat(asked) => self.tell_objects(instance, from, &asked),
+            Say::Objects(told) => {
+                for (task, info) in told {
+                    self.object_told(instance, from, task, Ok(info));
+                }
+            }
             Say::Resize {
                 task,
                 oldest,

@@ -171,9 +171,11 @@ impl<O: Objects> Shard<O> {
         self.parked.retain(|parked| parked.conn != conn);
     }
 
-    /// When the next parked call is due, if one waits for a time.
+    /// When a tick is due though the second is not over: for a parked call that waits for a time,
+    /// or for lengths to be settled.
     pub fn next_due(&self) -> Option<u64> {
         let due = self.parked.iter().map(|parked| parked.due);
+        let due = due.chain(std::iter::once(self.settle_due));
         due.filter(|due| *due > 0).min()
     }
 

@@ -250,6 +250,8 @@ pub struct Shard<O: Objects> {
     incarnation: Incarnation,
     /// Tasks there were.
     tasks: u64,
+    /// When lengths of files are to be settled; 0: there is nothing to settle.
+    settle_due: u64,
     /// Calls that wait for a transaction.
     parked: Vec<Parked>,
     /// A transaction has ended: what waited can be tried again.
@@ -345,6 +347,7 @@ impl<O: Objects> Shard<O> {
             Input::Synced(sequence) => self.synced(sequence),
             Input::Tick => {
                 self.expire_sessions();
+                self.settle_if_due();
                 self.remind();
             }
         }

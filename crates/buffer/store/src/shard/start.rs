@@ -41,6 +41,7 @@ impl<O: Objects> Shard<O> {
             effects: Vec::new(),
             incarnation: Incarnation::default(),
             tasks: 0,
+            settle_due: 0,
             parked: Vec::new(),
             unlocked: false,
             tries: 0,
