@@ -1,7 +1,8 @@
 //! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
 
-use forebay_wire::auth::PoolKey;
+use forebay_wire::auth::{self, PoolKey};
 use forebay_wire::message::{CACHE_TIME, Hello, MAX_SLOTS, OpenMode, PROTOCOL, Resume};
+use forebay_wire::munge::Munge;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub struct Options {
     pub connections: u32,
     /// The pool's key, for a daemon on another host.
     pub key: Option<PoolKey>,
+    /// This host's `munged`, for a daemon on another host; comes before the key.
+    pub munge: Option<Munge>,
 }
 
 impl Default for Options {
@@ -28,6 +31,7 @@ impl Default for Options {
             patience: Duration::from_secs(60),
             connections: 16,
             key: None,
+            munge: None,
         }
     }
 }
@@ -316,16 +320,8 @@ impl Session {
         };
         let mut reply = say(Request::Hello(hello.clone()))?;
         if let Reply::Challenge { nonce } = reply {
-            let Some(key) = &self.options.key else {
-                return Err(io::Error::other(Errno::EKEYREJECTED));
-            };
-            let uid = rustix::process::geteuid().as_raw();
-            let gid = rustix::process::getegid().as_raw();
-            say(Request::Prove {
-                mac: key.prove(&nonce, uid, gid),
-                uid,
-                gid,
-            })?;
+            let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
+            say(Request::Prove(auth::prove(munge, key, &nonce)?))?;
             reply = say(Request::Hello(hello))?;
         }
         match reply {

@@ -1,10 +1,14 @@
 //! Who is at the other end of a connection.
 //!
-//! On a Unix socket the kernel says. On TCP the client proves with a keyed hash over a random
-//! challenge that it holds the pool's key, and names the user it speaks for: holders of the key
-//! are trusted to tell the truth about that, as root on a cluster's own nodes is.
+//! On a Unix socket the kernel says. On TCP the client answers a random challenge in one of two
+//! ways. With a MUNGE credential that contains the challenge, `munged` says who made it. With a
+//! keyed hash over the challenge it proves that it holds the pool's key, and names the user it
+//! speaks for: holders of the key are trusted to tell the truth about that, as root on a
+//! cluster's own nodes is.
 
 use crate::ids::Errno;
+use crate::munge::{Credential, Munge};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -109,6 +113,58 @@ impl PoolKey {
             .update(&gid.to_le_bytes());
         hasher.finalize()
     }
+}
+
+/// An answer to a challenge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proof {
+    /// By the pool's key: [`PoolKey::prove`].
+    Key {
+        /// The keyed hash.
+        mac: [u8; 32],
+        /// User for whom the holder speaks.
+        uid: u32,
+        /// Group for whom it speaks.
+        gid: u32,
+    },
+    /// A MUNGE credential whose payload is the challenge.
+    Munge(Vec<u8>),
+}
+
+/// This process's answer to a challenge: by MUNGE if there is one, else by the key.
+pub fn prove(munge: Option<&Munge>, key: Option<&PoolKey>, nonce: &[u8; 32]) -> io::Result<Proof> {
+    if let Some(munge) = munge {
+        return munge
+            .encode(nonce)
+            .map(Proof::Munge)
+            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error));
+    }
+    let Some(key) = key else {
+        return Err(io::Error::other(Errno::EKEYREJECTED));
+    };
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    Ok(Proof::Key {
+        mac: key.prove(nonce, uid, gid),
+        uid,
+        gid,
+    })
+}
+
+/// Whom a credential makes its sender, if it answers this challenge. Trusted are root and this
+/// process's own user.
+pub fn munge_peer(credential: &Credential, nonce: &[u8; 32]) -> Result<Peer, Errno> {
+    if credential.payload != nonce {
+        return Err(Errno::EKEYREJECTED);
+    }
+    let own = rustix::process::geteuid().as_raw();
+    Ok(Peer {
+        uid: credential.uid,
+        gid: credential.gid,
+        groups: Vec::new(),
+        trusted: credential.uid == 0 || credential.uid == own,
+        local: false,
+    })
 }
 
 /// 16 bytes that follow from `key` and `number` and tell nothing about either.

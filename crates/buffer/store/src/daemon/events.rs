@@ -2,10 +2,12 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
+use super::proof::{Unproven, start_decoder};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, SessionId};
+use forebay_wire::auth::Proof;
+use forebay_wire::{Call, Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -39,6 +41,7 @@ pub struct EventLoop {
     touched: Vec<ConnId>,
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
+    decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
@@ -69,6 +72,10 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
+        let decoder = match options.munge {
+            Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
+            None => None,
+        };
         Ok(EventLoop {
             parts,
             sync_interval: options.sync_interval,
@@ -82,6 +89,7 @@ impl EventLoop {
             touched: Vec::new(),
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
+            decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
             sync_under_way: 0,
@@ -359,11 +367,29 @@ impl EventLoop {
         };
         match conn.next_call() {
             Ok(None) => {}
-            Ok(Some(call)) => self.step(Input::Call(id, call)),
+            Ok(Some(call)) => self.take_call(id, call),
             Err(error) => {
                 tracing::warn!(%error, "a connection is closed");
                 self.forget(id);
             }
+        }
+    }
+
+    fn take_call(&mut self, id: ConnId, call: Call) {
+        match (call, &self.decoder) {
+            (
+                Call {
+                    seq,
+                    request: Request::Prove(Proof::Munge(credential)),
+                    ..
+                },
+                Some(decoder),
+            ) => {
+                if decoder.try_send((id, seq, credential)).is_err() {
+                    self.step(Input::Decoded(id, seq, None));
+                }
+            }
+            (call, _) => self.step(Input::Call(id, call)),
         }
     }
 
@@ -376,6 +402,9 @@ impl EventLoop {
 
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
+        for (conn, seq, credential) in self.parts.wake.take_decoded() {
+            self.step(Input::Decoded(conn, seq, credential));
+        }
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));
