@@ -131,11 +131,30 @@ pub enum Proof {
     Munge(Vec<u8>),
 }
 
-/// This process's answer to a challenge: by MUNGE if there is one, else by the key.
+/// What is to be proved in answer to `nonces` in one kind of conversation, which `context` names.
+/// An answer given in one kind is of no use in another, so nobody who gets to put challenges in
+/// the one can pass the answers on in the other.
+pub fn challenge(context: &str, nonces: &[[u8; 32]]) -> [u8; 32] {
+    blake3::derive_key(context, nonces.as_flattened())
+}
+
+/// Context of the challenges of storage daemons.
+const STORAGE: &str = "forebay storage daemon 1";
+
+/// This process's proof to a storage daemon: by MUNGE if there is one, else by the key.
 pub fn prove(munge: Option<&Munge>, key: Option<&PoolKey>, nonce: &[u8; 32]) -> io::Result<Proof> {
+    answer(munge, key, &challenge(STORAGE, &[*nonce]))
+}
+
+/// This process's answer to a [`challenge`]: by MUNGE if there is one, else by the key.
+pub fn answer(
+    munge: Option<&Munge>,
+    key: Option<&PoolKey>,
+    challenge: &[u8; 32],
+) -> io::Result<Proof> {
     if let Some(munge) = munge {
         return munge
-            .encode(nonce)
+            .encode(challenge)
             .map(Proof::Munge)
             .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error));
     }
@@ -145,16 +164,26 @@ pub fn prove(munge: Option<&Munge>, key: Option<&PoolKey>, nonce: &[u8; 32]) -> 
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     Ok(Proof::Key {
-        mac: key.prove(nonce, uid, gid),
+        mac: key.prove(challenge, uid, gid),
         uid,
         gid,
     })
 }
 
-/// Whom a credential makes its sender, if it answers this challenge. Trusted are root and this
-/// process's own user.
+/// Whom a credential makes its sender, if it answers a storage daemon's challenge.
 pub fn munge_peer(credential: &Credential, nonce: &[u8; 32]) -> Result<Peer, Errno> {
-    if credential.payload != nonce {
+    credential_peer(credential, &challenge(STORAGE, &[*nonce]))
+}
+
+/// Whom a key's proof makes its sender, if it answers a storage daemon's challenge.
+pub fn key_peer(key: &PoolKey, proof: &Proof, nonce: &[u8; 32]) -> Result<Peer, Errno> {
+    proof_peer(key, proof, &challenge(STORAGE, &[*nonce]))
+}
+
+/// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
+/// this process's own user.
+pub fn credential_peer(credential: &Credential, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+    if credential.payload != challenge {
         return Err(Errno::EKEYREJECTED);
     }
     let own = rustix::process::geteuid().as_raw();
@@ -165,6 +194,20 @@ pub fn munge_peer(credential: &Credential, nonce: &[u8; 32]) -> Result<Peer, Err
         trusted: credential.uid == 0 || credential.uid == own,
         local: false,
     })
+}
+
+/// Whom a key's proof makes its sender, if it answers this [`challenge`].
+pub fn proof_peer(key: &PoolKey, proof: &Proof, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+    match proof {
+        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => Ok(Peer {
+            uid: *uid,
+            gid: *gid,
+            groups: Vec::new(),
+            trusted: true,
+            local: false,
+        }),
+        _ => Err(Errno::EKEYREJECTED),
+    }
 }
 
 /// 16 bytes that follow from `key` and `number` and tell nothing about either.
@@ -206,5 +249,16 @@ mod tests {
                 .verify(&[1; 32], 1000, 100, &mac)
         );
         assert!(PoolKey::new(b"short").is_err());
+    }
+
+    #[test]
+    fn an_answer_is_good_in_one_kind_of_conversation() {
+        let key = PoolKey::new(b"sixteen bytes ok").unwrap();
+        let nonce = [7; 32];
+        let proof = prove(None, Some(&key), &nonce).unwrap();
+        assert!(key_peer(&key, &proof, &nonce).unwrap().trusted);
+        assert!(proof_peer(&key, &proof, &nonce).is_err());
+        assert!(proof_peer(&key, &proof, &challenge("another", &[nonce])).is_err());
+        assert!(prove(None, None, &nonce).is_err());
     }
 }

@@ -78,20 +78,10 @@ impl<O: Objects> Shard<O> {
     pub(super) fn prove(&mut self, conn: ConnId, proof: &Proof) -> Result<Reply, Errno> {
         let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
         let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
-        match (&self.key, proof) {
-            (Some(key), Proof::Key { mac, uid, gid }) if key.verify(&nonce, *uid, *gid, mac) => {
-                known.peer = Peer {
-                    uid: *uid,
-                    gid: *gid,
-                    groups: Vec::new(),
-                    trusted: true,
-                    local: false,
-                };
-                Ok(Reply::Done)
-            }
-            // A credential that the driver has decoded comes as `Input::Decoded`.
-            _ => Err(Errno::EKEYREJECTED),
-        }
+        // A MUNGE credential is decoded by the driver first: `Input::Decoded`.
+        let key = self.key.as_ref().ok_or(Errno::EKEYREJECTED)?;
+        known.peer = auth::key_peer(key, proof, &nonce)?;
+        Ok(Reply::Done)
     }
 
     /// The driver has had a peer's MUNGE credential decoded.
