@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mode: 0o777,
         capacity,
         inodes: 10_000_000,
+        place: forebay_wire::place::Place::alone(),
     };
     match admin.create_instance(spec) {
         Ok(()) | Err(Errno::EEXIST) => {}

@@ -256,6 +256,7 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
         mode: 0o777,
         capacity: 64 << 30,
         inodes: 10_000_000,
+        place: forebay_wire::place::Place::alone(),
     };
     admin.create_instance(spec)?;
     let fs = Fs::attach(Address::Unix(socket), INSTANCE, Options::default())?;

@@ -236,7 +236,7 @@ impl Fs {
         request: Request,
     ) -> Result<Opened, Errno> {
         let said = self.session.call(self.caller.as_ref(), request)?;
-        let Reply::Opened { attr, created } = said.reply else {
+        let Reply::Opened { attr, created, .. } = said.reply else {
             return Err(Errno::EPROTO);
         };
         self.session.remember(handle, attr.ino, mode);

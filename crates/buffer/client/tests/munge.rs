@@ -10,6 +10,7 @@ use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::{self, Proof};
 use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
 use forebay_wire::munge::Munge;
+use forebay_wire::place::Place;
 use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::os::unix::fs::PermissionsExt;
@@ -94,6 +95,7 @@ fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
         mode: 0o770,
         capacity: 1 << 20,
         inodes: 100,
+        place: Place::alone(),
     };
     admin.create_instance(spec).unwrap();
     daemon

@@ -12,6 +12,8 @@ pub mod ids;
 pub mod layout;
 pub mod message;
 pub mod munge;
+pub mod peer;
+pub mod place;
 pub mod stream;
 
 pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};

@@ -1,6 +1,7 @@
 //! Sockets: addresses, sending and receiving with descriptors, and a client's blocking link.
 
 use crate::frame::{self, BadFrame, Direction, Flags, HEADER, Header};
+use crate::ids::Errno;
 use crate::message::{Call, Reply};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -31,6 +32,19 @@ impl fmt::Display for Address {
             Address::Unix(path) => write!(f, "{}", path.display()),
             Address::Tcp(address) => address.fmt(f),
         }
+    }
+}
+
+impl std::str::FromStr for Address {
+    type Err = Errno;
+
+    /// The address that [`Display`](fmt::Display) wrote: a path with a `/`, or a TCP address and
+    /// port. `EINVAL` for anything else.
+    fn from_str(text: &str) -> Result<Address, Errno> {
+        if text.contains('/') {
+            return Ok(Address::Unix(PathBuf::from(text)));
+        }
+        text.parse().map(Address::Tcp).map_err(|_| Errno::EINVAL)
     }
 }
 

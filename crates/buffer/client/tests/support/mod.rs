@@ -51,6 +51,7 @@ pub fn spec(capacity: u64) -> InstanceSpec {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
+        place: forebay_wire::place::Place::alone(),
     }
 }
 
