@@ -18,5 +18,6 @@ pub mod protocol;
 pub mod run;
 pub mod show;
 pub mod table;
+mod views;
 
 pub use run::{Recovered, RunError, RunOptions, RunReport, recover, run_job};

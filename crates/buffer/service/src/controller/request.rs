@@ -177,6 +177,8 @@ pub enum Request {
         pool: String,
         /// Granules it has.
         granules: u64,
+        /// Where its storage daemon listens, if other hosts can reach it.
+        address: Option<String>,
     },
     /// Take a node out of service or put it back (operators only).
     Drain {

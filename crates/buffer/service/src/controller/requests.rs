@@ -123,9 +123,10 @@ impl Controller {
                 name,
                 pool,
                 granules,
+                address,
             } => {
                 self.operator(caller)?;
-                self.add_node(name, pool, granules)
+                self.add_node(name, pool, granules, address)
             }
             Request::Drain { node, drained } => {
                 self.operator(caller)?;
@@ -188,7 +189,13 @@ impl Controller {
         Ok(Begun::Answer(Answer::Done))
     }
 
-    fn add_node(&mut self, name: String, pool: String, granules: u64) -> Result<Begun, Failure> {
+    fn add_node(
+        &mut self,
+        name: String,
+        pool: String,
+        granules: u64,
+        address: Option<String>,
+    ) -> Result<Begun, Failure> {
         self.state.pool(Some(&pool))?;
         let known = self.state.nodes.iter().find(|(_, node)| node.name == name);
         let known = known.map(|(key, node)| (key, node.pool.clone()));
@@ -208,6 +215,7 @@ impl Controller {
                 pool,
                 granules,
                 drained,
+                address,
             },
         );
         Ok(Begun::Answer(Answer::Node(NodeId(

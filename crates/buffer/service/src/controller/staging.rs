@@ -131,6 +131,7 @@ impl Controller {
     ) -> Result<Begun, Failure> {
         let (id, session) = self.state.own_session(token, caller)?;
         self.usable(session)?;
+        self.check_outside(&what)?;
         if session.stages.len() >= self.settings.max_stages {
             let reason = format!(
                 "`{token}` has {} stages, the most there can be",

@@ -5,7 +5,7 @@
 
 mod copies;
 mod driver;
-mod views;
+mod flash;
 
 use std::fmt;
 use std::fs;
@@ -16,11 +16,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_model::units::Bytes;
 
-pub(crate) use driver::HOST;
+pub(crate) use driver::{HOST, SOCKET_PATH};
+pub(crate) use flash::Flash;
 
 use crate::controller::{Cause, Controller, Envelope, Failure, Outcome, Request, Settings, Status};
 use crate::database::Database;
-use crate::protocol::{Instant, Owner};
+use crate::protocol::{Instant, Order, Owner, StagePlan};
+use crate::views;
 
 /// Name of the pool and of its only node.
 pub const POOL: &str = "embedded";
@@ -76,12 +78,14 @@ impl fmt::Display for PoolError {
 
 impl std::error::Error for PoolError {}
 
-/// What the driver's thread is told.
-enum Event {
+/// What a driver's thread is told.
+pub(crate) enum Event {
     Ask(Box<Envelope>, SyncSender<Outcome>),
     Status(SyncSender<Status>),
     Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
     Node(crate::node::Input),
+    Order(Order),
+    Entered(StagePlan, Result<(), String>),
     Stop,
 }
 
@@ -97,7 +101,7 @@ pub struct Pool {
 }
 
 /// The time for the state machines: milliseconds since 1970.
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -181,6 +185,7 @@ impl Pool {
             name,
             pool,
             granules,
+            address: None,
         })
         .map(|_| ())
     }

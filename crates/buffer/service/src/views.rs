@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
 use forebay_model::jobscript::AccessMode;
@@ -14,28 +15,71 @@ use forebay_wire::stream::Address;
 
 use crate::protocol::{InstanceId, Owner};
 
+/// How this process reaches storage daemons.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    /// The daemon on this host, if there is one: its address as other hosts write it, and the
+    /// Unix socket through which it is reached faster.
+    pub own: Option<(String, Address)>,
+    /// Who we are, and how long calls wait for a daemon.
+    pub options: forebay_client::Options,
+}
+
+impl Reach {
+    /// Where an instance's daemons are, in their order; none are listed if the only one is our
+    /// own.
+    fn addresses(&self, listed: &[String]) -> Result<Vec<Address>, String> {
+        if listed.is_empty() {
+            let own = self.own.as_ref().map(|(_, address)| address.clone());
+            return Ok(own.into_iter().collect());
+        }
+        let one = |text: &String| match &self.own {
+            Some((known, local)) if known == text => Ok(local.clone()),
+            _ => text
+                .parse()
+                .map_err(|_| format!("`{text}` is no address of a storage daemon")),
+        };
+        listed.iter().map(one).collect()
+    }
+
+    fn attach(&self, instance: InstanceId, listed: &[String]) -> Result<Fs, String> {
+        let addresses = self.addresses(listed)?;
+        let first = addresses.into_iter().next();
+        let first = first.ok_or_else(|| "no storage daemon has it".to_owned())?;
+        let id = forebay_wire::InstanceId(instance.0);
+        Fs::attach(first, id, self.options.clone())
+            .map_err(|e| format!("the instance cannot be attached: {e}"))
+    }
+}
+
+#[derive(Default)]
 struct View {
     /// The session with the instance; outlives its mount, because a new one takes long.
-    attached: Fs,
+    attached: Option<Fs>,
     mount: Option<Mount>,
     users: u32,
 }
 
 /// The mounts of one process.
-pub(super) struct Views {
+pub(crate) struct Views {
     directory: PathBuf,
-    daemon: Address,
     host: String,
-    mounted: BTreeMap<InstanceId, View>,
+    reach: Reach,
+    /// Each instance has a lock of its own: one that waits for its storage holds up no other.
+    mounted: Mutex<BTreeMap<InstanceId, Arc<Mutex<View>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Views {
-    pub fn new(directory: PathBuf, daemon: Address, host: String) -> Views {
+    pub fn new(directory: PathBuf, host: String, reach: Reach) -> Views {
         Views {
             directory,
-            daemon,
             host,
-            mounted: BTreeMap::new(),
+            reach,
+            mounted: Mutex::default(),
         }
     }
 
@@ -51,69 +95,66 @@ impl Views {
         }
     }
 
-    /// Mounts an instance, if it is not mounted, and makes the directory of an access mode.
+    fn view(&self, instance: InstanceId) -> Option<Arc<Mutex<View>>> {
+        lock(&self.mounted).get(&instance).cloned()
+    }
+
+    /// Mounts an instance that lies at `addresses`, if it is not mounted, and makes the directory
+    /// of an access mode.
     pub fn enter(
-        &mut self,
+        &self,
         instance: InstanceId,
         mode: AccessMode,
         owner: Owner,
+        addresses: &[String],
     ) -> Result<(), String> {
         let path = self.path(instance);
-        if !self.mounted.contains_key(&instance) {
-            let id = forebay_wire::InstanceId(instance.0);
-            let attached = Fs::attach(self.daemon.clone(), id, forebay_client::Options::default());
-            let attached = attached.map_err(|e| format!("the instance cannot be attached: {e}"))?;
-            self.mounted.insert(
-                instance,
-                View {
-                    attached,
-                    mount: None,
-                    users: 0,
-                },
-            );
-        }
-        let Some(view) = self.mounted.get_mut(&instance) else {
-            return Err("the instance is not attached".to_owned());
-        };
+        let view = lock(&self.mounted).entry(instance).or_default().clone();
+        let mut view = lock(&view);
         if view.mount.as_ref().is_none_or(Mount::has_ended) {
+            let attached = match &view.attached {
+                Some(attached) => attached.clone(),
+                None => self.reach.attach(instance, addresses)?,
+            };
+            view.attached = Some(attached.clone());
+            if view.mount.take().is_some() {
+                // What is left of a mount that was lost.
+                let _ = detach(&path);
+            }
             fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             let name = format!("forebay-{}", instance.0);
             let options = MountOptions {
                 name,
                 ..MountOptions::default()
             };
-            let mounted = mount(view.attached.clone(), &path, &options);
+            let mounted = mount(attached, &path, &options);
             view.mount = Some(mounted.map_err(|e| e.to_string())?);
         }
         view.users += 1;
         let root = self.root(instance, mode);
-        let made = fs::create_dir_all(&root).and_then(|()| {
-            use std::os::unix::fs::MetadataExt;
-            let state = fs::metadata(&root)?;
-            if (state.uid(), state.gid()) == (owner.uid, owner.gid) {
-                return Ok(());
-            }
-            std::os::unix::fs::chown(&root, Some(owner.uid), Some(owner.gid))
-        });
-        made.map_err(|e| {
-            let reason = format!("{}: {e}", root.display());
-            let _ = self.leave(instance);
-            reason
+        furnish(&path, &root, owner).map_err(|e| {
+            let _ = self.leave_locked(instance, &mut view);
+            format!("{}: {e}", root.display())
         })
     }
 
     /// One user less. The mount stays: whoever comes next finds it.
-    pub fn leave_open(&mut self, instance: InstanceId) {
-        if let Some(view) = self.mounted.get_mut(&instance) {
+    pub fn leave_open(&self, instance: InstanceId) {
+        if let Some(view) = self.view(instance) {
+            let mut view = lock(&view);
             view.users = view.users.saturating_sub(1);
         }
     }
 
     /// One user less; the last one unmounts.
-    pub fn leave(&mut self, instance: InstanceId) -> Result<(), String> {
-        let Some(view) = self.mounted.get_mut(&instance) else {
-            return Ok(());
-        };
+    pub fn leave(&self, instance: InstanceId) -> Result<(), String> {
+        match self.view(instance) {
+            Some(view) => self.leave_locked(instance, &mut lock(&view)),
+            None => Ok(()),
+        }
+    }
+
+    fn leave_locked(&self, instance: InstanceId, view: &mut View) -> Result<(), String> {
         view.users = view.users.saturating_sub(1);
         if view.users > 0 {
             return Ok(());
@@ -131,18 +172,28 @@ impl Views {
     }
 
     /// Unmounts an instance that is to be removed and ends the session with it.
-    pub fn end(&mut self, instance: InstanceId) -> Result<(), String> {
-        if let Some(view) = self.mounted.get_mut(&instance) {
-            view.users = 0;
-        }
-        let left = self.leave(instance);
-        self.mounted.remove(&instance);
+    pub fn end(&self, instance: InstanceId) -> Result<(), String> {
+        let Some(view) = lock(&self.mounted).remove(&instance) else {
+            return Ok(());
+        };
+        let mut view = lock(&view);
+        view.users = 0;
+        let left = self.leave_locked(instance, &mut view);
+        view.attached = None;
         left
     }
 
+    /// Ends the session with an instance that nobody here uses any more.
+    pub fn end_unused(&self, instance: InstanceId) {
+        let unused = |view: Arc<Mutex<View>>| lock(&view).users == 0;
+        if self.view(instance).is_some_and(unused) {
+            let _ = self.end(instance);
+        }
+    }
+
     /// Unmounts everything.
-    pub fn leave_all(&mut self) {
-        let instances: Vec<InstanceId> = self.mounted.keys().copied().collect();
+    pub fn leave_all(&self) {
+        let instances: Vec<InstanceId> = lock(&self.mounted).keys().copied().collect();
         for instance in instances {
             let _ = self.end(instance);
         }
@@ -171,8 +222,21 @@ impl Views {
     }
 }
 
+/// Makes the directory of an access mode below the mount. If it is for another user, who then
+/// owns it, it has the permissions of the instance.
+fn furnish(mount: &Path, root: &Path, owner: Owner) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    fs::create_dir_all(root)?;
+    let state = fs::metadata(root)?;
+    if (state.uid(), state.gid()) == (owner.uid, owner.gid) {
+        return Ok(());
+    }
+    fs::set_permissions(root, fs::metadata(mount)?.permissions())?;
+    std::os::unix::fs::chown(root, Some(owner.uid), Some(owner.gid))
+}
+
 /// Takes away mounts whose process has ended.
-pub(super) fn unmount_rests(directory: &Path) {
+pub(crate) fn unmount_rests(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
@@ -185,7 +249,7 @@ pub(super) fn unmount_rests(directory: &Path) {
 
 /// Breaks the connections of mounts below `directory`. A process that was killed while a thread of
 /// its own waited for its own mount can end only then; whoever mounted it may do this.
-pub(super) fn abort_rests(directory: &Path) {
+pub(crate) fn abort_rests(directory: &Path) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
         return;
     };
