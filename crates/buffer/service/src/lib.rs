@@ -6,13 +6,14 @@
 //! so does a simulator that loses, delays and repeats their messages.
 //!
 //! [`embedded`] drives all three in one process over a directory, with a storage daemon and
-//! mounts; [`run`] brings a job script through its whole life on that.
+//! mounts; [`hosts`] drives each as a daemon on its own host; [`run`] brings a job script through its whole life on either.
 #![warn(missing_docs)]
 
 pub mod controller;
 pub mod database;
 pub mod embedded;
 pub mod host;
+pub mod hosts;
 pub mod node;
 pub mod protocol;
 pub mod run;

@@ -23,7 +23,7 @@ pub(crate) const HOST: &str = "localhost";
 /// Time between ticks.
 const TICK: Duration = Duration::from_millis(200);
 /// Longest path of a Unix socket, with room to spare.
-pub(crate) const SOCKET_PATH: usize = 100;
+const SOCKET_PATH: usize = 100;
 
 enum Step {
     Controller(controller::Input),
@@ -154,8 +154,8 @@ impl Driver {
             }
             Event::Node(input) => self.flash.take(input),
             Event::Entered(plan, outcome) => self.flash.entered(plan, outcome),
-            // Orders come from the controller of this process, not from outside.
-            Event::Order(_) => {}
+            // The controller is in this process, not outside.
+            Event::Order(_) | Event::Welcome(_) => {}
             Event::Stop => {}
         }
     }

@@ -16,11 +16,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_model::units::Bytes;
 
-pub(crate) use driver::{HOST, SOCKET_PATH};
+pub(crate) use driver::HOST;
 pub(crate) use flash::Flash;
 
 use crate::controller::{Cause, Controller, Envelope, Failure, Outcome, Request, Settings, Status};
 use crate::database::Database;
+use crate::hosts::Welcome;
 use crate::protocol::{Instant, Order, Owner, StagePlan};
 use crate::views;
 
@@ -85,6 +86,7 @@ pub(crate) enum Event {
     Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
     Node(crate::node::Input),
     Order(Order),
+    Welcome(Welcome),
     Entered(StagePlan, Result<(), String>),
     Stop,
 }
