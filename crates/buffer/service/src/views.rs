@@ -44,10 +44,11 @@ impl Reach {
 
     fn attach(&self, instance: InstanceId, listed: &[String]) -> Result<Fs, String> {
         let addresses = self.addresses(listed)?;
-        let first = addresses.into_iter().next();
-        let first = first.ok_or_else(|| "no storage daemon has it".to_owned())?;
+        if addresses.is_empty() {
+            return Err("no storage daemon has it".to_owned());
+        }
         let id = forebay_wire::InstanceId(instance.0);
-        Fs::attach(first, id, self.options.clone())
+        Fs::attach(addresses, id, self.options.clone())
             .map_err(|e| format!("the instance cannot be attached: {e}"))
     }
 }

@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 
+/// Bytes of calls that were taken, from which on they are cleared away though others follow.
+const COMPACT: usize = 64 << 10;
+
 /// A connection. It has at most one call under way, so what is buffered is bounded.
 #[derive(Debug)]
 pub struct Connection {
@@ -52,6 +55,9 @@ impl Connection {
             Ok(count) => {
                 if self.start == self.input.len() {
                     self.input.clear();
+                    self.start = 0;
+                } else if self.start > COMPACT {
+                    self.input.drain(..self.start);
                     self.start = 0;
                 }
                 self.input.extend_from_slice(&scratch[..count]);

@@ -2,6 +2,7 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
+use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
@@ -48,6 +49,7 @@ pub struct EventLoop {
     pub(super) opens: Arc<OpenObjects>,
     pub(super) bulk_threads: Arc<AtomicUsize>,
     bulk_pending: Vec<(ConnId, SessionId)>,
+    peers: Peers,
 }
 
 impl EventLoop {
@@ -72,7 +74,8 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
-        let decoder = match options.munge {
+        let munge = options.munge;
+        let decoder = match munge.clone() {
             Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
             None => None,
         };
@@ -96,6 +99,7 @@ impl EventLoop {
             opens: Arc::default(),
             bulk_threads: Arc::default(),
             bulk_pending: Vec::new(),
+            peers: Peers::new(options.key, munge),
         })
     }
 
@@ -160,7 +164,11 @@ impl EventLoop {
         let dirty = self.parts.log.last() > self.sync_under_way;
         let idle = !dirty && !self.parts.shard.wants_tick();
         (!idle).then(|| {
-            let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            let mut left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            if let Some(due) = self.parts.shard.next_due() {
+                let now = self.parts.clock.now().steady;
+                left = left.min(Duration::from_nanos(due.saturating_sub(now)));
+            }
             Timespec {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
@@ -197,10 +205,20 @@ impl EventLoop {
 
     fn tick(&mut self) {
         if self.last_tick.elapsed() < self.sync_interval {
+            if let Some(due) = self.parts.shard.next_due()
+                && due <= self.parts.clock.now().steady
+            {
+                self.step(Input::Tick);
+            }
             return;
         }
         self.last_tick = Instant::now();
         self.step(Input::Tick);
+        self.sync_log();
+    }
+
+    /// Have all that was written to the log made durable.
+    fn sync_log(&mut self) {
         let log = &self.parts.log;
         if log.last() > self.sync_under_way {
             let (segment, sequence) = (log.segment().to_owned(), log.last());
@@ -279,6 +297,10 @@ impl EventLoop {
             }
             Effect::BulkGrant(session, handle, bytes) => self.opens.grant(session, handle, bytes),
             Effect::BulkClose(session, handle) => self.opens.close(session, handle),
+            Effect::ToPeer {
+                address, message, ..
+            } => self.peers.send(address, message),
+            Effect::SyncLog => self.sync_log(),
             Effect::Hangup(conn) => {
                 self.push_out(conn);
                 self.forget(conn);
@@ -362,15 +384,22 @@ impl EventLoop {
     }
 
     fn take_calls(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        match conn.next_call() {
-            Ok(None) => {}
-            Ok(Some(call)) => self.take_call(id, call),
-            Err(error) => {
-                tracing::warn!(%error, "a connection is closed");
-                self.forget(id);
+        while let Some(conn) = self.conns.get_mut(&id) {
+            match conn.next_call() {
+                Ok(None) => return,
+                Ok(Some(call)) => {
+                    // Other daemons send one message after the other and want no answers.
+                    let goes_on = matches!(call.request, Request::Peer(_));
+                    conn.busy = !goes_on;
+                    self.take_call(id, call);
+                    if !goes_on {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection is closed");
+                    return self.forget(id);
+                }
             }
         }
     }

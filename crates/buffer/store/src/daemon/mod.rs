@@ -9,6 +9,7 @@ mod accept;
 mod bulk;
 mod connection;
 mod events;
+mod peers;
 mod proof;
 mod sync;
 mod wake;
