@@ -62,6 +62,9 @@ pub(crate) enum Task {
     },
 }
 
+/// A directory that got single files, with a path for messages.
+type Parent = (PathBuf, Arc<dyn Folder>);
+
 #[derive(Default)]
 pub(crate) struct Totals {
     pub files: AtomicU64,
@@ -87,7 +90,7 @@ pub(crate) struct Job<'a> {
     /// Tasks that were found and are not dealt with yet.
     pub pending: AtomicU64,
     /// Directories that got single files: one on each file system, by its device number.
-    parents: Mutex<BTreeMap<u64, (PathBuf, Arc<dyn Folder>)>>,
+    parents: Mutex<BTreeMap<u64, Parent>>,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
@@ -327,7 +330,7 @@ impl Job<'_> {
     }
 
     /// A directory on each file system that got single files, with a path for messages.
-    pub fn parents(&self) -> Vec<(PathBuf, Arc<dyn Folder>)> {
+    pub fn parents(&self) -> Vec<Parent> {
         let parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         parents.values().cloned().collect()
     }

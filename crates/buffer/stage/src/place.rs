@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::end::{
-    Body, Folder, Found, Identity, Space, make_within, open_folder, open_path, open_within,
+    Body, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path, open_within,
 };
 use crate::error::{Problem, describe};
 
@@ -98,6 +98,23 @@ impl Place {
             },
         };
         opened.map_err(|errno| self.cannot_open(errno))
+    }
+
+    /// The contents of a file of at most `most` bytes.
+    pub fn read(&self, most: u64) -> Result<Vec<u8>, Problem> {
+        let file = self.open_file()?;
+        let state = file.state().map_err(|errno| self.cannot_open(errno))?;
+        if state.kind != Kind::File {
+            return Err(self.problem("is not a file", Errno::INVAL));
+        }
+        if state.size > most {
+            let reason = format!("is larger than {most} bytes");
+            return Err(self.problem(reason, Errno::FBIG));
+        }
+        let mut bytes = vec![0; usize::try_from(state.size).unwrap_or(0)];
+        let read = file.read(&mut bytes, 0);
+        bytes.truncate(read.map_err(|errno| self.problem(describe(errno), errno))?);
+        Ok(bytes)
     }
 
     /// The directory and the name in it of a file that is to be made.

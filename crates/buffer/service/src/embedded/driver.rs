@@ -173,9 +173,7 @@ impl Driver {
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
             }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
-                if let Some(instance) = self.copies.ended(stage) {
-                    self.views.leave_open(instance);
-                }
+                self.copies.ended(stage);
                 self.steps
                     .push_back(Step::Node(node::Input::Copied(stage, attempt, outcome)));
             }
@@ -304,17 +302,10 @@ impl Driver {
 
     fn begin_copy(&mut self, plan: crate::protocol::StagePlan) {
         let (stage, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
-        let root = self.views.root(instance, AccessMode::Striped);
         let begun = self
             .views
-            .enter(instance, AccessMode::Striped, plan.owner)
-            .and_then(|()| {
-                self.copies
-                    .begin(plan, root, self.events.clone())
-                    .inspect_err(|_| {
-                        let _ = self.views.leave(instance);
-                    })
-            });
+            .attach(instance, AccessMode::Striped, plan.owner)
+            .and_then(|attached| self.copies.begin(plan, attached, self.events.clone()));
         if let Err(reason) = begun {
             let failed = node::Copied::Failed(reason);
             self.steps

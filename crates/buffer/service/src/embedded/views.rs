@@ -1,4 +1,5 @@
-//! Mounted instances: one mount for each, shared by the job's views and by the movers.
+//! Attached instances, and mounted ones: one mount for each, shared by the job's views. Movers use
+//! the attachment: this process never reaches into a mount of its own.
 //!
 //! Below the mount an instance has `striped/` and `private/<host>/`; a job's view is a symbolic
 //! link to one of them.
@@ -10,9 +11,13 @@ use std::path::{Path, PathBuf};
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
 use forebay_model::jobscript::AccessMode;
+use forebay_wire::message::SetAttr;
 use forebay_wire::stream::Address;
 
 use crate::protocol::{InstanceId, Owner};
+
+/// The directory of the shared name space in an instance.
+pub(super) const STRIPED: &str = "striped";
 
 struct View {
     /// The session with the instance; outlives its mount, because a new one takes long.
@@ -44,11 +49,56 @@ impl Views {
     }
 
     /// The directory of one access mode in an instance.
-    pub fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
+    fn space(&self, mode: AccessMode) -> PathBuf {
         match mode {
-            AccessMode::Private => self.path(instance).join("private").join(&self.host),
-            AccessMode::Striped | AccessMode::LoadBalanced => self.path(instance).join("striped"),
+            AccessMode::Private => Path::new("private").join(&self.host),
+            AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED),
         }
+    }
+
+    /// The same in the instance's mount.
+    fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
+        self.path(instance).join(self.space(mode))
+    }
+
+    /// Attaches an instance, if it is not attached, and makes the directory of an access mode.
+    pub fn attach(
+        &mut self,
+        instance: InstanceId,
+        mode: AccessMode,
+        owner: Owner,
+    ) -> Result<Fs, String> {
+        let attached = match self.mounted.get(&instance) {
+            Some(view) => view.attached.clone(),
+            None => {
+                let id = forebay_wire::InstanceId(instance.0);
+                let options = forebay_client::Options::default();
+                let attached = Fs::attach(self.daemon.clone(), id, options);
+                let attached =
+                    attached.map_err(|e| format!("the instance cannot be attached: {e}"))?;
+                let view = View {
+                    attached: attached.clone(),
+                    mount: None,
+                    users: 0,
+                };
+                self.mounted.insert(instance, view);
+                attached
+            }
+        };
+        let space = self.space(mode);
+        let made = attached.mkdir_all(&space, 0o755).and_then(|root| {
+            if (root.uid, root.gid) == (owner.uid, owner.gid) {
+                return Ok(());
+            }
+            let set = SetAttr {
+                uid: Some(owner.uid),
+                gid: Some(owner.gid),
+                ..SetAttr::default()
+            };
+            attached.set_attr(root.ino, None, set).map(|_| ())
+        });
+        made.map_err(|e| format!("`{}` in the instance: {e}", space.display()))?;
+        Ok(attached)
     }
 
     /// Mounts an instance, if it is not mounted, and makes the directory of an access mode.
@@ -59,19 +109,7 @@ impl Views {
         owner: Owner,
     ) -> Result<(), String> {
         let path = self.path(instance);
-        if !self.mounted.contains_key(&instance) {
-            let id = forebay_wire::InstanceId(instance.0);
-            let attached = Fs::attach(self.daemon.clone(), id, forebay_client::Options::default());
-            let attached = attached.map_err(|e| format!("the instance cannot be attached: {e}"))?;
-            self.mounted.insert(
-                instance,
-                View {
-                    attached,
-                    mount: None,
-                    users: 0,
-                },
-            );
-        }
+        let attached = self.attach(instance, mode, owner)?;
         let Some(view) = self.mounted.get_mut(&instance) else {
             return Err("the instance is not attached".to_owned());
         };
@@ -82,31 +120,10 @@ impl Views {
                 name,
                 ..MountOptions::default()
             };
-            let mounted = mount(view.attached.clone(), &path, &options);
-            view.mount = Some(mounted.map_err(|e| e.to_string())?);
+            view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
         }
         view.users += 1;
-        let root = self.root(instance, mode);
-        let made = fs::create_dir_all(&root).and_then(|()| {
-            use std::os::unix::fs::MetadataExt;
-            let state = fs::metadata(&root)?;
-            if (state.uid(), state.gid()) == (owner.uid, owner.gid) {
-                return Ok(());
-            }
-            std::os::unix::fs::chown(&root, Some(owner.uid), Some(owner.gid))
-        });
-        made.map_err(|e| {
-            let reason = format!("{}: {e}", root.display());
-            let _ = self.leave(instance);
-            reason
-        })
-    }
-
-    /// One user less. The mount stays: whoever comes next finds it.
-    pub fn leave_open(&mut self, instance: InstanceId) {
-        if let Some(view) = self.mounted.get_mut(&instance) {
-            view.users = view.users.saturating_sub(1);
-        }
+        Ok(())
     }
 
     /// One user less; the last one unmounts.

@@ -53,6 +53,10 @@ pub(crate) fn open_path(path: &Path, who: &Who) -> Result<Box<dyn Body>, Errno> 
     }))
 }
 
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the number of names has 32 bits on some processors"
+)]
 fn state(stat: &Stat) -> State {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
     let time = |seconds: i64, nanoseconds: u64| Time {
