@@ -6,9 +6,11 @@
 //! so does a simulator that loses, delays and repeats their messages.
 //!
 //! [`embedded`] drives all three in one process over a directory, with a storage daemon and
-//! mounts; [`run`] brings a job script through its whole life on that.
+//! mounts; [`run`] brings a job script through its whole life on that, and [`calls`] answers the
+//! job when it asks to stage.
 #![warn(missing_docs)]
 
+pub mod calls;
 pub mod controller;
 pub mod database;
 pub mod embedded;

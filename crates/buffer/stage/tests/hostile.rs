@@ -26,7 +26,7 @@ fn root() -> bool {
 #[test]
 fn over_a_network_everything_arrives_too() {
     let sides = sides();
-    let far = sides.from_afar();
+    let far = sides.over_tcp();
     fs::create_dir_all(sides.pfs.join("in/a")).unwrap();
     for index in 0..20 {
         let size = 1000 * index as usize;

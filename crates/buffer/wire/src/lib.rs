@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ids;
 pub mod layout;
 pub mod message;
+pub mod staging;
 pub mod stream;
 
 pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};

@@ -37,6 +37,9 @@ struct Problems {
 impl Problems {
     fn put(&mut self, stage: StageId, problems: Vec<Problem>) {
         self.take(stage);
+        if problems.is_empty() {
+            return;
+        }
         self.count += problems.len();
         self.of.insert(stage, problems);
         while self.count > MAX_PROBLEMS {

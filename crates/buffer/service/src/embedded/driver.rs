@@ -14,7 +14,7 @@ use forebay_wire::message::InstanceSpec;
 
 use super::copies::Copies;
 use super::views::Views;
-use super::{Event, now};
+use super::{Event, StageReport, now};
 use crate::controller::{self, Controller, Outcome, Settings};
 use crate::database::Database;
 use crate::host::{self, Host};
@@ -171,6 +171,15 @@ impl Driver {
                 let uid = rustix::process::geteuid().as_raw();
                 let gid = rustix::process::getegid().as_raw();
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
+            }
+            Event::Stages(stages, answer) => {
+                let report = |id| {
+                    Some(StageReport {
+                        status: self.controller.stage(id)?,
+                        problems: self.copies.problems(id),
+                    })
+                };
+                let _ = answer.send(stages.into_iter().filter_map(report).collect());
             }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
                 self.copies.ended(stage);

@@ -16,7 +16,10 @@ use forebay_model::jobscript::{Direction, JobScript, ScriptErrors};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use watch::{Observer, Quiet};
 
-use crate::controller::{Failure, InstanceSpec, Request, Setup, Status, variable};
+use crate::calls::JobCalls;
+use crate::controller::{
+    Failure, InstanceSpec, Request, Setup, StageState, StageStatus, Status, variable,
+};
 use crate::embedded::{Pool, PoolError, PoolOptions};
 use crate::protocol::Progress;
 
@@ -242,7 +245,7 @@ impl Life<'_> {
             return Ok((code, true));
         }
         let discard = code != 0 && options.on_failure == OnFailure::Discard;
-        if !discard && script.stages(Direction::Out).next().is_some() {
+        if !discard && self.has_stages_out() {
             self.step(
                 "stage out",
                 Request::StageOut {
@@ -271,6 +274,19 @@ impl Life<'_> {
                 .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
         }
         Ok((code, false))
+    }
+
+    /// Whether anything is to be staged out that is not, by the script or by what ran in it.
+    fn has_stages_out(&self) -> bool {
+        let left = |stage: &StageStatus| {
+            stage.token == self.token
+                && stage.direction == Direction::Out
+                && !matches!(stage.state, StageState::Done | StageState::Cancelled)
+        };
+        // If in doubt, yes.
+        self.pool
+            .status()
+            .map_or(true, |status| status.stages.iter().any(left))
     }
 
     /// Makes the persistent instances that the script asks for.
@@ -356,6 +372,19 @@ impl Life<'_> {
             });
         }
         environment.push(("FOREBAY_JOB_ID".to_owned(), self.token.to_owned()));
+        // Ends before the job's end is staged: from then on nothing can be added to that.
+        let calls = JobCalls::open(
+            self.pool.asker(),
+            self.pool.directory(),
+            self.token,
+            &environment,
+        );
+        let calls = calls.map_err(|error| {
+            let reason = format!("the socket for the job's own staging cannot be made: {error}");
+            let failure = Failure::new(crate::controller::Cause::Failed, reason);
+            self.abandon("run", Stop::Failed(failure))
+        })?;
+        environment.push(calls.variable());
         let started = process::Job::start(&options.script, &options.arguments, &environment);
         let mut job = match started {
             Ok(job) => job,

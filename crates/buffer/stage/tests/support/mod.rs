@@ -83,7 +83,7 @@ fn key() -> PoolKey {
 
 impl Sides {
     /// The instance as another host reaches it: no descriptors, all data over a socket.
-    pub fn from_afar(&self) -> Buffer {
+    pub fn over_tcp(&self) -> Buffer {
         let address = self.daemon.tcp_address().unwrap();
         let options = forebay_client::Options {
             key: Some(key()),
