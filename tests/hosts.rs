@@ -21,6 +21,8 @@ struct Site {
     storage: Vec<Daemon>,
     controller: Daemon,
     configuration: PathBuf,
+    /// Socket of a `munged` with another key.
+    foreign: PathBuf,
     cluster: Cluster,
 }
 
@@ -28,6 +30,7 @@ impl Site {
     fn new() -> Site {
         let mut cluster = Cluster::new(3);
         let socket = cluster.munged();
+        let foreign = cluster.munged();
         let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
         let configuration = cluster.configuration("pool.toml", &auth, "");
         let file = configuration.to_str().unwrap();
@@ -42,6 +45,7 @@ impl Site {
             storage: each("storage"),
             controller,
             configuration: configuration.clone(),
+            foreign,
             cluster,
         };
         wait("all storage nodes are in service", || {
@@ -161,7 +165,7 @@ fn ok(output: &std::process::Output) -> String {
 
 #[test]
 fn hosts_share_an_instance_and_strangers_do_not() {
-    let mut site = Site::new();
+    let site = Site::new();
     let pfs = site.cluster.pfs();
     fs::create_dir(pfs.join("input")).unwrap();
     fs::write(pfs.join("input/words"), "from the file system\n").unwrap();
@@ -230,8 +234,10 @@ fn hosts_share_an_instance_and_strangers_do_not() {
     );
 
     // A host whose munged has another key is not believed, whatever it says it is.
-    let socket = site.cluster.munged();
-    let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
+    let auth = format!(
+        "method = \"munge\"\nsocket = \"{}\"",
+        site.foreign.display()
+    );
     let foreign = site.cluster.configuration("foreign.toml", &auth, "");
     let text = fs::read_to_string(&foreign)
         .unwrap()

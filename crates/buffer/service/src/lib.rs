@@ -6,9 +6,11 @@
 //! so does a simulator that loses, delays and repeats their messages.
 //!
 //! [`embedded`] drives all three in one process over a directory, with a storage daemon and
-//! mounts; [`hosts`] drives each as a daemon on its own host; [`run`] brings a job script through its whole life on either.
+//! mounts; [`hosts`] drives each as a daemon on its own host; [`run`] brings a job script through
+//! its whole life on either, and [`calls`] answers the job when it asks to stage.
 #![warn(missing_docs)]
 
+pub mod calls;
 pub mod controller;
 pub mod database;
 pub mod embedded;

@@ -1,4 +1,5 @@
-//! Mounted instances: one mount for each, shared by the job's views and by the movers.
+//! Attached instances, and mounted ones: one mount for each, shared by the job's views. Movers use
+//! the attachment: this process never reaches into a mount of its own.
 //!
 //! Below the mount an instance has `striped/` and `private/<host>/`; a job's view is a symbolic
 //! link to one of them.
@@ -11,9 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
 use forebay_model::jobscript::AccessMode;
+use forebay_wire::message::SetAttr;
 use forebay_wire::stream::Address;
+use forebay_wire::{Errno, Ino};
 
 use crate::protocol::{InstanceId, Owner};
+
+/// The directory of the shared name space in an instance.
+pub(crate) const STRIPED: &str = "striped";
 
 /// How this process reaches storage daemons.
 #[derive(Clone, Debug)]
@@ -89,15 +95,52 @@ impl Views {
     }
 
     /// The directory of one access mode in an instance.
-    pub fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
+    fn space(&self, mode: AccessMode) -> PathBuf {
         match mode {
-            AccessMode::Private => self.path(instance).join("private").join(&self.host),
-            AccessMode::Striped | AccessMode::LoadBalanced => self.path(instance).join("striped"),
+            AccessMode::Private => Path::new("private").join(&self.host),
+            AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED),
         }
+    }
+
+    /// The same in the instance's mount.
+    fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
+        self.path(instance).join(self.space(mode))
     }
 
     fn view(&self, instance: InstanceId) -> Option<Arc<Mutex<View>>> {
         lock(&self.mounted).get(&instance).cloned()
+    }
+
+    /// Attaches an instance that lies at `addresses`, if it is not attached, and makes the
+    /// directory of an access mode.
+    pub fn attach(
+        &self,
+        instance: InstanceId,
+        mode: AccessMode,
+        owner: Owner,
+        addresses: &[String],
+    ) -> Result<Fs, String> {
+        let view = lock(&self.mounted).entry(instance).or_default().clone();
+        self.attach_locked(instance, mode, owner, addresses, &mut lock(&view))
+    }
+
+    fn attach_locked(
+        &self,
+        instance: InstanceId,
+        mode: AccessMode,
+        owner: Owner,
+        addresses: &[String],
+        view: &mut View,
+    ) -> Result<Fs, String> {
+        let attached = match &view.attached {
+            Some(attached) => attached.clone(),
+            None => self.reach.attach(instance, addresses)?,
+        };
+        view.attached = Some(attached.clone());
+        let space = self.space(mode);
+        furnish(&attached, &space, owner)
+            .map_err(|e| format!("`{}` in the instance: {e}", space.display()))?;
+        Ok(attached)
     }
 
     /// Mounts an instance that lies at `addresses`, if it is not mounted, and makes the directory
@@ -112,12 +155,8 @@ impl Views {
         let path = self.path(instance);
         let view = lock(&self.mounted).entry(instance).or_default().clone();
         let mut view = lock(&view);
+        let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
         if view.mount.as_ref().is_none_or(Mount::has_ended) {
-            let attached = match &view.attached {
-                Some(attached) => attached.clone(),
-                None => self.reach.attach(instance, addresses)?,
-            };
-            view.attached = Some(attached.clone());
             if view.mount.take().is_some() {
                 // What is left of a mount that was lost.
                 let _ = detach(&path);
@@ -128,23 +167,10 @@ impl Views {
                 name,
                 ..MountOptions::default()
             };
-            let mounted = mount(attached, &path, &options);
-            view.mount = Some(mounted.map_err(|e| e.to_string())?);
+            view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
         }
         view.users += 1;
-        let root = self.root(instance, mode);
-        furnish(&path, &root, owner).map_err(|e| {
-            let _ = self.leave_locked(instance, &mut view);
-            format!("{}: {e}", root.display())
-        })
-    }
-
-    /// One user less. The mount stays: whoever comes next finds it.
-    pub fn leave_open(&self, instance: InstanceId) {
-        if let Some(view) = self.view(instance) {
-            let mut view = lock(&view);
-            view.users = view.users.saturating_sub(1);
-        }
+        Ok(())
     }
 
     /// One user less; the last one unmounts.
@@ -223,17 +249,21 @@ impl Views {
     }
 }
 
-/// Makes the directory of an access mode below the mount. If it is for another user, who then
-/// owns it, it has the permissions of the instance.
-fn furnish(mount: &Path, root: &Path, owner: Owner) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    fs::create_dir_all(root)?;
-    let state = fs::metadata(root)?;
-    if (state.uid(), state.gid()) == (owner.uid, owner.gid) {
+/// Makes the directory of an access mode. If it is for another user, who then owns it, it has the
+/// permissions of the instance.
+fn furnish(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
+    let made = attached.mkdir_all(space, 0o755)?;
+    if (made.uid, made.gid) == (owner.uid, owner.gid) {
         return Ok(());
     }
-    fs::set_permissions(root, fs::metadata(mount)?.permissions())?;
-    std::os::unix::fs::chown(root, Some(owner.uid), Some(owner.gid))
+    let mode = attached.get_attr(Ino::ROOT)?.mode;
+    let set = SetAttr {
+        mode: Some(mode),
+        uid: Some(owner.uid),
+        gid: Some(owner.gid),
+        ..SetAttr::default()
+    };
+    attached.set_attr(made.ino, None, set).map(|_| ())
 }
 
 /// Takes away mounts whose process has ended.

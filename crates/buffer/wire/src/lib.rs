@@ -14,6 +14,7 @@ pub mod message;
 pub mod munge;
 pub mod peer;
 pub mod place;
+pub mod staging;
 pub mod stream;
 
 pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};

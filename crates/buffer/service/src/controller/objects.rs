@@ -107,6 +107,9 @@ pub struct Instance {
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
+    /// Most stages of it that are moved at a time, if its owner has set that.
+    #[serde(default)]
+    pub stages_at_once: Option<u32>,
 }
 
 /// How far a fragment is.

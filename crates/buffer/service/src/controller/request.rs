@@ -3,7 +3,8 @@
 use std::fmt;
 
 use forebay_model::jobscript::{
-    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Stage,
+    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Space,
+    Stage,
 };
 use forebay_model::units::Bytes;
 use forebay_policy::allocate::Preference;
@@ -149,6 +150,27 @@ pub enum Request {
         token: String,
         /// What and where.
         what: Stage,
+    },
+    /// Stage when the job ends; answered at once with the stage's number.
+    Defer {
+        /// Which session.
+        token: String,
+        /// What and where.
+        what: Stage,
+    },
+    /// Stage now what was deferred.
+    Release {
+        /// Which.
+        stage: StageId,
+    },
+    /// Limit how many stages of an instance are moved at a time.
+    LimitStages {
+        /// Which session.
+        token: String,
+        /// Which of its instances.
+        space: Space,
+        /// The limit, at least 1. A storage node may have a lower one.
+        most: u32,
     },
     /// Wait for a stage.
     AwaitStage {

@@ -101,7 +101,19 @@ impl Controller {
             Request::DestroyPersistent { name, hurry } => {
                 self.teardown(caller, &name, hurry, Lifetime::Persistent)
             }
-            Request::Stage { token, what } => self.stage_now(caller, &token, what),
+            Request::Stage { token, what } => {
+                self.take_stage(caller, &token, what, StageState::Queued)
+            }
+            Request::Defer { token, what } => {
+                self.take_stage(caller, &token, what, StageState::Waiting)
+            }
+            Request::Release { stage } => {
+                self.own_stage(caller, stage)?;
+                self.release_stage(stage)
+            }
+            Request::LimitStages { token, space, most } => {
+                self.limit_stages(caller, &token, &space, most)
+            }
             Request::AwaitStage { stage } => {
                 self.own_stage(caller, stage)?;
                 Ok(Begun::Wait(Wait::Staged(vec![stage])))

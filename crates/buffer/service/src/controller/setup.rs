@@ -272,6 +272,7 @@ impl Controller {
             configurations,
             broken: None,
             ending: false,
+            stages_at_once: None,
         };
         self.state.instances.put(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {

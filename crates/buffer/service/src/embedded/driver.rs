@@ -10,7 +10,7 @@ use forebay_policy::pool::NodeId;
 use forebay_store::daemon::{self, Daemon};
 
 use super::flash::Flash;
-use super::{Event, now};
+use super::{Event, StageReport, now};
 use crate::controller::{self, Controller, Outcome, Settings};
 use crate::database::Database;
 use crate::host::{self, Host};
@@ -149,11 +149,20 @@ impl Driver {
                 let gid = rustix::process::getegid().as_raw();
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
             }
+            Event::Stages(stages, answer) => {
+                let report = |id| {
+                    Some(StageReport {
+                        status: self.controller.stage(id)?,
+                        problems: self.flash.problems(id),
+                    })
+                };
+                let _ = answer.send(stages.into_iter().filter_map(report).collect());
+            }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
                 self.flash.copied(stage, attempt, outcome);
             }
             Event::Node(input) => self.flash.take(input),
-            Event::Entered(plan, outcome) => self.flash.entered(plan, outcome),
+            Event::Attached(plan, outcome) => self.flash.attached(plan, outcome),
             // The controller is in this process, not outside.
             Event::Order(_) | Event::Welcome(_) => {}
             Event::Stop => {}

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use forebay_client::Admin;
+use forebay_client::{Admin, Fs};
 use forebay_model::jobscript::AccessMode;
+use forebay_stage::Problem;
 use forebay_store::daemon::Daemon;
 use forebay_wire::Errno;
 use forebay_wire::message::InstanceSpec;
@@ -27,8 +28,8 @@ pub(crate) struct Flash {
     admin: Admin,
     views: Arc<Views>,
     copies: Copies,
-    /// Stages whose instance is being mounted, and whether they are to stop.
-    entering: BTreeMap<StageId, bool>,
+    /// Stages whose instance is being attached, and whether they are to stop.
+    attaching: BTreeMap<StageId, bool>,
     events: Sender<Event>,
     inputs: VecDeque<Input>,
 }
@@ -53,7 +54,7 @@ impl Flash {
             admin,
             views,
             copies: Copies::new(journals),
-            entering: BTreeMap::new(),
+            attaching: BTreeMap::new(),
             events,
             inputs: VecDeque::from([Input::Started]),
         })
@@ -66,7 +67,7 @@ impl Flash {
 
     /// Whether copies are under way.
     pub fn is_copying(&self) -> bool {
-        !self.entering.is_empty() || !self.copies.progress().is_empty()
+        !self.attaching.is_empty() || !self.copies.progress().is_empty()
     }
 
     /// Something happened to it.
@@ -74,33 +75,28 @@ impl Flash {
         self.inputs.push_back(input);
     }
 
-    /// A copy's instance is mounted, or cannot be.
-    pub fn entered(&mut self, plan: StagePlan, outcome: Result<(), String>) {
-        let (stage, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
-        let stopped = self.entering.remove(&stage).unwrap_or(false);
-        let entered = outcome.is_ok();
-        let ended = match outcome {
-            Err(reason) => Copied::Failed(reason),
-            Ok(()) if stopped => Copied::Stopped,
-            Ok(()) => {
-                let root = self.views.root(instance, AccessMode::Striped);
-                match self.copies.begin(plan, root, self.events.clone()) {
-                    Ok(()) => return,
-                    Err(reason) => Copied::Failed(reason),
-                }
-            }
+    /// A copy's instance is attached, or cannot be.
+    pub fn attached(&mut self, plan: StagePlan, outcome: Result<Fs, String>) {
+        let (stage, attempt) = (plan.stage, plan.attempt);
+        let stopped = self.attaching.remove(&stage).unwrap_or(false);
+        let begun = match outcome {
+            Ok(_) if stopped => return self.take(Input::Copied(stage, attempt, Copied::Stopped)),
+            Ok(attached) => self.copies.begin(plan, attached, self.events.clone()),
+            Err(reason) => Err(reason),
         };
-        if entered {
-            self.views.leave_open(instance);
+        if let Err(reason) = begun {
+            self.take(Input::Copied(stage, attempt, Copied::Failed(reason)));
         }
-        self.take(Input::Copied(stage, attempt, ended));
+    }
+
+    /// What was in the way of a stage when it was last tried.
+    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+        self.copies.problems(stage)
     }
 
     /// A copy has ended.
     pub fn copied(&mut self, stage: StageId, attempt: u32, outcome: Copied) {
-        if let Some(instance) = self.copies.ended(stage) {
-            self.views.leave_open(instance);
-        }
+        self.copies.ended(stage);
         self.take(Input::Copied(stage, attempt, outcome));
     }
 
@@ -138,7 +134,7 @@ impl Flash {
                     }
                     Effect::BeginCopy(plan) => self.begin_copy(plan),
                     Effect::StopCopy(stage, _) => {
-                        if let Some(stop) = self.entering.get_mut(&stage) {
+                        if let Some(stop) = self.attaching.get_mut(&stage) {
                             *stop = true;
                         }
                         self.copies.stop(stage);
@@ -186,21 +182,21 @@ impl Flash {
         }
     }
 
-    /// Mounting waits for all nodes of the instance, so a thread does it.
+    /// Attaching waits for all nodes of the instance, so a thread does it.
     fn begin_copy(&mut self, plan: StagePlan) {
         let addresses = self.node.peers_of(plan.instance);
         let (views, events) = (self.views.clone(), self.events.clone());
         let (stage, attempt) = (plan.stage, plan.attempt);
-        let enter = move || {
+        let attach = move || {
             let mode = AccessMode::Striped;
-            let outcome = views.enter(plan.instance, mode, plan.owner, &addresses);
+            let outcome = views.attach(plan.instance, mode, plan.owner, &addresses);
             // The driver may have ended meanwhile.
-            let _ = events.send(Event::Entered(plan, outcome));
+            let _ = events.send(Event::Attached(plan, outcome));
         };
-        let thread = std::thread::Builder::new().name(format!("forebay-enter-{}", stage.0));
-        match thread.spawn(enter) {
+        let thread = std::thread::Builder::new().name(format!("forebay-attach-{}", stage.0));
+        match thread.spawn(attach) {
             Ok(_) => {
-                self.entering.insert(stage, false);
+                self.attaching.insert(stage, false);
             }
             Err(error) => {
                 let failed = Copied::Failed(format!("no thread can be made: {error}"));

@@ -195,7 +195,7 @@ impl Run {
                 flash.copied(stage, attempt, outcome);
             }
             (Event::Node(input), Some(flash)) => flash.take(input),
-            (Event::Entered(plan, outcome), Some(flash)) => flash.entered(plan, outcome),
+            (Event::Attached(plan, outcome), Some(flash)) => flash.attached(plan, outcome),
             // Before the controller has said which node this is there is nothing to do; and what
             // is asked of embedded pools is not asked here.
             _ => {}

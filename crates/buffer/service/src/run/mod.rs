@@ -18,7 +18,10 @@ pub use buffer::{Buffer, Which, order, status};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use watch::{Observer, Quiet};
 
-use crate::controller::{Cause, Failure, InstanceSpec, Request, Setup, variable};
+use crate::calls::JobCalls;
+use crate::controller::{
+    Cause, Failure, InstanceSpec, Request, Setup, StageState, StageStatus, variable,
+};
 use crate::embedded::PoolError;
 use crate::hosts::ServeError;
 use crate::protocol::Progress;
@@ -253,7 +256,7 @@ impl Life<'_> {
             return Ok((code, true));
         }
         let discard = code != 0 && options.on_failure == OnFailure::Discard;
-        if !discard && script.stages(Direction::Out).next().is_some() {
+        if !discard && self.has_stages_out() {
             self.step(
                 "stage out",
                 Request::StageOut {
@@ -294,6 +297,19 @@ impl Life<'_> {
                           that have one with --hosts";
             Failure::new(Cause::NotFound, reason)
         })
+    }
+
+    /// Whether anything is to be staged out that is not, by the script or by what ran in it.
+    fn has_stages_out(&self) -> bool {
+        let left = |stage: &StageStatus| {
+            stage.token == self.token
+                && stage.direction == Direction::Out
+                && !matches!(stage.state, StageState::Done | StageState::Cancelled)
+        };
+        // If in doubt, yes.
+        self.pool
+            .status()
+            .map_or(true, |status| status.stages.iter().any(left))
     }
 
     /// Makes the persistent instances that the script asks for.
@@ -379,6 +395,19 @@ impl Life<'_> {
             });
         }
         environment.push(("FOREBAY_JOB_ID".to_owned(), self.token.to_owned()));
+        // Ends before the job's end is staged: from then on nothing can be added to that.
+        let calls = match self.pool {
+            Buffer::Embedded(pool) => {
+                JobCalls::open(pool.asker(), pool.directory(), self.token, &environment).map(Some)
+            }
+            Buffer::Shared(_) => Ok(None),
+        };
+        let calls = calls.map_err(|error| {
+            let reason = format!("the socket for the job's own staging cannot be made: {error}");
+            let failure = Failure::new(Cause::Failed, reason);
+            self.abandon("run", Stop::Failed(failure))
+        })?;
+        environment.extend(calls.as_ref().map(JobCalls::variable));
         let started = process::Job::start(&options.script, &options.arguments, &environment);
         let mut job = match started {
             Ok(job) => job,
