@@ -85,7 +85,7 @@ impl Site {
     }
 
     /// Starts a job script of the user on the first host, mounted on all.
-    fn start(&self, script: &str) -> Job<'_> {
+    fn start(&self, script: &str) -> Job {
         let path = self.cluster.pfs().join("job.sh");
         fs::write(&path, script).unwrap();
         let log = self.cluster.pfs().join("job.log");
@@ -102,11 +102,7 @@ impl Site {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        Job {
-            site: self,
-            child,
-            log,
-        }
+        Job { child, log }
     }
 
     fn said(&self) -> String {
@@ -118,19 +114,18 @@ impl Site {
     }
 }
 
-struct Job<'a> {
-    site: &'a Site,
+struct Job {
     child: Child,
     log: PathBuf,
 }
 
-impl Job<'_> {
+impl Job {
     /// Waits until the script runs: then it is mounted everywhere.
-    fn running(&mut self) {
-        let started = self.site.cluster.pfs().join("started");
+    fn running(&mut self, site: &Site) {
+        let started = site.cluster.pfs().join("started");
         wait("the job starts", || {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("{status}: {}\n{}", self.said(), self.site.said());
+                panic!("{status}: {}\n{}", self.said(), site.said());
             }
             started.exists().then_some(())
         });
@@ -141,10 +136,10 @@ impl Job<'_> {
     }
 
     /// Lets the script end and waits for the job.
-    fn end(mut self) -> String {
-        fs::write(self.site.cluster.pfs().join("go"), "").unwrap();
+    fn end(mut self, site: &Site) -> String {
+        fs::write(site.cluster.pfs().join("go"), "").unwrap();
         let status = wait("the job ends", || self.child.try_wait().unwrap());
-        assert!(status.success(), "{}\n{}", self.said(), self.site.said());
+        assert!(status.success(), "{}\n{}", self.said(), site.said());
         self.said()
     }
 }
@@ -181,7 +176,7 @@ fn hosts_share_an_instance_and_strangers_do_not() {
                 mkdir ${DW_JOB_STRIPED}out; chmod 755 ${DW_JOB_STRIPED}out\n\
                 echo from n1 > ${DW_JOB_PRIVATE}own";
     let mut job = site.start(&script(&pfs, &directives, body));
-    job.running();
+    job.running(&site);
     let striped = site.host(0).local.join("jobs/job1/ss");
     let private = site.host(0).local.join("jobs/job1/private");
     let (striped, private) = (striped.display(), private.display());
@@ -254,7 +249,7 @@ fn hosts_share_an_instance_and_strangers_do_not() {
     ok(&mounted);
     drop(agent);
 
-    let said = ok_text(job.end());
+    let said = ok_text(job.end(&site));
     assert!(said.contains("stage out"), "{said}");
     for index in 0..3 {
         let file = pfs.join(format!("results/out/from{index}"));
@@ -271,4 +266,96 @@ fn hosts_share_an_instance_and_strangers_do_not() {
 fn ok_text(text: String) -> String {
     assert!(!text.contains("error"), "{text}");
     text
+}
+
+#[test]
+fn killed_daemons_come_back_and_nothing_synced_is_lost() {
+    let mut site = Site::new();
+    let pfs = site.cluster.pfs();
+    fs::create_dir(pfs.join("results")).unwrap();
+    std::os::unix::fs::chown(pfs.join("results"), Some(USER.0), Some(USER.1)).unwrap();
+    let directives = format!(
+        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={}/results/out",
+        pfs.display()
+    );
+    let mut job = site.start(&script(&pfs, &directives, "mkdir ${DW_JOB_STRIPED}out"));
+    job.running(&site);
+    let striped = site.host(0).local.join("jobs/job1/ss/out");
+
+    // Every host writes files, and notes those that are synced beside the buffer.
+    let write = |host: &Host| {
+        let name = &host.name;
+        let sums = pfs.join("results").join(name);
+        let sums = sums.display();
+        let script = format!(
+            "for i in $(seq 40); do head -c 400000 /dev/urandom > {sums}.data; \
+             sum=$(md5sum < {sums}.data); \
+             dd if={sums}.data of={}/{name}-$i bs=100k conv=fsync status=none; \
+             echo \"$i $sum\" >> {sums}; sleep 0.02; done",
+            striped.display(),
+        );
+        let mut command = host.command(USER, "sh");
+        command.args(["-ec", &script]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let writers: Vec<Child> = site.cluster.hosts.iter().map(write).collect();
+    wait("all hosts write", || {
+        let noted = |host: &Host| fs::read_to_string(pfs.join("results").join(&host.name)).ok();
+        let some = |text: String| text.lines().count() >= 3;
+        site.cluster
+            .hosts
+            .iter()
+            .all(|host| noted(host).is_some_and(some))
+            .then_some(())
+    });
+    site.storage[1].kill();
+    wait("its failure is seen", || {
+        let status = site.status()?;
+        let nodes = status["nodes"].as_array()?;
+        nodes
+            .iter()
+            .any(|n| n["name"] == "n2" && n["online"] == false)
+            .then_some(())
+    });
+    site.storage[1] = site.host(1).serve(&["storage", "--config", site.file()]);
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}\n{}",
+            told(&output),
+            site.said()
+        );
+    }
+    for reader in &site.cluster.hosts {
+        for writer in &site.cluster.hosts {
+            let sums = fs::read_to_string(pfs.join("results").join(&writer.name)).unwrap();
+            assert_eq!(sums.lines().count(), 40);
+            for line in sums.lines().filter(|line| line.contains('7')).take(12) {
+                let (number, sum) = line.split_once(' ').unwrap();
+                let file = format!("{}/{}-{number}", striped.display(), writer.name);
+                let script = format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]");
+                ok(&reader.shell(USER, &script));
+            }
+        }
+    }
+
+    // The controller goes while the job ends, and comes back.
+    site.controller.kill();
+    fs::write(pfs.join("go"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(job.child.try_wait().unwrap().is_none(), "{}", job.said());
+    site.controller = site.host(0).serve(&["controller", "--config", site.file()]);
+    job.end(&site);
+    for host in &site.cluster.hosts {
+        for line in fs::read_to_string(pfs.join("results").join(&host.name))
+            .unwrap()
+            .lines()
+        {
+            let (number, sum) = line.split_once(' ').unwrap();
+            let file = format!("{}/results/out/{}-{number}", pfs.display(), host.name);
+            ok(&host.shell(ROOT, &format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]")));
+        }
+    }
 }

@@ -125,7 +125,7 @@ impl Host {
             .arg(self.holder.id().to_string())
             .args(["--setuid", &user.0.to_string()])
             .args(["--setgid", &user.1.to_string()])
-            .args(["--wdns", self.local.to_str().unwrap()])
+            .arg(format!("--wdns={}", self.local.display()))
             .args(["--", program])
             .stdin(Stdio::null())
             .env_remove("XDG_STATE_HOME");
