@@ -3,6 +3,7 @@
 use crate::objects::ObjectId;
 use forebay_wire::auth::Peer;
 use forebay_wire::message::OpenMode;
+use forebay_wire::munge::Credential;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
 
@@ -52,6 +53,8 @@ pub enum Input {
     Call(ConnId, Call),
     /// A connection is gone.
     Disconnected(ConnId),
+    /// The MUNGE credential of this call was decoded; `None` if it is not valid.
+    Decoded(ConnId, u64, Option<Credential>),
     /// The log is durable up to this record.
     Synced(u64),
     /// Time passed. Due about once a second.
