@@ -15,5 +15,5 @@ mod session;
 pub use admin::Admin;
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened, StatFs};
-pub use mount::{Mount, MountError, MountOptions, mount};
+pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
 pub use session::Options;

@@ -2,6 +2,7 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
+use super::counters::Present;
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
@@ -64,6 +65,7 @@ impl EventLoop {
             epoll::add(&epoll, tcp, epoll::EventData::new_u64(TCP), input)?;
         }
         let syncer = start_syncer(
+            parts.counters.clone(),
             parts.objects.clone(),
             parts.storage.clone(),
             parts.wake.clone(),
@@ -219,6 +221,8 @@ impl EventLoop {
         loop {
             for record in self.parts.shard.take_records() {
                 self.parts.log.append(&record);
+                self.parts.counters.records.inc();
+                self.parts.counters.record_bytes.add(record.len() as u64);
             }
             self.parts.log.flush()?;
             let effects = std::mem::take(&mut self.effects);
@@ -376,6 +380,7 @@ impl EventLoop {
 
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
+        self.tell();
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));
@@ -387,5 +392,23 @@ impl EventLoop {
             }
         }
         Ok(())
+    }
+
+    /// Tell those who asked what there is at the moment.
+    fn tell(&self) {
+        let asked = self.parts.wake.asked();
+        if asked.is_empty() {
+            return;
+        }
+        let bulk = self.bulk_threads.load(Ordering::Relaxed);
+        let present = Present {
+            instances: self.parts.shard.usage(),
+            sessions: self.parts.shard.state().sessions.len() as u64,
+            connections: (self.conns.len() + bulk) as u64,
+        };
+        for sender in asked {
+            // Whoever has lost patience gets no answer.
+            let _ = sender.try_send(present.clone());
+        }
     }
 }

@@ -8,15 +8,19 @@
 mod accept;
 mod bulk;
 mod connection;
+mod counters;
 mod events;
 mod sync;
 mod wake;
+
+pub use counters::{Present, Report, Requests, Watch};
 
 use crate::log::{Log, RecoverError};
 use crate::objects::DiskObjects;
 use crate::recovery;
 use crate::shard::{Limits, Now, Shard};
 use crate::storage::Disk;
+use counters::Counters;
 use events::EventLoop;
 use forebay_wire::Timestamp;
 use forebay_wire::auth::{self, PoolKey};
@@ -110,6 +114,7 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
 #[derive(Debug)]
 pub struct Daemon {
     wake: Arc<Wake>,
+    counters: Arc<Counters>,
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
@@ -184,7 +189,9 @@ impl Daemon {
             None => None,
         };
         let wake = Arc::new(at("eventfd", Wake::new())?);
+        let counters = Arc::<Counters>::default();
         let parts = Parts {
+            counters: counters.clone(),
             shard,
             log,
             storage,
@@ -201,6 +208,7 @@ impl Daemon {
         let thread = Some(at("thread", thread)?);
         Ok(Daemon {
             wake,
+            counters,
             thread,
             socket,
             tcp: tcp_address,
@@ -215,6 +223,14 @@ impl Daemon {
     /// Where clients on other hosts connect.
     pub fn tcp_address(&self) -> Option<Address> {
         self.tcp.map(Address::Tcp)
+    }
+
+    /// What it counts.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            counters: self.counters.clone(),
+            wake: self.wake.clone(),
+        }
     }
 
     /// Has it ended by itself, because its storage failed?
@@ -253,6 +269,7 @@ impl Drop for Daemon {
 }
 
 struct Parts {
+    counters: Arc<Counters>,
     shard: Shard<DiskObjects>,
     log: Log<Disk>,
     storage: Disk,

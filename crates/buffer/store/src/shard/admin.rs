@@ -5,6 +5,7 @@ use crate::objects::Objects;
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{InstanceSpec, Usage};
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+use std::collections::BTreeMap;
 
 impl<O: Objects> Shard<O> {
     pub(super) fn administer(
@@ -83,6 +84,10 @@ impl<O: Objects> Shard<O> {
 
     /// All instances and how full they are.
     pub fn usage(&self) -> Vec<Usage> {
+        let mut sessions = BTreeMap::<InstanceId, u64>::new();
+        for id in self.state.sessions.values().filter_map(|s| s.instance) {
+            *sessions.entry(id).or_default() += 1;
+        }
         let usage = |(id, instance): (&InstanceId, &super::Instance)| Usage {
             spec: instance.spec.clone(),
             used: self
@@ -90,7 +95,7 @@ impl<O: Objects> Shard<O> {
                 .get(id)
                 .map_or(0, |runtime| runtime.space.used()),
             inodes: instance.names.len() as u64,
-            sessions: self.sessions_of(*id).len() as u64,
+            sessions: sessions.get(id).copied().unwrap_or(0),
         };
         self.state.instances.iter().map(usage).collect()
     }
