@@ -51,6 +51,9 @@ pub enum JobCommand {
         /// The job's id [default: one is made up]
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
+        /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+        #[arg(long, value_name = "ADDRESS")]
+        metrics: Option<std::net::SocketAddr>,
         /// The job script
         script: PathBuf,
         /// Its arguments
@@ -175,6 +178,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             pool,
             on_failure,
             job_id,
+            metrics,
             script,
             arguments,
         } => {
@@ -189,6 +193,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 arguments,
                 token: job_id,
                 on_failure,
+                metrics,
             };
             let report = run_job(&options, terminal)?;
             terminal.finish();

@@ -27,10 +27,11 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Listen at `address` (port 0 takes a free one) and answer with what `document` returns.
+    /// Listen at `address` (port 0 takes a free one) and answer with what `document` returns, or
+    /// with status 503 and the reason why there is none.
     pub fn start(
         address: SocketAddr,
-        document: impl Fn() -> String + Send + 'static,
+        document: impl Fn() -> Result<String, String> + Send + 'static,
     ) -> io::Result<Responder> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -65,7 +66,7 @@ impl Drop for Responder {
     }
 }
 
-fn serve(listener: &TcpListener, stop: &(AtomicBool, OwnedFd), document: &dyn Fn() -> String) {
+fn serve(listener: &TcpListener, stop: &(AtomicBool, OwnedFd), document: Document<'_>) {
     while !stop.0.load(Ordering::Acquire) {
         let mut waited = [
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
@@ -94,7 +95,7 @@ fn serve(listener: &TcpListener, stop: &(AtomicBool, OwnedFd), document: &dyn Fn
     }
 }
 
-fn answer(mut socket: &TcpStream, document: &dyn Fn() -> String) -> io::Result<()> {
+fn answer(mut socket: &TcpStream, document: Document<'_>) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     socket.set_nonblocking(false)?;
     let mut request = Vec::new();
@@ -155,9 +156,10 @@ fn requested(bytes: &[u8]) -> Result<Option<(String, String)>, httparse::Error> 
     Ok(Some((text(request.method), text(request.path))))
 }
 
+type Document<'a> = &'a dyn Fn() -> Result<String, String>;
 type Reply = (&'static str, &'static str, String, bool);
 
-fn reply(method: &str, path: &str, document: &dyn Fn() -> String) -> Reply {
+fn reply(method: &str, path: &str, document: Document<'_>) -> Reply {
     let path = path.split('?').next().unwrap_or_default();
     let whole = match method {
         "GET" => true,
@@ -168,7 +170,15 @@ fn reply(method: &str, path: &str, document: &dyn Fn() -> String) -> Reply {
         }
     };
     match path {
-        "/metrics" => ("200 OK", TEXT, document(), whole),
+        "/metrics" => match document() {
+            Ok(text) => ("200 OK", TEXT, text, whole),
+            Err(reason) => (
+                "503 Service Unavailable",
+                TEXT,
+                format!("{reason}\n"),
+                whole,
+            ),
+        },
         "/" => (
             "200 OK",
             "text/html; charset=utf-8",

@@ -12,7 +12,10 @@ fn start() -> (Responder, Arc<Counter>) {
     let counted = asked.clone();
     let document = move || {
         counted.inc();
-        format!("asked_total {}\n", counted.get())
+        match counted.get() {
+            4 => Err("not now".to_owned()),
+            count => Ok(format!("asked_total {count}\n")),
+        }
     };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     (Responder::start(address, document).unwrap(), asked)
@@ -46,6 +49,11 @@ fn each_request_gets_a_fresh_document() {
         );
         assert_eq!(body, format!("asked_total {count}\n"));
     }
+    let text = say(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(
+        text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nnot now\n"),
+        "{text}"
+    );
 }
 
 #[test]

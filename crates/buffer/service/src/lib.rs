@@ -9,6 +9,7 @@
 //! mounts; [`run`] brings a job script through its whole life on that.
 #![warn(missing_docs)]
 
+pub mod activity;
 pub mod controller;
 pub mod database;
 pub mod embedded;

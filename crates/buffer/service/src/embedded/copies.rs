@@ -10,12 +10,14 @@ use forebay_model::jobscript::{Direction, StageKind, StagePath, read_list};
 use forebay_stage::{Item, Options, Place, Request, StageError, What, stage};
 
 use super::Event;
+use crate::activity::Staged;
 use crate::node::{Copied, Input};
 use crate::protocol::{InstanceId, Progress, StageId, StagePlan};
 
 struct Copy {
     attempt: u32,
     instance: InstanceId,
+    direction: Direction,
     progress: Arc<forebay_stage::Progress>,
     thread: JoinHandle<()>,
 }
@@ -24,6 +26,8 @@ struct Copy {
 pub(super) struct Copies {
     journals: PathBuf,
     running: BTreeMap<StageId, Copy>,
+    /// What those that have ended did, in and out.
+    ended: (Staged, Staged),
 }
 
 impl Copies {
@@ -31,6 +35,7 @@ impl Copies {
         Copies {
             journals,
             running: BTreeMap::new(),
+            ended: Default::default(),
         }
     }
 
@@ -43,6 +48,7 @@ impl Copies {
     ) -> Result<(), String> {
         let progress = Arc::new(forebay_stage::Progress::new());
         let (id, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
+        let direction = plan.what.direction;
         let journal = self.journal(id);
         let shared = progress.clone();
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
@@ -57,6 +63,7 @@ impl Copies {
             Copy {
                 attempt,
                 instance,
+                direction,
                 progress,
                 thread,
             },
@@ -76,8 +83,14 @@ impl Copies {
     }
 
     /// A stage's thread has said its last; the instance that it used.
-    pub fn ended(&mut self, stage: StageId) -> Option<InstanceId> {
+    pub fn ended(&mut self, stage: StageId, outcome: &Copied) -> Option<InstanceId> {
         let copy = self.running.remove(&stage)?;
+        let ended = of(&mut self.ended, copy.direction);
+        count(ended, &copy);
+        match outcome {
+            Copied::Whole(_) => ended.done += 1,
+            _ => ended.failed += 1,
+        }
         let _ = copy.thread.join();
         Some(copy.instance)
     }
@@ -95,6 +108,17 @@ impl Copies {
         self.running.iter().map(of).collect()
     }
 
+    /// What stages have done, in and out.
+    pub fn totals(&self) -> (Staged, Staged) {
+        let mut totals = self.ended;
+        for copy in self.running.values() {
+            let total = of(&mut totals, copy.direction);
+            total.running += 1;
+            count(total, copy);
+        }
+        totals
+    }
+
     /// Stops all of them and waits.
     pub fn stop_all(&mut self) {
         for copy in self.running.values() {
@@ -104,6 +128,19 @@ impl Copies {
             let _ = copy.thread.join();
         }
     }
+}
+
+fn of(totals: &mut (Staged, Staged), direction: Direction) -> &mut Staged {
+    match direction {
+        Direction::In => &mut totals.0,
+        Direction::Out => &mut totals.1,
+    }
+}
+
+fn count(total: &mut Staged, copy: &Copy) {
+    let now = copy.progress.snapshot();
+    total.files += now.files;
+    total.bytes += now.bytes;
 }
 
 fn progress(counters: &forebay_stage::Progress) -> Progress {

@@ -15,7 +15,8 @@ use forebay_wire::message::InstanceSpec;
 use super::copies::Copies;
 use super::views::Views;
 use super::{Event, now};
-use crate::controller::{self, Controller, Outcome, Settings};
+use crate::activity::HostActivity;
+use crate::controller::{self, Controller, Outcome, Settings, Status};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
@@ -25,6 +26,10 @@ use crate::protocol::{FragmentPlan, MountPlan, Order, Owner, Peer};
 pub(crate) const HOST: &str = "localhost";
 /// Time between ticks.
 const TICK: Duration = Duration::from_millis(200);
+/// Longest time without writing the status anew, for the sake of what is counted.
+const SHOW: Duration = Duration::from_secs(1);
+/// How long the storage daemon may take to say what it has.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
 
@@ -48,7 +53,7 @@ pub(super) struct Driver {
     events: Sender<Event>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
-    shown: (PathBuf, Vec<u8>),
+    shown: (PathBuf, Option<Status>, std::time::Instant),
 }
 
 impl Driver {
@@ -95,7 +100,11 @@ impl Driver {
             replies: BTreeMap::new(),
             events,
             steps: VecDeque::new(),
-            shown: (directory.join("status.json"), Vec::new()),
+            shown: (
+                directory.join("status.json"),
+                None,
+                std::time::Instant::now(),
+            ),
         })
     }
 
@@ -144,14 +153,34 @@ impl Driver {
 
     /// Notes the status for other processes; a failure costs them only that.
     fn show_status(&mut self) {
-        let Ok(text) = serde_json::to_vec(&self.controller.status()) else {
+        let mut status = self.controller.status();
+        let (path, shown, at) = &mut self.shown;
+        if shown.as_ref() == Some(&status) && at.elapsed() < SHOW {
             return;
-        };
-        if text != self.shown.1 {
-            let new = self.shown.0.with_extension("new");
-            if std::fs::write(&new, &text).is_ok() && std::fs::rename(&new, &self.shown.0).is_ok() {
-                self.shown.1 = text;
-            }
+        }
+        *shown = Some(status.clone());
+        *at = std::time::Instant::now();
+        let (new, path) = (path.with_extension("new"), path.clone());
+        status.activity = vec![self.activity()];
+        let written = serde_json::to_vec(&status)
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::fs::write(&new, &text))
+            .and_then(|()| std::fs::rename(&new, &path));
+        if let Err(error) = written {
+            tracing::warn!(%error, path = %path.display(), "the status cannot be shown to others");
+        }
+    }
+
+    /// What this process has done so far.
+    fn activity(&self) -> HostActivity {
+        let (staged_in, staged_out) = self.copies.totals();
+        HostActivity {
+            host: HOST.to_owned(),
+            at: now(),
+            store: Some(self.daemon.watch().report(PATIENCE)),
+            mounts: self.views.reports(),
+            staged_in,
+            staged_out,
         }
     }
 
@@ -165,7 +194,9 @@ impl Driver {
                     .push_back(Step::Controller(controller::Input::Request(envelope)));
             }
             Event::Status(answer) => {
-                let _ = answer.send(self.controller.status());
+                let mut status = self.controller.status();
+                status.activity = vec![self.activity()];
+                let _ = answer.send(status);
             }
             Event::Paths(token, answer) => {
                 let uid = rustix::process::geteuid().as_raw();
@@ -173,7 +204,7 @@ impl Driver {
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
             }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
-                if let Some(instance) = self.copies.ended(stage) {
+                if let Some(instance) = self.copies.ended(stage, &outcome) {
                     self.views.leave_open(instance);
                 }
                 self.steps

@@ -10,7 +10,7 @@ mod views;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -231,6 +231,11 @@ impl Pool {
         receiver.recv().map_err(|_| ended())
     }
 
+    /// A view of the pool that does not keep it open.
+    pub fn watch(&self) -> PoolWatch {
+        PoolWatch(self.events.clone())
+    }
+
     /// The variables of a session's job and what they are set to.
     pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
         let (answer, receiver) = sync_channel(1);
@@ -260,6 +265,25 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.stop();
+    }
+}
+
+/// A view of an open pool for another thread.
+#[derive(Clone)]
+pub struct PoolWatch(Sender<Event>);
+
+impl PoolWatch {
+    /// Pools, nodes, sessions, instances and stages, if the pool says so within `patience`.
+    pub fn status(&self, patience: std::time::Duration) -> Result<Status, String> {
+        let (answer, receiver) = sync_channel(1);
+        let closed = || "the pool is closed".to_owned();
+        self.0.send(Event::Status(answer)).map_err(|_| closed())?;
+        receiver
+            .recv_timeout(patience)
+            .map_err(|error| match error {
+                RecvTimeoutError::Timeout => "the pool is busy".to_owned(),
+                RecvTimeoutError::Disconnected => closed(),
+            })
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebay_client::{Fs, Mount, MountOptions, mount};
+use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
 use forebay_model::jobscript::AccessMode;
 use forebay_wire::stream::Address;
 
@@ -100,6 +100,12 @@ impl Views {
             let _ = self.leave(instance);
             reason
         })
+    }
+
+    /// What each mount has done.
+    pub fn reports(&self) -> BTreeMap<InstanceId, MountReport> {
+        let of = |(id, view): (&InstanceId, &View)| Some((*id, view.mount.as_ref()?.report()));
+        self.mounted.iter().filter_map(of).collect()
     }
 
     /// One user less. The mount stays: whoever comes next finds it.

@@ -8,6 +8,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ pub use watch::{Observer, Quiet};
 use crate::controller::{Failure, InstanceSpec, Request, Setup, Status, variable};
 use crate::embedded::{Pool, PoolError, PoolOptions};
 use crate::protocol::Progress;
+
+/// How long a reader of metrics waits for the pool.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What becomes of the results of a script that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub struct RunOptions {
     pub token: Option<String>,
     /// What becomes of the results if the script fails.
     pub on_failure: OnFailure,
+    /// Where to serve metrics meanwhile.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// One part of a job's life.
@@ -82,6 +88,8 @@ pub enum RunError {
     Unsupported(PathBuf, String),
     /// The pool cannot be used.
     Pool(PoolError),
+    /// Metrics cannot be served.
+    Metrics(String),
     /// A step was refused or failed; nothing of the job is left in the pool.
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
@@ -115,6 +123,7 @@ impl fmt::Display for RunError {
             }
             RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
             RunError::Pool(error) => error.fmt(f),
+            RunError::Metrics(reason) => f.write_str(reason),
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
             RunError::Kept(step, failure, token) => write!(
                 f,
@@ -155,6 +164,17 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let interrupt = watch::Interrupt::install();
     let pool = Pool::open(&options.pool)?;
+    let metrics = match options.metrics {
+        Some(address) => {
+            let watch = pool.watch();
+            let source = move || watch.status(PATIENCE);
+            let responder = crate::activity::serve(address, source).map_err(RunError::Metrics)?;
+            let address = responder.address();
+            observer.note(&format!("metrics at http://{address}/metrics"));
+            Some(responder)
+        }
+        None => None,
+    };
     let mut life = Life {
         pool: &pool,
         token: &token,
@@ -164,6 +184,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     };
     let outcome = life.lead(&script, options);
     let phases = std::mem::take(&mut life.phases);
+    drop(metrics);
     pool.close()?;
     let (code, kept) = outcome?;
     Ok(RunReport {
