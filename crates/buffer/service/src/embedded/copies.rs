@@ -53,7 +53,17 @@ impl Copies {
         let shared = progress.clone();
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
         let thread = thread.spawn(move || {
+            let way = match direction {
+                Direction::In => "in",
+                Direction::Out => "out",
+            };
+            let line = plan.what.line;
+            let span =
+                tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
+            let _entered = span.entered();
+            tracing::info!(attempt, "a stage begins");
             let outcome = run(&plan, &root, &journal, &shared);
+            tell(&outcome);
             // The driver outlives its stages; if it has ended, nobody asks any more.
             let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
         });
@@ -172,6 +182,16 @@ fn run(
         Ok(_) => Copied::Whole(progress(counters)),
         Err(StageError::Cancelled) => Copied::Stopped,
         Err(error) => Copied::Failed(error.to_string()),
+    }
+}
+
+fn tell(outcome: &Copied) {
+    match outcome {
+        Copied::Whole(moved) => {
+            tracing::info!(files = moved.files, bytes = moved.bytes, "a stage is done");
+        }
+        Copied::Stopped => tracing::info!("a stage was stopped"),
+        Copied::Failed(reason) => tracing::warn!(reason, "a stage failed"),
     }
 }
 

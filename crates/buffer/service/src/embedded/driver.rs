@@ -188,6 +188,7 @@ impl Driver {
         // Whoever asked may have gone; then nobody takes the answer.
         match event {
             Event::Ask(envelope, answer) => {
+                tracing::debug!(client = envelope.client, request = ?envelope.request, "asked");
                 self.replies
                     .insert((envelope.client, envelope.number), answer);
                 self.steps
@@ -241,6 +242,10 @@ impl Driver {
                     number,
                     outcome,
                 } => {
+                    match &outcome {
+                        Ok(answer) => tracing::debug!(client, ?answer, "answered"),
+                        Err(failure) => tracing::info!(client, %failure, "refused or failed"),
+                    }
                     if let Some(answer) = self.replies.remove(&(client, number)) {
                         let _ = answer.send(outcome);
                     }
@@ -303,6 +308,7 @@ impl Driver {
     }
 
     fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
+        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
         let inodes = plan
             .max_files
             .unwrap_or((plan.capacity.0 / 4096).max(100_000));
@@ -322,6 +328,7 @@ impl Driver {
     }
 
     fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
         self.views.end(plan.instance)?;
         // Nobody may use it any more, whoever still has a file of it open.
         match self

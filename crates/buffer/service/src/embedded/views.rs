@@ -84,6 +84,7 @@ impl Views {
             };
             let mounted = mount(view.attached.clone(), &path, &options);
             view.mount = Some(mounted.map_err(|e| e.to_string())?);
+            tracing::info!(instance = instance.0, path = %path.display(), "mounted");
         }
         view.users += 1;
         let root = self.root(instance, mode);
@@ -129,10 +130,12 @@ impl Views {
         };
         let path = self.path(instance);
         if let Err(error) = mount.unmount() {
+            tracing::warn!(instance = instance.0, %error, "a mount is in use; it goes when it no longer is");
             // Someone still has a file open there: the mount goes when that is closed.
             detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
         }
         let _ = fs::remove_dir(&path);
+        tracing::info!(instance = instance.0, "unmounted");
         Ok(())
     }
 

@@ -105,6 +105,7 @@ impl EventLoop {
         let spawned = std::thread::Builder::new()
             .name("forebay-bulk".into())
             .spawn(move || {
+                let _span = tracing::error_span!("session", session = session.0).entered();
                 let served = bulk::serve(
                     &conn.stream,
                     conn.leftover(),

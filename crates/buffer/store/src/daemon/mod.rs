@@ -200,12 +200,13 @@ impl Daemon {
             wake: wake.clone(),
             lock,
         };
-        let socket = options.socket.clone();
+        let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let mut events = at("epoll", EventLoop::new(parts, options, unix, tcp))?;
         let thread = std::thread::Builder::new()
             .name("forebay-store".into())
             .spawn(move || events.run());
         let thread = Some(at("thread", thread)?);
+        tracing::info!(dir = %dir.display(), tcp = tcp_address.map(tracing::field::display), "a storage daemon serves");
         Ok(Daemon {
             wake,
             counters,

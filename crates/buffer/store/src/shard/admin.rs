@@ -47,6 +47,23 @@ impl<O: Objects> Shard<O> {
             }
             _ => return Err(Errno::EOPNOTSUPP),
         };
+        match &event {
+            Event::AddInstance(spec, _) => tracing::info!(
+                instance = spec.id.0,
+                capacity = spec.capacity,
+                uid = spec.uid,
+                "an instance is made"
+            ),
+            Event::Resize(id, capacity) => {
+                tracing::info!(
+                    instance = id.0,
+                    capacity,
+                    "an instance has another capacity"
+                );
+            }
+            Event::DropInstance(id) => tracing::info!(instance = id.0, "an instance is removed"),
+            _ => {}
+        }
         self.log(event, Some((session, slot, seq, Outcome::Done)));
         Ok(Reply::Done)
     }
