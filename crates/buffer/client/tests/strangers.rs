@@ -44,6 +44,7 @@ fn pool() -> (Daemon, Temporary) {
         mode: 0o750,
         capacity: 1 << 20,
         inodes: 100,
+        place: forebay_wire::place::Place::alone(),
     };
     admin.create_instance(spec).unwrap();
     (daemon, temporary)

@@ -1,9 +1,9 @@
-//! Programs that know nothing of Forebay, on a mounted instance.
+//! Programs that know nothing of Forebay, on mounted instances on one storage node and on three.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
 
-use forebay_client::{Fs, Options};
+use forebay_client::{Fs, Options, SpreadAdmin};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::SetAttr;
@@ -11,7 +11,30 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use support::{INSTANCE, Mounted, Temporary, attach, make_instance, mount_at, need, shell};
+use support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
+
+/// Run each check on an instance on one node and on one on three.
+macro_rules! on_one_and_three {
+    ($($check:ident),* $(,)?) => {
+        mod one_node {
+            $(#[test] fn $check() { super::$check(1); })*
+        }
+        mod three_nodes {
+            $(#[test] fn $check() { super::$check(3); })*
+        }
+    };
+}
+
+on_one_and_three!(
+    archives_and_copies_are_faithful,
+    a_mount_over_tcp_without_descriptors_is_as_faithful,
+    a_repository_is_cloned_and_built,
+    a_database_keeps_its_transactions,
+    fio_verifies_what_it_wrote,
+    two_mounts_show_each_others_changes_at_once,
+    a_second_client_never_finds_the_first_with_a_stale_cache,
+    a_full_instance_says_so_and_recovers_when_files_go,
+);
 
 const GIB: u64 = 1 << 30;
 
@@ -26,9 +49,8 @@ mkfifo pipe; chmod 4751 hard; chmod 1777 deep/er; touch -d '1999-12-31 23:59:59.
 /// All that can be said of a tree except what differs by nature.
 const DESCRIBE: &str = r#"find . -printf '%P %y %m %U %G %n %l %Ts %s\n' | grep -v ' d ' | sort; find . -type f -print0 | sort -z | xargs -0 sha256sum"#;
 
-#[test]
-fn archives_and_copies_are_faithful() {
-    let mounted = Mounted::new(GIB);
+fn archives_and_copies_are_faithful(nodes: usize) {
+    let mounted = Mounted::new(nodes, GIB);
     let outside = mounted.temporary.dir("outside");
     shell(&outside, TREE);
     let original = shell(&outside.join("tree"), DESCRIBE);
@@ -62,20 +84,24 @@ fn archives_and_copies_are_faithful() {
     );
 }
 
-#[test]
-fn a_mount_over_tcp_without_descriptors_is_as_faithful() {
+fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
     let temporary = Temporary::new();
     let key = PoolKey::new(b"a key for tests only").unwrap();
-    let mut options = daemon::Options::new(temporary.dir("flash"));
-    options.tcp = Some(([127, 0, 0, 1], 0).into());
-    options.key = Some(key.clone());
-    let daemon = Daemon::start(options).unwrap();
-    make_instance(daemon.address(), GIB);
+    let start = |node| {
+        let mut options = daemon::Options::new(temporary.dir(&format!("flash{node}")));
+        options.tcp = Some(([127, 0, 0, 1], 0).into());
+        options.key = Some(key.clone());
+        Daemon::start(options).unwrap()
+    };
+    let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
     let client = Options {
-        key: Some(key),
+        key: Some(key.clone()),
         ..Options::default()
     };
-    let fs = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, client).unwrap();
+    let addresses: Vec<_> = daemons.iter().flat_map(Daemon::tcp_address).collect();
+    let admin = SpreadAdmin::connect(addresses.clone(), &client).unwrap();
+    admin.create_instance(&spec(GIB), STRIPE).unwrap();
+    let fs = Fs::attach(addresses, INSTANCE, client).unwrap();
     let inside = temporary.dir("mnt");
     let mounted = mount_at(fs, &inside);
     let outside = temporary.dir("outside");
@@ -106,10 +132,9 @@ fn a_mount_over_tcp_without_descriptors_is_as_faithful() {
     mounted.unmount().unwrap();
 }
 
-#[test]
-fn a_repository_is_cloned_and_built() {
+fn a_repository_is_cloned_and_built(nodes: usize) {
     ["git", "cc", "make"].into_iter().for_each(need);
-    let mounted = Mounted::new(GIB);
+    let mounted = Mounted::new(nodes, GIB);
     shell(
         &mounted.path,
         r#"
@@ -125,10 +150,9 @@ fn a_repository_is_cloned_and_built() {
     );
 }
 
-#[test]
-fn a_database_keeps_its_transactions() {
+fn a_database_keeps_its_transactions(nodes: usize) {
     need("sqlite3");
-    let mounted = Mounted::new(GIB);
+    let mounted = Mounted::new(nodes, GIB);
     for journal in ["delete", "wal"] {
         let out = shell(
             &mounted.path,
@@ -148,10 +172,9 @@ fn a_database_keeps_its_transactions() {
     }
 }
 
-#[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_what_it_wrote(nodes: usize) {
     need("fio");
-    let mounted = Mounted::new(GIB);
+    let mounted = Mounted::new(nodes, GIB);
     for how in [
         "--rw=randwrite --bs=4k",
         "--rw=write --bs=1m",
@@ -174,8 +197,8 @@ fn fio_verifies_what_it_wrote() {
 
 #[test]
 fn maps_and_writes_see_each_other_on_every_mount() {
-    let mounted = Mounted::new(GIB);
-    let address = mounted.daemon.as_ref().unwrap().address();
+    let mounted = Mounted::new(1, GIB);
+    let address = mounted.pool.nodes();
     let second = mounted.temporary.dir("second");
     let other = mount_at(attach(address), &second);
     let path = mounted.path.join("mapped");
@@ -222,11 +245,10 @@ fn maps_and_writes_see_each_other_on_every_mount() {
     other.unmount().unwrap();
 }
 
-#[test]
-fn two_mounts_show_each_others_changes_at_once() {
-    let mounted = Mounted::new(GIB);
+fn two_mounts_show_each_others_changes_at_once(nodes: usize) {
+    let mounted = Mounted::new(nodes, GIB);
     let second = mounted.temporary.dir("second");
-    let other = mount_at(attach(mounted.daemon.as_ref().unwrap().address()), &second);
+    let other = mount_at(attach(mounted.pool.nodes()), &second);
     let first = &mounted.path;
     for round in 0..50 {
         let (here, there) = if round % 2 == 0 {
@@ -253,9 +275,8 @@ fn two_mounts_show_each_others_changes_at_once() {
     other.unmount().unwrap();
 }
 
-#[test]
-fn a_second_client_never_finds_the_first_with_a_stale_cache() {
-    let mounted = Mounted::new(GIB);
+fn a_second_client_never_finds_the_first_with_a_stale_cache(nodes: usize) {
+    let mounted = Mounted::new(nodes, GIB);
     let dir = &mounted.path;
     for round in 0..3 {
         // Alone, the mount may keep what it has seen…
@@ -265,7 +286,7 @@ fn a_second_client_never_finds_the_first_with_a_stale_cache() {
         shell(dir, "ls -l > /dev/null; stat *");
         assert!(!dir.join(format!("new{round}")).exists());
         // …but by the time another client is attached it no longer does.
-        let fs = attach(mounted.daemon.as_ref().unwrap().address());
+        let fs = attach(mounted.pool.nodes());
         let root = forebay_wire::Ino::ROOT;
         fs.unlink(root, gone.as_bytes()).unwrap();
         let ino = fs.lookup(root, file.as_bytes()).unwrap().ino;
@@ -284,9 +305,8 @@ fn a_second_client_never_finds_the_first_with_a_stale_cache() {
     }
 }
 
-#[test]
-fn a_full_instance_says_so_and_recovers_when_files_go() {
-    let mounted = Mounted::new(16 << 20);
+fn a_full_instance_says_so_and_recovers_when_files_go(nodes: usize) {
+    let mounted = Mounted::new(nodes, 16 << 20);
     let dir = &mounted.path;
     let mut file = std::fs::File::create(dir.join("big")).unwrap();
     let mut written = 0u64;

@@ -39,6 +39,12 @@ pub struct Piece {
 }
 
 impl Layout {
+    /// The layout of an instance on one node.
+    pub const ALONE: Layout = Layout {
+        nodes: 1,
+        stripe: 1 << 20,
+    };
+
     /// A layout over `nodes` nodes with stripes of `stripe` bytes; `None` if either is 0.
     pub fn new(nodes: u16, stripe: u64) -> Option<Layout> {
         (nodes > 0 && stripe > 0).then_some(Layout { nodes, stripe })
@@ -50,6 +56,53 @@ impl Layout {
         Node(((mix(ino.0) % nodes + index % nodes) % nodes) as u16)
     }
 
+    /// The number of nodes.
+    pub fn nodes(&self) -> u16 {
+        self.nodes
+    }
+
+    /// Bytes of a stripe.
+    pub fn stripe(&self) -> u64 {
+        self.stripe
+    }
+
+    /// How far the file `ino` goes if its data object on `node` has `length` bytes: the largest of
+    /// the ends of all objects is the file's length.
+    pub fn end(&self, ino: Ino, node: Node, length: u64) -> u64 {
+        if self.nodes == 1 || length == 0 {
+            return length;
+        }
+        let (row, within) = ((length - 1) / self.stripe, (length - 1) % self.stripe);
+        let index = row
+            .saturating_mul(u64::from(self.nodes))
+            .saturating_add(self.first(ino, node));
+        index.saturating_mul(self.stripe).saturating_add(within + 1)
+    }
+
+    /// The most that the data object on `node` of a file of `length` bytes may have; exactly that
+    /// on the node of the last byte.
+    pub fn object_length(&self, ino: Ino, node: Node, length: u64) -> u64 {
+        if self.nodes == 1 {
+            return length;
+        }
+        let (whole, rest) = (length / self.stripe, length % self.stripe);
+        let (nodes, first) = (u64::from(self.nodes), self.first(ino, node));
+        // Whole stripes with numbers first, first + nodes, ... below `whole`.
+        let rows = whole.saturating_sub(first).div_ceil(nodes);
+        let tail = if rest > 0 && self.node(ino, whole) == node {
+            rest
+        } else {
+            0
+        };
+        rows * self.stripe + tail
+    }
+
+    /// The number of the first stripe on `node`.
+    fn first(&self, ino: Ino, node: Node) -> u64 {
+        let nodes = u64::from(self.nodes);
+        (u64::from(node.0) % nodes + nodes - mix(ino.0) % nodes) % nodes
+    }
+
     /// The shard that a new directory `name` in `parent` is put on.
     pub fn shard_for_dir(&self, parent: Ino, name: &[u8]) -> Node {
         let hash = name
@@ -59,7 +112,12 @@ impl Layout {
     }
 
     /// The pieces of `[offset, offset + length)` of `ino`, in the order of their offsets.
-    pub fn pieces(&self, ino: Ino, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+    pub fn pieces(
+        &self,
+        ino: Ino,
+        offset: u64,
+        length: u64,
+    ) -> impl Iterator<Item = Piece> + use<> {
         let layout = *self;
         let end = offset.saturating_add(length);
         let mut at = offset;
@@ -125,6 +183,28 @@ mod tests {
                 let piece = layout.pieces(Ino(ino), byte, 1).next().unwrap();
                 prop_assert!(seen.insert((piece.node, piece.object_offset)));
             }
+        }
+
+        #[test]
+        fn lengths_of_objects_and_files_agree(
+            nodes in 1u16..6, stripe in 1u64..20, ino: u64, length in 0u64..500,
+        ) {
+            let layout = Layout::new(nodes, stripe).unwrap();
+            let ino = Ino(ino);
+            let mut ends = vec![0; usize::from(nodes)];
+            for byte in 0..length {
+                let piece = layout.pieces(ino, byte, 1).next().unwrap();
+                let end = &mut ends[usize::from(piece.node.0)];
+                *end = (*end).max(piece.object_offset + 1);
+            }
+            let mut longest = 0;
+            for node in (0..nodes).map(Node) {
+                let object = layout.object_length(ino, node, length);
+                prop_assert_eq!(object, ends[usize::from(node.0)]);
+                prop_assert!(layout.end(ino, node, object) <= length);
+                longest = longest.max(layout.end(ino, node, object));
+            }
+            prop_assert_eq!(longest, length);
         }
 
         #[test]

@@ -11,6 +11,8 @@ pub mod frame;
 pub mod ids;
 pub mod layout;
 pub mod message;
+pub mod peer;
+pub mod place;
 pub mod stream;
 
 pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};

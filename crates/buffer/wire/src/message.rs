@@ -6,10 +6,12 @@
 //! again and not carried out again, also after the daemon crashed and recovered.
 
 use crate::ids::{Errno, HandleId, Ino, InstanceId, SessionId, Timestamp};
+use crate::peer::PeerMessage;
+use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.
@@ -120,6 +122,11 @@ pub struct Attr {
     pub mtime: Timestamp,
     /// Last change of anything.
     pub ctime: Timestamp,
+    /// The file is or was open for writing and lies on several nodes: its data objects say what
+    /// its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
+    /// [`Request::StatObject`] asks a node, [`Layout::end`](crate::layout::Layout::end) says what
+    /// length its answer means.
+    pub unsettled: bool,
 }
 
 /// A new inode that is not a regular file.
@@ -226,12 +233,14 @@ pub struct InstanceSpec {
     pub capacity: u64,
     /// Inodes it may hold on this node.
     pub inodes: u64,
+    /// Where it lies, if on several nodes.
+    pub place: Place,
 }
 
 /// How full an instance is on one storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// The instance as it was made.
+    /// The instance as it was made, without [`Place::secret`] and [`Place::peers`].
     pub spec: InstanceSpec,
     /// Bytes in use, those promised to writers included.
     pub used: u64,
@@ -283,6 +292,12 @@ pub enum Request {
     ResizeInstance {
         id: InstanceId,
         capacity: u64,
+    },
+    /// Change the addresses of an instance's nodes, in the order of their places
+    /// (administrators only).
+    SetPeers {
+        id: InstanceId,
+        peers: Vec<String>,
     },
     /// All instances (administrators only).
     ListInstances,
@@ -408,6 +423,26 @@ pub enum Request {
         offset: u64,
         append: bool,
     },
+
+    /// Open the part of a file that lies on a node which is not the file's home. `Reserve`,
+    /// `Allocate`, `Sync`, `Read`, `Write` and `Close` then take the handle, with offsets in the
+    /// data object. A repeated `handle` opens nothing further. Answered by [`Reply::Object`].
+    /// `EKEYREJECTED`: the permit has expired, ask home for another with [`Request::Permit`].
+    OpenObject {
+        handle: HandleId,
+        permit: Permit,
+        open: OpenMode,
+    },
+    /// What a file's data object on this node says. Answered by [`Reply::Object`].
+    StatObject {
+        ino: Ino,
+    },
+    /// A fresh permit for a handle that is open here, at the file's home.
+    Permit {
+        handle: HandleId,
+    },
+    /// One daemon to another. Not answered; what there is to say comes as another such message.
+    Peer(Box<PeerMessage>),
 }
 
 /// What a daemon answers.
@@ -430,6 +465,8 @@ pub enum Reply {
         epoch: u64,
         /// Bytes the instance may hold on this node.
         capacity: u64,
+        /// Where the instance lies, without [`Place::secret`].
+        place: Place,
     },
     /// All instances.
     Instances(Vec<Usage>),
@@ -441,7 +478,22 @@ pub enum Reply {
         attr: Attr,
         /// [`Request::Create`] made it.
         created: bool,
+        /// Opens the file's data objects on other nodes, if there may be any.
+        permit: Option<Permit>,
     },
+    /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
+    /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
+    /// means that the name has gone meanwhile: look it up again.
+    Elsewhere {
+        /// The inode; [`Ino::shard`] is its home.
+        ino: Ino,
+        /// What it is.
+        kind: Kind,
+    },
+    /// A data object; `None` while the node holds nothing of the file.
+    Object(Option<ObjectInfo>),
+    /// Opens a file's data objects on other nodes.
+    Permit(Permit),
     /// A symbolic link's target, or an extended attribute's value.
     Bytes(Vec<u8>),
     /// Names of extended attributes.

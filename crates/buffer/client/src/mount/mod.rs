@@ -12,6 +12,7 @@ mod counted;
 mod counters;
 mod data;
 mod filesystem;
+mod names;
 mod open_files;
 mod served;
 

@@ -320,6 +320,7 @@ impl Driver {
             capacity: plan.capacity.0,
             // The root and the directories of the access modes are not the user's files.
             inodes: inodes.saturating_add(4),
+            place: forebay_wire::place::Place::alone(),
         };
         match self.admin.create_instance(spec) {
             Ok(()) | Err(Errno::EEXIST) => Ok(()),

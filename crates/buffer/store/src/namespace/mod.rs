@@ -205,6 +205,7 @@ impl Inode {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
+            unsettled: false,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{Doomed, Event, Outcome, Runtime, Shard};
 use crate::objects::Objects;
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{InstanceSpec, Usage};
+use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
 
@@ -78,6 +79,7 @@ impl<O: Objects> Shard<O> {
         if spec.inodes == 0 || spec.mode > 0o7777 {
             return Err(Errno::EINVAL);
         }
+        spec.place.check()?;
         // The remains of one of the same name, which went moments ago, must not go with this one.
         let remains = self
             .doomed
@@ -106,7 +108,13 @@ impl<O: Objects> Shard<O> {
             *sessions.entry(id).or_default() += 1;
         }
         let usage = |(id, instance): (&InstanceId, &super::Instance)| Usage {
-            spec: instance.spec.clone(),
+            spec: InstanceSpec {
+                place: Place {
+                    peers: Vec::new(),
+                    ..instance.spec.place.without_secret()
+                },
+                ..instance.spec.clone()
+            },
             used: self
                 .runtime
                 .get(id)

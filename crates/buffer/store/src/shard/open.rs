@@ -113,6 +113,7 @@ impl<O: Objects> Shard<O> {
         let reply = Reply::Opened {
             attr: self.attr(context.instance, ino)?,
             created,
+            permit: None,
         };
         let (conn, seq) = (context.conn, context.seq);
         let cacheable = false;

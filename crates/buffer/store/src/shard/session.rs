@@ -4,6 +4,7 @@ use super::{Again, Attached, ConnId, Effect, Event, Outcome, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
@@ -58,6 +59,7 @@ impl<O: Objects> Shard<O> {
             },
             epoch: self.state.epoch,
             capacity: instance.map_or(0, |instance| instance.spec.capacity),
+            place: instance.map_or_else(Place::alone, |i| i.spec.place.without_secret()),
         })
     }
 
@@ -212,6 +214,7 @@ impl<O: Objects> Shard<O> {
                 let reply = Reply::Opened {
                     attr: self.attr(instance, ino)?,
                     created,
+                    permit: None,
                 };
                 let object = ObjectId { instance, ino };
                 if open.descriptor && self.runtime(instance).space.has_object(ino) {

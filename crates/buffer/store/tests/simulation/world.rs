@@ -181,6 +181,7 @@ impl World {
             mode: 0o755,
             capacity: CAPACITY,
             inodes: 60,
+            place: forebay_wire::place::Place::alone(),
         };
         let call = Call {
             seq: 2,
