@@ -151,7 +151,7 @@ fn a_daemon_tells_what_it_has() {
 
 #[test]
 fn a_mount_counts_what_the_kernel_asks_of_it() {
-    let mounted = Mounted::new(64 << 20);
+    let mounted = Mounted::new(1, 64 << 20);
     let mount = mounted.mount.as_ref().unwrap();
     let before = mount.report();
     let file = std::fs::File::create_new(mounted.path.join("file")).unwrap();

@@ -37,6 +37,9 @@ kinds! {
     Request::Open { .. } => "open",
     Request::Close { .. } => "close",
     Request::Reserve { .. } => "reserve",
+    Request::OpenObject { .. } => "open_object",
+    Request::StatObject { .. } => "stat_object",
+    Request::Permit { .. } => "permit",
     Request::SetAttr { .. } => "setattr",
     Request::ReadDir { .. } => "readdir",
     Request::Make { .. } => "make",
@@ -59,6 +62,8 @@ kinds! {
     Request::RemoveInstance { .. } => "remove_instance",
     Request::ResizeInstance { .. } => "resize_instance",
     Request::ListInstances => "list_instances",
+    Request::SetPeers { .. } => "set_peers",
+    Request::Peer(_) => "peer",
 }
 
 /// A kind of request.
