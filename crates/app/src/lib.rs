@@ -17,4 +17,5 @@ pub mod report;
 pub mod rundir;
 pub mod series;
 pub mod table;
+pub mod top;
 pub mod validate;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::top::{TopOptions, top};
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_model::jobscript::{Capacity, Direction, JobScript};
 use forebay_service::embedded::PoolOptions;
@@ -68,6 +69,17 @@ pub enum JobCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show the same live, with rates and latencies
+    Top {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Print one frame and end, as where there is no terminal
+        #[arg(long)]
+        once: bool,
+        /// Seconds between frames, 0.1 to 3600
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        interval: std::time::Duration,
+    },
     /// Stage out what interrupted jobs left and take them down
     Recover {
         #[command(flatten)]
@@ -100,6 +112,15 @@ fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
     match Capacity::parse(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
         Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        }
+        _ => Err("write a number from 0.1 to 3600".to_owned()),
     }
 }
 
@@ -172,6 +193,31 @@ pub fn run(command: JobCommand) -> ExitCode {
     }
 }
 
+/// Milliseconds since 1970.
+fn now() -> forebay_service::protocol::Instant {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    forebay_service::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+fn show_top(pool: &PoolOptions, once: bool, interval: std::time::Duration) -> ExitCode {
+    let directory = std::path::absolute(&pool.directory);
+    let options = TopOptions {
+        name: directory
+            .as_deref()
+            .unwrap_or(&pool.directory)
+            .display()
+            .to_string(),
+        interval,
+        once,
+    };
+    let mut source = || status(pool).map_err(|error| error.to_string());
+    match top(&options, &mut source).and_then(|text| super::print(&text.unwrap_or_default())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => super::fail(&failure),
+    }
+}
+
 fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     match command {
         JobCommand::Run {
@@ -215,10 +261,15 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 let text = serde_json::to_string_pretty(&found).unwrap_or_default();
                 println!("{text}");
             } else {
-                print!("{}", show::status(&found));
+                print!("{}", show::status(&found, now()));
             }
             Ok(ExitCode::SUCCESS)
         }
+        JobCommand::Top {
+            pool,
+            once,
+            interval,
+        } => Ok(show_top(&pool.options(), once, interval)),
         JobCommand::Recover { pool, discard } => {
             let list = recover(&pool.options(), discard, terminal)?;
             terminal.finish();

@@ -162,6 +162,7 @@ impl Driver {
         *at = std::time::Instant::now();
         let (new, path) = (path.with_extension("new"), path.clone());
         status.activity = vec![self.activity()];
+        status.process = Some(std::process::id());
         let written = serde_json::to_vec(&status)
             .map_err(std::io::Error::from)
             .and_then(|text| std::fs::write(&new, &text))
@@ -197,6 +198,7 @@ impl Driver {
             Event::Status(answer) => {
                 let mut status = self.controller.status();
                 status.activity = vec![self.activity()];
+                status.process = Some(std::process::id());
                 let _ = answer.send(status);
             }
             Event::Paths(token, answer) => {

@@ -300,7 +300,9 @@ pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     let directory = &options.directory;
     let fail = |reason: String| PoolError::new(directory, reason);
     if !directory.join("controller.redb").exists() {
-        return Err(fail("there is no pool there; `run` makes one".to_owned()));
+        let reason =
+            "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
+        return Err(fail(reason.to_owned()));
     }
     let Ok(_lock) = lock(directory) else {
         let text = fs::read(directory.join("status.json"))
