@@ -7,7 +7,7 @@ use forebay_wire::stream::Address;
 use forebay_wire::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// Requests to different nodes that one call has under way at a time.
 pub const WINDOW: usize = 32;
@@ -51,6 +51,20 @@ pub struct Sessions {
     layout: Layout,
     places: Box<[Place]>,
     next_handle: AtomicU64,
+    /// Free turns to append, and who waits for one.
+    turns: Mutex<u32>,
+    returned: Condvar,
+}
+
+/// The right to append.
+#[derive(Debug)]
+pub struct Turn<'a>(&'a Sessions);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.turns) += 1;
+        self.0.returned.notify_one();
+    }
 }
 
 impl Sessions {
@@ -97,6 +111,8 @@ impl Sessions {
         }
         Ok(Sessions {
             instance,
+            turns: Mutex::new((options.connections / 2).max(1)),
+            returned: Condvar::new(),
             options,
             caches,
             layout,
@@ -130,6 +146,20 @@ impl Sessions {
     /// A number for a new handle, the same on all nodes.
     pub fn new_handle(&self) -> HandleId {
         HandleId(self.next_handle.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Wait for a turn to append. Whoever waits for the lock on a file's end holds a connection, and
+    /// who has the lock needs one: no more than half of them may wait.
+    pub fn turn(&self) -> Turn<'_> {
+        let mut turns = lock(&self.turns);
+        while *turns == 0 {
+            turns = self
+                .returned
+                .wait(turns)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *turns -= 1;
+        Turn(self)
     }
 
     /// The session with `node`, begun now if there is none.

@@ -5,7 +5,8 @@
 //! outcome of the last change made through each slot, so that a repeated request is answered
 //! again and not carried out again, also after the daemon crashed and recovered.
 
-use crate::ids::{Errno, HandleId, Ino, InstanceId, SessionId, Timestamp};
+use crate::ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};
+use crate::layout::Layout;
 use crate::peer::PeerMessage;
 use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
@@ -122,11 +123,37 @@ pub struct Attr {
     pub mtime: Timestamp,
     /// Last change of anything.
     pub ctime: Timestamp,
-    /// The file is or was open for writing and lies on several nodes: its data objects say what
-    /// its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
-    /// [`Request::StatObject`] asks a node, [`Layout::end`](crate::layout::Layout::end) says what
-    /// length its answer means.
-    pub unsettled: bool,
+    /// Set for a file that lies on several nodes and is or was open for writing: its data objects
+    /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
+    /// Ask all nodes with [`Request::StatObject`] and give the answers to
+    /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
+    pub unsettled: Option<Timestamp>,
+}
+
+impl Attr {
+    /// Take length, space and last write from what all the file's data objects say.
+    pub fn settle(
+        &mut self,
+        layout: &Layout,
+        objects: impl IntoIterator<Item = (Node, Option<ObjectInfo>)>,
+    ) {
+        let Some(seen) = self.unsettled.take() else {
+            return;
+        };
+        (self.size, self.blocks) = (0, 0);
+        let mut latest = Timestamp::default();
+        for (node, object) in objects {
+            if let Some(object) = object {
+                self.size = self.size.max(layout.end(self.ino, node, object.size));
+                self.blocks += object.space / 512;
+                latest = latest.max(object.mtime);
+            }
+        }
+        if latest > seen {
+            self.mtime = latest;
+            self.ctime = self.ctime.max(latest);
+        }
+    }
 }
 
 /// A new inode that is not a regular file.
@@ -439,6 +466,15 @@ pub enum Request {
     },
     /// A fresh permit for a handle that is open here, at the file's home.
     Permit {
+        handle: HandleId,
+    },
+    /// Wait until no other handle of a file may append to it, at the file's home. It ends with
+    /// `AppendUnlock`, with `Close`, with the session, and with the daemon. On an instance of one
+    /// node, data objects themselves keep appends apart.
+    AppendLock {
+        handle: HandleId,
+    },
+    AppendUnlock {
         handle: HandleId,
     },
     /// One daemon to another. Not answered; what there is to say comes as another such message.

@@ -249,6 +249,11 @@ impl Link {
         &self.stream
     }
 
+    /// The socket, when there will be no more calls.
+    pub fn into_stream(self) -> Stream {
+        self.stream
+    }
+
     /// Send `call` with `payload` and wait for its reply; the reply's payload goes into `into`.
     pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
         self.send(call, payload)?;

@@ -7,6 +7,7 @@
 
 mod part;
 mod ranges;
+mod space;
 mod transfer;
 
 use crate::fs::Fs;
@@ -16,6 +17,7 @@ use forebay_wire::message::OpenMode;
 use forebay_wire::place::Permit;
 use forebay_wire::{Errno, HandleId, Ino, Node, Reply, Request};
 use part::Part;
+pub use space::Removals;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -136,6 +138,7 @@ impl File {
     fn part_mode(&self) -> OpenMode {
         OpenMode {
             truncate: false,
+            descriptor: true,
             ..self.mode
         }
     }
@@ -232,8 +235,8 @@ impl File {
     /// Write at the end of the file, wherever that is by then. Returns the bytes written.
     ///
     /// Appends do not overlap, and leave no holes between them. On an instance of several nodes
-    /// that holds among appends; a write elsewhere that extends the file at the same time may lie
-    /// in the same place.
+    /// that holds among appends, and unless the file's home is started again meanwhile; a write
+    /// elsewhere that extends the file at the same time may lie in the same place.
     pub fn append(&self, data: &[u8]) -> Result<usize, Errno> {
         self.check_write(0, data.len())?;
         if self.fs.sessions.striped() {
@@ -270,28 +273,6 @@ impl File {
         if !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel) {
             lock(&self.fs.writers).push(self.own.clone());
         }
-    }
-}
-
-impl Fs {
-    /// Return what other writers of this client were promised on `node` and have not used. `false`:
-    /// there was nothing to return.
-    fn give_back(&self, node: Node, except: HandleId) -> bool {
-        let writers: Vec<Arc<File>> = {
-            let mut writers = lock(&self.writers);
-            writers.retain(|writer| writer.strong_count() > 0);
-            writers.iter().filter_map(Weak::upgrade).collect()
-        };
-        let mut any = false;
-        for writer in writers.iter().filter(|writer| writer.handle() != except) {
-            for part in writer.parts().filter(|part| part.node == node) {
-                if part.promised() > 0 {
-                    part.give_back(self);
-                    any = true;
-                }
-            }
-        }
-        any
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::File;
 use super::part::Part;
-use forebay_wire::layout::{Layout, blocks};
+use forebay_wire::layout::{BLOCK, Layout, blocks};
 use forebay_wire::message::Allocate;
 use forebay_wire::{Errno, HandleId, Ino, Node, Request};
 use rustix::fs::SeekFrom;
@@ -102,13 +102,18 @@ impl File {
             what,
         };
         self.with_part(part, || {
-            let again = request.clone();
-            match self.fs.call(part.node, request.clone()) {
-                Err(Errno::ENOSPC) if self.fs.give_back(part.node, HandleId(0)) => {
-                    self.fs.call(part.node, again)
-                }
-                other => other,
+            let ask = || self.fs.call(part.node, request.clone());
+            let mut reply = ask();
+            if reply == Err(Errno::ENOSPC) && self.fs.give_back(part.node, HandleId(0)) {
+                reply = ask();
             }
+            if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
+                self.fs.flush_removals(|| {
+                    reply = ask();
+                    reply != Err(Errno::ENOSPC)
+                });
+            }
+            reply
         })
         .map(|_| ())
     }
@@ -156,8 +161,13 @@ impl File {
             let Some(file) = &part.local else {
                 continue;
             };
-            // Behind the end of the object there is nothing but hole.
-            let at = seek_object(file, piece.object_offset, true)?.unwrap_or(piece.object_offset);
+            // Behind the end of the object there is nothing but hole; a block that it fills in part
+            // counts as data, as on other file systems.
+            let at = match seek_object(file, piece.object_offset, true)? {
+                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK),
+                Some(at) => at,
+                None => piece.object_offset,
+            };
             if at < piece.object_offset + piece.length {
                 return Ok(piece.offset + (at - piece.object_offset));
             }

@@ -10,7 +10,7 @@ use crate::sessions::WINDOW;
 use forebay_wire::layout::Piece;
 use forebay_wire::message::MAX_DATA;
 use forebay_wire::stream::Link;
-use forebay_wire::{Errno, Reply};
+use forebay_wire::{Errno, Reply, Request};
 use std::collections::VecDeque;
 
 /// A piece whose answer is outstanding.
@@ -231,9 +231,17 @@ impl File {
 
     /// Append under the lock that the file's home keeps for that.
     pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
-        let end = self.length()?;
-        self.check_write(end, data.len())?;
-        self.write_striped(data, end)
+        let handle = self.home.handle;
+        let node = self.home.node;
+        let _turn = self.fs.sessions.turn();
+        self.fs.call(node, Request::AppendLock { handle })?;
+        let written = self.length().and_then(|end| {
+            self.check_write(end, data.len())?;
+            self.write_striped(data, end)
+        });
+        // If home is not there to be told, the lock is gone with it.
+        let _ = self.fs.call(node, Request::AppendUnlock { handle });
+        written
     }
 }
 

@@ -5,7 +5,6 @@
 
 use super::{DirPage, Fs};
 use forebay_wire::message::Entry;
-use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Attr, Errno, Ino, Node, Reply, Request};
 use std::time::Duration;
 
@@ -66,37 +65,28 @@ impl Fs {
     }
 
     /// Have the data objects say what the inode's home does not know.
-    pub(crate) fn complete(&self, attr: Attr) -> Result<Attr, Errno> {
-        if !attr.unsettled {
+    pub(crate) fn complete(&self, mut attr: Attr) -> Result<Attr, Errno> {
+        if attr.unsettled.is_none() {
             return Ok(attr);
         }
         let ino = attr.ino;
-        let mut whole = Attr {
-            unsettled: false,
-            size: 0,
-            blocks: 0,
-            ..attr
-        };
-        let layout = self.sessions.layout();
-        let mut failed = None;
         let ask = self
             .sessions
             .nodes()
             .map(|node| (node, Request::StatObject { ino }));
+        let mut objects = Vec::with_capacity(usize::from(self.sessions.layout().nodes()));
+        let mut failed = None;
         self.sessions
             .each(None, ask, |node, said| match said.map(|said| said.reply) {
-                Ok(Reply::Object(Some(object))) => {
-                    whole.size = whole.size.max(layout.end(ino, node, object.size));
-                    add(&mut whole, &attr, &object);
-                }
-                Ok(Reply::Object(None)) => {}
+                Ok(Reply::Object(object)) => objects.push((node, object)),
                 Ok(_) => failed = Some(Errno::EPROTO),
                 Err(errno) => failed = Some(errno),
             });
-        match failed {
-            Some(errno) => Err(errno),
-            None => Ok(whole),
+        if let Some(errno) = failed {
+            return Err(errno);
         }
+        attr.settle(&self.sessions.layout(), objects);
+        Ok(attr)
     }
 
     /// Put in the attributes that the directory's home could not give. Entries whose inode went
@@ -168,16 +158,5 @@ impl Fs {
             end,
             valid: said.valid,
         })
-    }
-}
-
-/// Add one object's share to a file's attributes. `home` is what the inode itself says.
-fn add(whole: &mut Attr, home: &Attr, object: &ObjectInfo) {
-    whole.blocks += object.space / 512;
-    whole.mtime = whole.mtime.max(object.mtime);
-    whole.atime = whole.atime.max(object.atime);
-    // A write changes ctime too, but setting mtime must not move ctime with it.
-    if object.mtime != home.mtime {
-        whole.ctime = whole.ctime.max(object.mtime);
     }
 }

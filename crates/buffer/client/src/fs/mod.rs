@@ -3,7 +3,7 @@
 
 mod attributes;
 
-use crate::file::File;
+use crate::file::{File, Removals};
 use crate::session::Options;
 use crate::sessions::{Nodes, Sessions};
 use forebay_wire::message::{Entry, New, OnExisting, OpenMode, SetAttr, XattrMode};
@@ -22,6 +22,7 @@ pub struct Fs {
     caller: Option<Caller>,
     /// Files being written, whose unused promises of space can be given back when it runs out.
     pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
+    pub(crate) removals: Arc<Removals>,
 }
 
 /// A file that was opened.
@@ -74,6 +75,7 @@ impl Fs {
             sessions: Arc::new(sessions),
             caller: None,
             writers: Arc::default(),
+            removals: Arc::default(),
         })
     }
 
@@ -97,6 +99,7 @@ impl Fs {
             sessions: Arc::new(self.sessions.again_for_cache()?),
             caller: self.caller.clone(),
             writers: Arc::default(),
+            removals: Arc::default(),
         })
     }
 
@@ -164,6 +167,7 @@ impl Fs {
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let handle = self.sessions.new_handle();
+        let open = self.by_descriptor(parent.shard(), open)?;
         let mut tries = 0;
         loop {
             let request = Request::Create {
@@ -202,11 +206,18 @@ impl Fs {
     }
 
     fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
+        let open = self.by_descriptor(ino.shard(), open)?;
         let request = Request::Open { ino, handle, open };
         match self.opened(ino.shard(), handle, open, request)? {
             Found::Here(opened) => Ok(opened),
             Found::Elsewhere(_) => Err(Errno::EPROTO),
         }
+    }
+
+    /// A daemon of this host passes data objects, and only so can they be read and written.
+    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
+        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
+        Ok(OpenMode { descriptor, ..open })
     }
 
     fn opened(
@@ -238,7 +249,7 @@ impl Fs {
         );
         // Nobody can have written to it yet.
         if created {
-            attr.unsettled = false;
+            attr.unsettled = None;
         }
         Ok(Found::Here(Opened {
             file,
@@ -251,7 +262,9 @@ impl Fs {
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.shard(), Request::Unlink { parent, name })
+        self.done(parent.shard(), Request::Unlink { parent, name })?;
+        self.removals.note();
+        Ok(())
     }
 
     /// Remove an empty directory.
@@ -275,7 +288,9 @@ impl Fs {
             to_name,
             existing,
         };
-        self.done(parent.shard(), request)
+        self.done(parent.shard(), request)?;
+        self.removals.note();
+        Ok(())
     }
 
     /// Give a file a further name.

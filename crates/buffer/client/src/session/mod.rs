@@ -137,6 +137,11 @@ impl Session {
         Ok(session)
     }
 
+    /// Is the daemon on this host? Then data do not travel over sockets.
+    pub fn is_local(&self) -> bool {
+        matches!(self.address, Address::Unix(_))
+    }
+
     /// Where the instance lies, as it was when the session began.
     pub fn place(&self) -> Result<&Place, Errno> {
         self.place.get().ok_or(Errno::EPROTO)

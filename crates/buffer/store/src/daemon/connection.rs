@@ -10,6 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Bytes of calls that were taken, from which on they are cleared away though others follow.
+const COMPACT: usize = 64 << 10;
+
 /// A connection. It has at most one call under way, so what is buffered is bounded.
 #[derive(Debug)]
 pub struct Connection {
@@ -61,6 +64,9 @@ impl Connection {
                 self.counters.received.add(count as u64);
                 if self.start == self.input.len() {
                     self.input.clear();
+                    self.start = 0;
+                } else if self.start > COMPACT {
+                    self.input.drain(..self.start);
                     self.start = 0;
                 }
                 self.input.extend_from_slice(&scratch[..count]);

@@ -2,11 +2,12 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
-use super::counters::Present;
+use super::counters::{Kind, Present};
+use super::peers::Peers;
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, SessionId};
+use forebay_wire::{Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -46,6 +47,7 @@ pub struct EventLoop {
     pub(super) opens: Arc<OpenObjects>,
     pub(super) bulk_threads: Arc<AtomicUsize>,
     bulk_pending: Vec<(ConnId, SessionId)>,
+    peers: Peers,
 }
 
 impl EventLoop {
@@ -90,6 +92,7 @@ impl EventLoop {
             opens: Arc::default(),
             bulk_threads: Arc::default(),
             bulk_pending: Vec::new(),
+            peers: Peers::new(options.key),
         })
     }
 
@@ -154,7 +157,11 @@ impl EventLoop {
         let dirty = self.parts.log.last() > self.sync_under_way;
         let idle = !dirty && !self.parts.shard.wants_tick();
         (!idle).then(|| {
-            let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            let mut left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            if let Some(due) = self.parts.shard.next_due() {
+                let now = self.parts.clock.now().steady;
+                left = left.min(Duration::from_nanos(due.saturating_sub(now)));
+            }
             Timespec {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
@@ -191,10 +198,20 @@ impl EventLoop {
 
     fn tick(&mut self) {
         if self.last_tick.elapsed() < self.sync_interval {
+            if let Some(due) = self.parts.shard.next_due()
+                && due <= self.parts.clock.now().steady
+            {
+                self.step(Input::Tick);
+            }
             return;
         }
         self.last_tick = Instant::now();
         self.step(Input::Tick);
+        self.sync_log();
+    }
+
+    /// Have all that was written to the log made durable.
+    fn sync_log(&mut self) {
         let log = &self.parts.log;
         if log.last() > self.sync_under_way {
             let (segment, sequence) = (log.segment().to_owned(), log.last());
@@ -275,6 +292,10 @@ impl EventLoop {
             }
             Effect::BulkGrant(session, handle, bytes) => self.opens.grant(session, handle, bytes),
             Effect::BulkClose(session, handle) => self.opens.close(session, handle),
+            Effect::ToPeer {
+                address, message, ..
+            } => self.peers.send(address, message),
+            Effect::SyncLog => self.sync_log(),
             Effect::Hangup(conn) => {
                 self.push_out(conn);
                 self.forget(conn);
@@ -358,15 +379,24 @@ impl EventLoop {
     }
 
     fn take_calls(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        match conn.next_call() {
-            Ok(None) => {}
-            Ok(Some(call)) => self.step(Input::Call(id, call)),
-            Err(error) => {
-                tracing::warn!(%error, "a connection is closed");
-                self.forget(id);
+        while let Some(conn) = self.conns.get_mut(&id) {
+            match conn.next_call() {
+                Ok(None) => return,
+                Ok(Some(call)) => {
+                    // Other daemons send one message after the other and want no answers.
+                    let goes_on = matches!(call.request, Request::Peer(_));
+                    conn.busy = !goes_on;
+                    let (kind, begun) = (Kind::of(&call.request), Instant::now());
+                    self.step(Input::Call(id, call));
+                    if !goes_on {
+                        return;
+                    }
+                    self.parts.counters.answered(kind, begun.elapsed(), false);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection is closed");
+                    return self.forget(id);
+                }
             }
         }
     }

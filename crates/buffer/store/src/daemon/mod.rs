@@ -10,6 +10,7 @@ mod bulk;
 mod connection;
 mod counters;
 mod events;
+mod peers;
 mod sync;
 mod wake;
 

@@ -1,8 +1,8 @@
 //! Carry out changes.
 
-use super::{Body, Change, Dir, Inode, Namespace};
-use forebay_wire::message::OnExisting;
-use forebay_wire::{Ino, Timestamp};
+use super::{Body, Change, Dir, Inode, Namespace, NewInode};
+use forebay_wire::message::{New, OnExisting};
+use forebay_wire::{Ino, Kind, Timestamp};
 
 /// Why a change cannot be carried out: it was made for another state of the tables.
 pub type Misfit = &'static str;
@@ -20,13 +20,13 @@ impl Namespace {
                 if self.inodes.contains_key(&inode.ino) {
                     return Err("the inode exists");
                 }
-                self.add_name(*parent, name, inode.ino, *now)?;
-                let built = inode.build(*parent, *now);
+                let built = inode.build(*parent, self.spread, *now);
+                self.add_name(*parent, name, (inode.ino, built.kind()), *now)?;
                 if built.dir().is_some() {
                     self.inode_mut(*parent)?.nlink += 1;
                 }
                 self.inodes.insert(inode.ino, built);
-                self.next = self.next.max((inode.ino.0 & ((1 << 48) - 1)) + 1);
+                self.take_number(inode.ino);
             }
             Change::Unlink { parent, name, now } => {
                 let ino = self.take_name(*parent, name, *now)?;
@@ -53,7 +53,8 @@ impl Namespace {
                 name,
                 now,
             } => {
-                self.add_name(*parent, name, *ino, *now)?;
+                let kind = self.kind(*ino)?;
+                self.add_name(*parent, name, (*ino, kind), *now)?;
                 let inode = self.inode_mut(*ino)?;
                 inode.nlink += 1;
                 inode.ctime = *now;
@@ -86,12 +87,105 @@ impl Namespace {
                 }
                 self.inodes.remove(ino);
             }
+            Change::Entry {
+                dir,
+                name,
+                put,
+                now,
+            } => self.set_entry(*dir, name, *put, *now)?,
+            Change::MakeDir {
+                ino,
+                parent,
+                mode,
+                uid,
+                gid,
+                now,
+            } => {
+                let new = NewInode {
+                    ino: *ino,
+                    new: New::Dir,
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                    opened: false,
+                };
+                self.take_number(*ino);
+                if self
+                    .inodes
+                    .insert(*ino, new.build(*parent, self.spread, *now))
+                    .is_some()
+                {
+                    return Err("the inode exists");
+                }
+            }
+            Change::RemoveName { ino, now } => {
+                if self.kind(*ino)? == Kind::Dir {
+                    self.end_dir(*ino, *now)?;
+                } else {
+                    self.drop_link(*ino, *now)?;
+                }
+            }
+            Change::AddName { ino, now } => {
+                let inode = self.inode_mut(*ino)?;
+                inode.nlink += 1;
+                inode.ctime = *now;
+            }
+            Change::Moved { ino, parent, now } => {
+                let inode = self.inode_mut(*ino)?;
+                inode.ctime = *now;
+                if let Some(parent) = parent {
+                    self.dir_mut(*ino)?.parent = *parent;
+                }
+            }
+            Change::Length { ino, length, times } => {
+                let inode = self.inode_mut(*ino)?;
+                if let Some((mtime, ctime)) = times {
+                    (inode.mtime, inode.ctime) = (*mtime, *ctime);
+                }
+                match &mut inode.body {
+                    Body::Striped(known) => *known = *length,
+                    _ => return Err("not a striped file"),
+                }
+            }
         }
         Ok(())
     }
 
     fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode, Misfit> {
         self.inodes.get_mut(&ino).ok_or("no such inode")
+    }
+
+    fn kind(&self, ino: Ino) -> Result<Kind, Misfit> {
+        self.get(ino).map(Inode::kind).ok_or("no such inode")
+    }
+
+    /// Give `name` to `put`, or take it away; links to the directory itself follow.
+    fn set_entry(
+        &mut self,
+        dir: Ino,
+        name: &[u8],
+        put: Option<(Ino, Kind)>,
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        let entries = self.touch_dir(dir, now)?;
+        let old = entries.entry(name).map(|entry| entry.kind);
+        match put {
+            None => {
+                entries.remove(name).ok_or("no such name")?;
+            }
+            Some(new) if old.is_some() => {
+                entries.replace(name, new);
+            }
+            Some(new) => entries.insert(name, new, entries.next_cookie),
+        }
+        let inode = self.inode_mut(dir)?;
+        if old == Some(Kind::Dir) {
+            inode.nlink = inode.nlink.saturating_sub(1);
+        }
+        if put.is_some_and(|(_, kind)| kind == Kind::Dir) {
+            inode.nlink += 1;
+        }
+        Ok(())
     }
 
     fn dir_mut(&mut self, ino: Ino) -> Result<&mut Dir, Misfit> {
@@ -108,17 +202,24 @@ impl Namespace {
         self.dir_mut(ino)
     }
 
-    fn add_name(&mut self, dir: Ino, name: &[u8], ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn add_name(
+        &mut self,
+        dir: Ino,
+        name: &[u8],
+        what: (Ino, Kind),
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
         let dir = self.touch_dir(dir, now)?;
         if dir.get(name).is_some() {
             return Err("the name exists");
         }
-        dir.insert(name, ino, dir.next_cookie);
+        dir.insert(name, what, dir.next_cookie);
         Ok(())
     }
 
     fn take_name(&mut self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, Misfit> {
-        self.touch_dir(dir, now)?.remove(name).ok_or("no such name")
+        let entry = self.touch_dir(dir, now)?.remove(name);
+        Ok(entry.ok_or("no such name")?.ino)
     }
 
     fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
@@ -132,6 +233,13 @@ impl Namespace {
     }
 
     fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
+        self.end_dir(ino, now)?;
+        let parent = self.inode_mut(parent)?;
+        parent.nlink = parent.nlink.saturating_sub(1);
+        Ok(())
+    }
+
+    fn end_dir(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
         if !self.dir_mut(ino)?.is_empty() {
             return Err("the directory is not empty");
         }
@@ -139,8 +247,6 @@ impl Namespace {
         inode.nlink = 0;
         inode.ctime = now;
         self.orphans.insert(ino);
-        let parent = self.inode_mut(parent)?;
-        parent.nlink = parent.nlink.saturating_sub(1);
         Ok(())
     }
 
@@ -151,8 +257,10 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<(), Misfit> {
         let ino = self.take_name(from.0, from.1, now)?;
-        match self.touch_dir(to.0, now)?.replace(to.1, ino) {
-            None => self.add_name(to.0, to.1, ino, now)?,
+        let kind = self.kind(ino)?;
+        let replaced = self.touch_dir(to.0, now)?.replace(to.1, (ino, kind));
+        match replaced.map(|(old, _)| old) {
+            None => self.add_name(to.0, to.1, (ino, kind), now)?,
             Some(old) if self.get(old).is_some_and(|inode| inode.dir().is_some()) => {
                 self.drop_dir(old, to.0, now)?;
             }
@@ -167,14 +275,15 @@ impl Namespace {
         to: (Ino, &[u8]),
         now: Timestamp,
     ) -> Result<(), Misfit> {
-        let second = self.dir_mut(to.0)?.get(to.1).ok_or("no such name")?;
+        let entry = self.dir_mut(to.0)?.entry(to.1).ok_or("no such name")?;
+        let second = (entry.ino, entry.kind);
         let first = self
             .touch_dir(from.0, now)?
             .replace(from.1, second)
             .ok_or("no such name")?;
         self.touch_dir(to.0, now)?.replace(to.1, first);
-        self.moved(first, from.0, to.0, now)?;
-        self.moved(second, to.0, from.0, now)
+        self.moved(first.0, from.0, to.0, now)?;
+        self.moved(second.0, to.0, from.0, now)
     }
 
     /// `ino` went from one directory to another: a directory's `..` follows.

@@ -1,8 +1,8 @@
 //! What can happen to a name space, as the log keeps it.
 
-use super::{Body, Dir, Inode};
+use super::{Body, Dir, Inode, Length};
 use forebay_wire::message::{New, OnExisting};
-use forebay_wire::{Ino, Timestamp};
+use forebay_wire::{Ino, Kind, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -87,6 +87,64 @@ pub enum Change {
         /// Which.
         ino: Ino,
     },
+    /// Part of a transaction: a name in a directory goes, comes, or leads elsewhere.
+    Entry {
+        /// The directory.
+        dir: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// What has it from now on.
+        put: Option<(Ino, Kind)>,
+        /// When.
+        now: Timestamp,
+    },
+    /// Part of a transaction: a new directory whose name is on another node.
+    MakeDir {
+        /// Its number.
+        ino: Ino,
+        /// The directory it is in.
+        parent: Ino,
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// When.
+        now: Timestamp,
+    },
+    /// Part of a transaction: an inode has a name less. A directory is removed with it.
+    RemoveName {
+        /// Which.
+        ino: Ino,
+        /// When.
+        now: Timestamp,
+    },
+    /// Part of a transaction: an inode has a further name.
+    AddName {
+        /// Which.
+        ino: Ino,
+        /// When.
+        now: Timestamp,
+    },
+    /// Part of a transaction: an inode's name has changed.
+    Moved {
+        /// Which.
+        ino: Ino,
+        /// The directory that a directory is in from now on, if that changes.
+        parent: Option<Ino>,
+        /// When.
+        now: Timestamp,
+    },
+    /// What is known of a striped file's length.
+    Length {
+        /// Which.
+        ino: Ino,
+        /// What is known.
+        length: Length,
+        /// New `mtime` and `ctime`, if they change.
+        times: Option<(Timestamp, Timestamp)>,
+    },
 }
 
 /// An inode to be made.
@@ -102,6 +160,8 @@ pub struct NewInode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// A file that is made to be written to at once.
+    pub opened: bool,
 }
 
 /// Attributes to set; `None` leaves as is.
@@ -122,11 +182,18 @@ pub struct SetInode {
 }
 
 impl NewInode {
-    pub(super) fn build(&self, parent: Ino, now: Timestamp) -> Inode {
+    pub(super) fn build(&self, parent: Ino, spread: bool, now: Timestamp) -> Inode {
         let body = match &self.new {
             New::Dir => Body::Dir(Dir::new(parent)),
             New::Symlink(target) => Body::Symlink(target.clone()),
-            New::Node(forebay_wire::Kind::File, _) => Body::File,
+            New::Node(Kind::File, _) if spread => Body::Striped(Length {
+                size: 0,
+                space: 0,
+                seen: Timestamp::default(),
+                known: !self.opened,
+                used: self.opened,
+            }),
+            New::Node(Kind::File, _) => Body::File,
             New::Node(kind, rdev) => Body::Special(*kind, *rdev),
         };
         Inode {

@@ -8,10 +8,13 @@ mod apply;
 mod change;
 mod plan;
 mod rename;
+mod step;
 
 pub use change::{Change, NewInode, SetInode};
 pub use plan::{Credentials, EXEC, READ, WRITE};
+pub use step::{Lock, Ready, lock_of};
 
+use forebay_wire::place::Place;
 use forebay_wire::{Attr, Ino, Kind, Node, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,12 +51,29 @@ pub struct Inode {
 pub enum Body {
     /// A regular file; its bytes are in a data object.
     File,
+    /// A regular file of an instance on several nodes; its bytes are in a data object on each.
+    Striped(Length),
     /// A directory.
     Dir(Dir),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A pipe, socket or device with its number.
     Special(Kind, u32),
+}
+
+/// What is known of the length of a striped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Length {
+    /// Length in bytes, if `known`.
+    pub size: u64,
+    /// Space it takes, in bytes, if `known`.
+    pub space: u64,
+    /// The last write that the inode's `mtime` accounts for.
+    pub seen: Timestamp,
+    /// Otherwise the objects have to be asked.
+    pub known: bool,
+    /// There may be objects on other nodes.
+    pub used: bool,
 }
 
 /// A directory.
@@ -74,6 +94,8 @@ pub struct Entry {
     pub name: Arc<[u8]>,
     /// What it names.
     pub ino: Ino,
+    /// Its kind; the inode itself may be on another node.
+    pub kind: Kind,
 }
 
 /// A directory without its index by name.
@@ -81,14 +103,14 @@ pub struct Entry {
 struct StoredDir {
     parent: Ino,
     next_cookie: u64,
-    entries: Vec<(u64, Vec<u8>, Ino)>,
+    entries: Vec<(u64, Vec<u8>, Ino, Kind)>,
 }
 
 impl From<StoredDir> for Dir {
     fn from(stored: StoredDir) -> Dir {
         let mut dir = Dir::new(stored.parent);
-        for (cookie, name, ino) in stored.entries {
-            dir.insert(&name, ino, cookie);
+        for (cookie, name, ino, kind) in stored.entries {
+            dir.insert(&name, (ino, kind), cookie);
         }
         dir.next_cookie = stored.next_cookie;
         dir
@@ -100,7 +122,7 @@ impl From<Dir> for StoredDir {
         let entries = dir
             .order
             .into_iter()
-            .map(|(c, e)| (c, e.name.to_vec(), e.ino))
+            .map(|(c, e)| (c, e.name.to_vec(), e.ino, e.kind))
             .collect();
         StoredDir {
             parent: dir.parent,
@@ -123,10 +145,14 @@ impl Dir {
 
     /// What `name` names.
     pub fn get(&self, name: &[u8]) -> Option<Ino> {
+        self.entry(name).map(|entry| entry.ino)
+    }
+
+    /// The entry `name`.
+    pub fn entry(&self, name: &[u8]) -> Option<&Entry> {
         self.names
             .get(name)
             .and_then(|cookie| self.order.get(cookie))
-            .map(|entry| entry.ino)
     }
 
     /// Entries behind `cookie`, with their own cookies, in their order.
@@ -146,22 +172,24 @@ impl Dir {
         self.order.is_empty()
     }
 
-    fn insert(&mut self, name: &[u8], ino: Ino, cookie: u64) {
+    fn insert(&mut self, name: &[u8], (ino, kind): (Ino, Kind), cookie: u64) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(name.clone(), cookie);
-        self.order.insert(cookie, Entry { name, ino });
+        self.order.insert(cookie, Entry { name, ino, kind });
         self.next_cookie = self.next_cookie.max(cookie + 1);
     }
 
-    fn remove(&mut self, name: &[u8]) -> Option<Ino> {
+    fn remove(&mut self, name: &[u8]) -> Option<Entry> {
         let cookie = self.names.remove(name)?;
-        self.order.remove(&cookie).map(|entry| entry.ino)
+        self.order.remove(&cookie)
     }
 
     /// Let an existing name lead to another inode, its place in the order unchanged.
-    fn replace(&mut self, name: &[u8], ino: Ino) -> Option<Ino> {
+    fn replace(&mut self, name: &[u8], (ino, kind): (Ino, Kind)) -> Option<(Ino, Kind)> {
         let entry = self.order.get_mut(self.names.get(name)?)?;
-        Some(std::mem::replace(&mut entry.ino, ino))
+        let old = (entry.ino, entry.kind);
+        (entry.ino, entry.kind) = (ino, kind);
+        Some(old)
     }
 }
 
@@ -169,7 +197,7 @@ impl Inode {
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match &self.body {
-            Body::File => Kind::File,
+            Body::File | Body::Striped(_) => Kind::File,
             Body::Dir(_) => Kind::Dir,
             Body::Symlink(_) => Kind::Symlink,
             Body::Special(kind, _) => *kind,
@@ -184,14 +212,28 @@ impl Inode {
         }
     }
 
+    /// What is known of its length, if it is a striped file.
+    pub fn length(&self) -> Option<&Length> {
+        match &self.body {
+            Body::Striped(length) => Some(length),
+            _ => None,
+        }
+    }
+
     /// Its attributes, without what a data object adds.
     pub fn attr(&self, ino: Ino) -> Attr {
         let (size, rdev) = match &self.body {
             Body::File => (0, 0),
+            Body::Striped(length) => (length.size, 0),
             Body::Dir(dir) => (dir.len() as u64 * 32, 0),
             Body::Symlink(target) => (target.len() as u64, 0),
             Body::Special(_, rdev) => (0, *rdev),
         };
+        let (mut blocks, mut unsettled) = (0, None);
+        if let Body::Striped(length) = &self.body {
+            blocks = length.space / 512;
+            unsettled = (!length.known).then_some(length.seen);
+        }
         Attr {
             ino,
             kind: self.kind(),
@@ -201,11 +243,11 @@ impl Inode {
             gid: self.gid,
             rdev,
             size,
-            blocks: 0,
+            blocks,
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            unsettled: false,
+            unsettled,
         }
     }
 }
@@ -215,13 +257,20 @@ impl Inode {
 pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
     shard: Node,
+    /// Files are striped over several nodes.
+    spread: bool,
     next: u64,
     orphans: BTreeSet<Ino>,
 }
 
+/// Numbers of inodes that are passed over when a daemon starts: a power cut may have taken back
+/// inodes whose numbers clients or other nodes still know. Many times what can be made in the
+/// second or so that a change may go without being durable.
+const GAP: u64 = 1 << 24;
+
 impl Namespace {
-    /// A name space with an empty root directory.
-    pub fn new(mode: u16, uid: u32, gid: u32, now: Timestamp) -> Namespace {
+    /// What the node in this place owns of a new name space: the first has its root directory.
+    pub fn new(mode: u16, uid: u32, gid: u32, place: &Place, now: Timestamp) -> Namespace {
         let root = Inode {
             mode,
             nlink: 2,
@@ -233,17 +282,44 @@ impl Namespace {
             body: Body::Dir(Dir::new(Ino::ROOT)),
             xattrs: BTreeMap::new(),
         };
+        let first = place.node == Node(0);
         Namespace {
-            inodes: BTreeMap::from([(Ino::ROOT, root)]),
-            shard: Node(0),
+            inodes: first.then_some((Ino::ROOT, root)).into_iter().collect(),
+            shard: place.node,
+            spread: place.is_spread(),
             next: Ino::ROOT.0 + 1,
             orphans: BTreeSet::new(),
         }
     }
 
+    /// The daemon starts: numbers that a power cut took back are not given out again.
+    pub fn pass_over(&mut self) {
+        self.next += GAP;
+    }
+
     /// An inode.
     pub fn get(&self, ino: Ino) -> Option<&Inode> {
         self.inodes.get(&ino)
+    }
+
+    /// The place of the node whose inodes these are.
+    pub fn shard(&self) -> Node {
+        self.shard
+    }
+
+    /// Is this the node that owns `ino`?
+    pub fn owns(&self, ino: Ino) -> bool {
+        ino.shard() == self.shard
+    }
+
+    /// The number for the next new inode.
+    pub fn next_ino(&self) -> Ino {
+        Ino::new(self.shard, self.next)
+    }
+
+    /// `ino` is spoken for.
+    pub fn take_number(&mut self, ino: Ino) {
+        self.next = self.next.max((ino.0 & ((1 << 48) - 1)) + 1);
     }
 
     /// All inodes, in order.
@@ -256,7 +332,7 @@ impl Namespace {
         self.inodes.len()
     }
 
-    /// Never: there always is a root.
+    /// Are there no inodes here?
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()
     }

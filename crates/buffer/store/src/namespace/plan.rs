@@ -73,7 +73,7 @@ impl Credentials {
 }
 
 /// Is this a name an entry may have?
-pub fn check_name(name: &[u8]) -> Result<(), Errno> {
+pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"" => Err(Errno::ENOENT),
         b"." | b".." => Err(Errno::EINVAL),
@@ -184,6 +184,7 @@ impl Namespace {
             mode,
             uid: who.uid,
             gid,
+            opened: false,
         };
         Ok(Change::Make {
             parent,

@@ -19,12 +19,7 @@ impl Namespace {
         existing: OnExisting,
         now: Timestamp,
     ) -> Result<Option<Change>, Errno> {
-        for name in [from.1, to.1] {
-            match (check_name(name), name) {
-                (Err(_), b"." | b"..") => return Err(Errno::EBUSY),
-                (result, _) => result?,
-            }
-        }
+        self.check_rename(from.1, to.1)?;
         let source = self.lookup(who, from.0, from.1)?;
         let target = match self.lookup(who, to.0, to.1) {
             Ok(ino) => Some(ino),
@@ -64,6 +59,17 @@ impl Namespace {
         }))
     }
 
+    /// Check that both are names that can come and go.
+    pub fn check_rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        for name in [from, to] {
+            match (check_name(name), name) {
+                (Err(_), b"." | b"..") => return Err(Errno::EBUSY),
+                (result, _) => result?,
+            }
+        }
+        Ok(())
+    }
+
     /// A directory that gets another parent must be writable, because its `..` changes, and must
     /// not end up inside itself.
     fn may_move(
@@ -74,7 +80,7 @@ impl Namespace {
         from: Ino,
         to: Ino,
     ) -> Result<(), Errno> {
-        if inode.dir().is_none() {
+        if inode.dir().is_none() || from == to {
             return Ok(());
         }
         let mut at = to;
@@ -87,11 +93,7 @@ impl Namespace {
             }
             at = self.find_dir(at)?.1.parent;
         }
-        if from != to {
-            who.may(inode, WRITE)
-        } else {
-            Ok(())
-        }
+        who.may(inode, WRITE)
     }
 }
 

@@ -33,6 +33,15 @@ impl<O: Objects> Shard<O> {
                 }
                 Event::Resize(id, capacity)
             }
+            Request::SetPeers { id, peers } => {
+                let place = &self.names(id).map_err(|_| Errno::ENOENT)?.spec.place;
+                let moved = Place {
+                    peers,
+                    ..place.clone()
+                };
+                moved.check()?;
+                Event::SetPeers(id, moved.peers)
+            }
             Request::RemoveInstance { id, force } => {
                 self.names(id).map_err(|_| Errno::ENOENT)?;
                 let sessions = self.sessions_of(id);

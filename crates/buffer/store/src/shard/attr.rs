@@ -1,9 +1,10 @@
 //! Attributes: what the inode says, and what the data object adds.
 
 use super::{Context, Outcome, Shard};
+use crate::namespace::Body;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{Entry, SetAttr};
-use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Kind, Reply};
+use forebay_wire::message::{Entry, OpenMode, SetAttr};
+use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
 
 impl<O: Objects> Shard<O> {
     /// What `stat` shows.
@@ -11,7 +12,7 @@ impl<O: Objects> Shard<O> {
         let inode = self.names(instance)?.names.find(ino)?;
         let mut attr = inode.attr(ino);
         let runtime = self.runtime.get(&instance);
-        if attr.kind == Kind::File && runtime.is_some_and(|r| r.space.has_object(ino)) {
+        if matches!(inode.body, Body::File) && runtime.is_some_and(|r| r.space.has_object(ino)) {
             let stat = self.objects.stat(ObjectId { instance, ino })?;
             attr.size = stat.size;
             attr.blocks = stat.space / 512;
@@ -25,7 +26,8 @@ impl<O: Objects> Shard<O> {
         Ok(attr)
     }
 
-    /// Change attributes. `outcome` is what the slot remembers.
+    /// Change attributes. `outcome` is what the slot remembers. `open`: what is opened with it.
+    /// `true`: other nodes have to do their parts first, and the reply comes when they have.
     pub(super) fn set_attr(
         &mut self,
         context: &Context,
@@ -33,7 +35,8 @@ impl<O: Objects> Shard<O> {
         handle: Option<HandleId>,
         wish: &SetAttr,
         outcome: Outcome,
-    ) -> Result<(), Errno> {
+        open: Option<OpenMode>,
+    ) -> Result<bool, Errno> {
         let writable = match handle {
             Some(id) => {
                 let handle = self.handle(context.session, id)?;
@@ -43,12 +46,17 @@ impl<O: Objects> Shard<O> {
         };
         let names = &self.names(context.instance)?.names;
         let change = names.plan_set(&context.who, ino, wish, writable, self.now.wall)?;
-        let file = names.find(ino)?.kind() == Kind::File;
+        let file = matches!(names.find(ino)?.body, Body::File);
+        if !file && self.set_striped(context, ino, wish, (&change, outcome), open)? {
+            return Ok(true);
+        }
         let object = ObjectId {
             instance: context.instance,
             ino,
         };
-        if let Some(size) = wish.size {
+        if let Some(size) = wish.size
+            && file
+        {
             if size > 0 {
                 self.ensure_object(object)?;
             }
@@ -65,7 +73,7 @@ impl<O: Objects> Shard<O> {
             self.objects.set_times(object, set.atime, set.mtime)?;
         }
         self.change(context, change, outcome);
-        Ok(())
+        Ok(false)
     }
 
     pub(super) fn read_dir(
@@ -89,10 +97,8 @@ impl<O: Objects> Shard<O> {
                 end = false;
                 break;
             }
-            let Some(inode) = names.get(entry.ino) else {
-                continue;
-            };
-            let attr = if attrs {
+            // What is on another node has to be asked for there.
+            let attr = if attrs && names.owns(entry.ino) {
                 Some(self.attr(context.instance, entry.ino)?)
             } else {
                 None
@@ -101,7 +107,7 @@ impl<O: Objects> Shard<O> {
                 cookie,
                 name: entry.name.to_vec(),
                 ino: entry.ino,
-                kind: inode.kind(),
+                kind: entry.kind,
                 attr,
             });
         }

@@ -53,9 +53,11 @@ impl<O: Objects> Shard<O> {
         let Some(instance) = instance else {
             return false;
         };
+        // Whoever is alone on this node may not be so on others.
+        let spread = self.names(instance).is_ok_and(|i| i.spec.place.is_spread());
         let now = self.now.steady;
         let runtime = self.runtime(instance);
-        if runtime.sessions.len() != 1 || now < runtime.uncached_until {
+        if spread || runtime.sessions.len() != 1 || now < runtime.uncached_until {
             return false;
         }
         runtime.cached_until = now.saturating_add(CACHE_TIME + MARGIN);
@@ -64,6 +66,9 @@ impl<O: Objects> Shard<O> {
 
     /// Another client wants to attach: `EAGAIN` until nothing is cached any more.
     pub(super) fn end_caching(&mut self, instance: InstanceId) -> Result<(), Errno> {
+        if self.names(instance).is_ok_and(|i| i.spec.place.is_spread()) {
+            return Ok(());
+        }
         let now = self.now.steady;
         let runtime = self.runtime(instance);
         if runtime.sessions.is_empty() || now >= runtime.cached_until {

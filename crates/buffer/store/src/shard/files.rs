@@ -18,7 +18,10 @@ impl<O: Objects> Shard<O> {
         let reply = match request {
             Request::Lookup { parent, name } => {
                 let ino = names.lookup(who, parent, &name)?;
-                Reply::Attr(self.attr(instance, ino)?)
+                match self.elsewhere(instance, parent, &name, ino) {
+                    Some(elsewhere) => elsewhere,
+                    None => Reply::Attr(self.attr(instance, ino)?),
+                }
             }
             Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
             Request::ReadLink { ino } => match &names.find(ino)?.body {
@@ -53,6 +56,14 @@ impl<O: Objects> Shard<O> {
                     inodes_used: names.len() as u64,
                 }
             }
+            Request::StatObject { ino } => Reply::Object(self.info(ObjectId { instance, ino })?),
+            Request::AppendLock { handle } => self.lock_append(context, handle)?,
+            Request::AppendUnlock { handle } => {
+                let ino = self.handle(context.session, handle)?.ino;
+                self.unlock_append(instance, ino, (context.session, handle));
+                Reply::Done
+            }
+            Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
             Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),
             other => return self.changing_request(context, other),
@@ -94,7 +105,9 @@ impl<O: Objects> Shard<O> {
                 return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
             }
             Request::SetAttr { ino, handle, set } => {
-                self.set_attr(context, ino, handle, &set, Outcome::Attr(ino))?;
+                if self.set_attr(context, ino, handle, &set, Outcome::Attr(ino), None)? {
+                    return Ok(None);
+                }
                 return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
             }
             Request::Create {
@@ -109,6 +122,13 @@ impl<O: Objects> Shard<O> {
             }
             Request::Open { ino, handle, open } => {
                 return self.open(context, ino, handle, open);
+            }
+            Request::OpenObject {
+                handle,
+                permit,
+                open,
+            } => {
+                return self.open_object(context, handle, &permit, open);
             }
             Request::Reserve {
                 handle,
@@ -175,6 +195,24 @@ impl<O: Objects> Shard<O> {
         Ok(Some(Reply::Done))
     }
 
+    /// The reply about an entry whose inode's home is another node.
+    pub(super) fn elsewhere(
+        &self,
+        instance: InstanceId,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+    ) -> Option<Reply> {
+        let names = &self.names(instance).ok()?.names;
+        if names.owns(ino) {
+            return None;
+        }
+        let entry = names.get(parent)?.dir()?.entry(name);
+        // Otherwise it is the directory above.
+        let kind = entry.map_or(Kind::Dir, |entry| entry.kind);
+        Some(Reply::Elsewhere { ino, kind })
+    }
+
     /// Carry out a planned change and remember its outcome for the slot.
     pub(super) fn change(&mut self, context: &Context, change: Change, outcome: Outcome) {
         let request = (context.session, context.slot, context.seq, outcome);
@@ -200,9 +238,8 @@ impl<O: Objects> Shard<O> {
         if let Some(handle) = handle {
             let ino: Ino = self.handle(context.session, handle)?.ino;
             let instance = context.instance;
-            if self.names(instance)?.names.find(ino)?.kind() == Kind::File
-                && self.runtime(instance).space.has_object(ino)
-            {
+            // Only files have objects, those of other nodes too.
+            if self.runtime(instance).space.has_object(ino) {
                 object = Some(ObjectId { instance, ino });
                 fresh = self.runtime(instance).fresh.remove(&ino);
             }
@@ -244,7 +281,7 @@ impl<O: Objects> Shard<O> {
             instance: context.instance,
             ino,
         };
-        self.ensure_object(object)?;
+        self.need_object(object)?;
         self.recharge(object);
         let instance = self.names(context.instance)?;
         let capacity = instance.spec.capacity;

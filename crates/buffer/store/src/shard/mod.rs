@@ -8,22 +8,36 @@
 mod admin;
 mod attr;
 mod caching;
+mod decide;
 mod files;
+mod lengths;
+mod links;
+mod locks;
 mod open;
+mod pieces;
+mod prepare;
 mod session;
 mod space;
 mod start;
 mod state;
+mod transaction;
 
-pub use state::{Event, Instance, Outcome, Record, Session, State};
+pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
 
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
 use forebay_wire::message::OpenMode;
-use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId, Timestamp};
+use forebay_wire::peer::{Incarnation, PeerMessage, TxId};
+use forebay_wire::{
+    Call, Errno, HandleId, Ino, InstanceId, Node, Reply, Request, SessionId, Timestamp,
+};
+use lengths::Task;
+use links::Link;
+use locks::{Locks, Parked};
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use transaction::Transaction;
 
 /// A connection, as the driver numbers them. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,6 +130,17 @@ pub enum Effect<D> {
     BulkClose(SessionId, HandleId),
     /// Close a connection.
     Hangup(ConnId),
+    /// Send a message to another node of an instance, or drop it if that cannot be done now.
+    ToPeer {
+        /// The node's address.
+        address: String,
+        /// The node's place.
+        node: Node,
+        /// The message.
+        message: Box<PeerMessage>,
+    },
+    /// Make the log durable soon: someone waits for it.
+    SyncLog,
 }
 
 #[derive(Debug)]
@@ -133,6 +158,8 @@ struct Handle {
     grant: u64,
     /// How much to promise ahead the next time.
     ahead: u64,
+    /// Only of the part of a file that lies here.
+    piece: bool,
 }
 
 /// What a session has besides its durable part.
@@ -161,6 +188,32 @@ struct Runtime {
     cached_until: u64,
     /// Until when nothing may be cached, because another client wants to attach.
     uncached_until: u64,
+    /// What there is besides on an instance that lies on several nodes.
+    spread: Spread,
+}
+
+/// What an instance on several nodes has besides its durable part.
+#[derive(Debug, Default)]
+struct Spread {
+    links: BTreeMap<Node, Link>,
+    /// Handles for writing of each striped file whose home this is.
+    writers: BTreeMap<Ino, u32>,
+    /// Files that nobody writes to any more and whose length is not settled.
+    unsettled: BTreeSet<Ino>,
+    tasks: BTreeMap<u64, Task>,
+    /// Files that are no more and of which other nodes may have objects.
+    owed: BTreeMap<Node, BTreeSet<Ino>>,
+    /// Objects here, by their homes, which have to say whether there is such a file.
+    unconfirmed: BTreeMap<Node, BTreeSet<Ino>>,
+    locks: Locks,
+    /// Who may append to a file.
+    appenders: BTreeMap<Ino, (SessionId, HandleId)>,
+    /// Transactions that this node decides.
+    transactions: BTreeMap<TxId, Transaction>,
+    /// Records that must be durable before the votes can be given.
+    votes: BTreeMap<(TxId, u8), u64>,
+    /// Transactions that happened here, and the records that say so and are not durable yet.
+    resolved: BTreeMap<TxId, u64>,
 }
 
 /// The state machine.
@@ -182,18 +235,44 @@ pub struct Shard<O: Objects> {
     records: Vec<Vec<u8>>,
     /// Number of the last record.
     last: u64,
-    /// Objects and instances to remove once the record that made them superfluous is durable.
+    /// Number of the last record that is known to be durable.
+    durable: u64,
+    /// What to do once a record is durable.
     doomed: VecDeque<(u64, Doomed)>,
     effects: Vec<Effect<O::Descriptor>>,
+    /// This start, as other nodes know it.
+    incarnation: Incarnation,
+    /// Tasks there were.
+    tasks: u64,
+    /// Calls that wait for a transaction.
+    parked: Vec<Parked>,
+    /// A transaction has ended: what waited can be tried again.
+    unlocked: bool,
+    /// How often the call that is being carried out was in conflict with another.
+    tries: u32,
+    /// When other nodes were last reminded of what they have not answered.
+    reminded: u64,
 }
 
+/// What waits for a record to be durable.
 #[derive(Debug)]
 enum Doomed {
+    /// The object of a file that is no more.
     Object(ObjectId),
+    /// Its objects on other nodes.
+    Pieces(ObjectId),
+    /// A removed instance.
     Instance(InstanceId),
+    /// A vote on a transaction.
+    Vote(InstanceId, TxId, u8),
+    /// The news that a transaction happens.
+    Commit(InstanceId, TxId),
+    /// The news that a transaction has happened here for good.
+    Done(InstanceId, TxId, Node),
 }
 
 /// A request with all that is known about who sent it.
+#[derive(Clone, Debug)]
 struct Context {
     conn: ConnId,
     seq: u64,
@@ -234,6 +313,7 @@ impl<O: Objects> Shard<O> {
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
             || !self.settled()
+            || self.reminders_due()
             || self
                 .attached
                 .values()
@@ -257,8 +337,12 @@ impl<O: Objects> Shard<O> {
             Input::Call(conn, call) => self.call(conn, call),
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::Synced(sequence) => self.synced(sequence),
-            Input::Tick => self.expire_sessions(),
+            Input::Tick => {
+                self.expire_sessions();
+                self.remind();
+            }
         }
+        self.unpark();
         effects.append(&mut self.effects);
     }
 
@@ -303,11 +387,29 @@ impl<O: Objects> Shard<O> {
         let request = match request {
             Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
             Request::Prove { mac, uid, gid } => return self.prove(conn, &mac, uid, gid).map(Some),
+            Request::Peer(message) => {
+                let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+                if known.peer.trusted {
+                    self.receive(*message);
+                } else {
+                    self.effects.push(Effect::Hangup(conn));
+                }
+                return Ok(None);
+            }
             other => other,
         };
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
         let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
         let (peer, local) = (known.peer.clone(), known.peer.local);
+        if self.is_blocked(session, &request) {
+            let call = Call {
+                seq,
+                caller,
+                request,
+            };
+            self.park(conn, call, 0);
+            return Ok(None);
+        }
         if let Some(reply) = self.repeated(session, slot, seq, &request)? {
             return match reply {
                 Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
@@ -342,6 +444,7 @@ impl<O: Objects> Shard<O> {
                 .administer((session, slot, seq), &peer, request)
                 .map(Some);
         };
+        let sender = caller.clone();
         let who = match caller {
             Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
                 return Err(Errno::EPERM);
@@ -363,18 +466,27 @@ impl<O: Objects> Shard<O> {
                 checked: false,
             },
         };
-        self.file_request(
-            &Context {
-                conn,
-                seq,
-                session,
-                slot,
-                instance,
-                who,
-                local,
-            },
-            request,
-        )
+        let context = Context {
+            conn,
+            seq,
+            session,
+            slot,
+            instance,
+            who,
+            local,
+        };
+        match self.transaction(&context, &request)? {
+            None => self.file_request(&context, request),
+            Some(plan) => {
+                let call = Call {
+                    seq,
+                    caller: sender,
+                    request,
+                };
+                self.begin_transaction(&context, call, plan);
+                Ok(None)
+            }
+        }
     }
 
     /// Change the durable state.
@@ -391,6 +503,7 @@ impl<O: Objects> Shard<O> {
     }
 
     fn synced(&mut self, sequence: u64) {
+        self.durable = self.durable.max(sequence);
         while let Some((needed, _)) = self.doomed.front()
             && *needed <= sequence
         {
@@ -401,6 +514,22 @@ impl<O: Objects> Shard<O> {
             let result = match doomed {
                 Doomed::Object(object) => self.objects.remove(object),
                 Doomed::Instance(id) => self.objects.drop_instance(id),
+                Doomed::Pieces(object) => {
+                    self.owe(object);
+                    Ok(())
+                }
+                Doomed::Vote(instance, tx, wave) => {
+                    self.vote(instance, tx, wave);
+                    Ok(())
+                }
+                Doomed::Commit(instance, tx) => {
+                    self.announce(instance, tx);
+                    Ok(())
+                }
+                Doomed::Done(instance, tx, node) => {
+                    self.done(instance, tx, node);
+                    Ok(())
+                }
             };
             if let Err(error) = result {
                 tracing::warn!(%error, "a superfluous data object stays for now");

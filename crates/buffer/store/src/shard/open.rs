@@ -1,5 +1,6 @@
 //! Open handles and what becomes of inodes nobody has open.
 
+use super::lengths::NEVER;
 use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
@@ -36,19 +37,23 @@ impl<O: Objects> Shard<O> {
             _ => return Err(Errno::ENXIO),
         }
         let file = inode.kind() == Kind::File;
+        // Before this handle makes the length unknown.
+        let length = self.length(context.instance, ino);
+        let empty = length.is_some_and(|length| length.known && length.size == 0);
         self.add_handle(context.session, context.instance, handle, ino, mode)?;
         if mode.truncate && file {
             let set = SetAttr {
                 size: Some(0),
                 ..SetAttr::default()
             };
-            self.set_attr(
-                context,
-                ino,
-                Some(handle),
-                &set,
-                Outcome::Opened(ino, false),
-            )?;
+            let outcome = Outcome::Opened(ino, false);
+            if empty {
+                let names = &self.names(context.instance)?.names;
+                let change = names.plan_set(&context.who, ino, &set, true, self.now.wall)?;
+                self.change(context, change, outcome);
+            } else if self.set_attr(context, ino, Some(handle), &set, outcome, Some(mode))? {
+                return Ok(None);
+            }
         }
         self.opened(context, ino, mode, false)
     }
@@ -67,18 +72,24 @@ impl<O: Objects> Shard<O> {
         let instance = self.names(context.instance)?;
         match instance.names.lookup(&context.who, parent, name) {
             Ok(_) if exclusive => return Err(Errno::EEXIST),
-            Ok(ino) => return self.open(context, ino, handle, open),
+            Ok(ino) => {
+                return match self.elsewhere(context.instance, parent, name, ino) {
+                    Some(elsewhere) => Ok(Some(elsewhere)),
+                    None => self.open(context, ino, handle, open),
+                };
+            }
             Err(Errno::ENOENT) => {}
             Err(error) => return Err(error),
         }
         let new = New::Node(Kind::File, 0);
-        let change =
+        let mut change =
             instance
                 .names
                 .plan_make(&context.who, parent, name, new, mode, self.now.wall)?;
-        let Change::Make { inode, .. } = &change else {
+        let Change::Make { inode, .. } = &mut change else {
             return Err(Errno::EIO);
         };
+        inode.opened = open.write;
         let ino = inode.ino;
         self.check_inodes(context.instance)?;
         self.check_handles(context.session, handle)?;
@@ -93,7 +104,7 @@ impl<O: Objects> Shard<O> {
         self.opened(context, ino, open, true)
     }
 
-    fn opened(
+    pub(super) fn opened(
         &mut self,
         context: &Context,
         ino: Ino,
@@ -113,7 +124,7 @@ impl<O: Objects> Shard<O> {
         let reply = Reply::Opened {
             attr: self.attr(context.instance, ino)?,
             created,
-            permit: None,
+            permit: self.permit(context.instance, ino, mode)?,
         };
         let (conn, seq) = (context.conn, context.seq);
         let cacheable = false;
@@ -135,13 +146,30 @@ impl<O: Objects> Shard<O> {
         let now = self.now.wall;
         let (atime, mtime) = match self.names(id.instance)?.names.get(id.ino) {
             Some(inode) => (inode.atime, inode.mtime),
+            // Making it is not a write.
+            None if !self.names(id.instance)?.names.owns(id.ino) => (NEVER, NEVER),
             None => (now, now),
         };
         self.objects.create(id, atime, mtime)?;
         let runtime = self.runtime(id.instance);
         runtime.space.charge(id.ino, 0);
         runtime.fresh.insert(id.ino);
+        if !self.names(id.instance)?.names.owns(id.ino) {
+            let unconfirmed = &mut self.runtime(id.instance).spread.unconfirmed;
+            let home = unconfirmed.entry(id.ino.shard()).or_default();
+            home.insert(id.ino);
+        }
         Ok(())
+    }
+
+    /// Make a file's data object unless it has one. That of another node's file is made only when
+    /// it is opened, with a permit: later on it may have been removed with its file.
+    pub(super) fn need_object(&mut self, id: ObjectId) -> Result<(), Errno> {
+        let known = self.runtime(id.instance).space.has_object(id.ino);
+        if !known && !self.names(id.instance)?.names.owns(id.ino) {
+            return Err(Errno::ESTALE);
+        }
+        self.ensure_object(id)
     }
 
     fn check_handles(&self, session: SessionId, handle: HandleId) -> Result<(), Errno> {
@@ -162,6 +190,19 @@ impl<O: Objects> Shard<O> {
         ino: Ino,
         mode: OpenMode,
     ) -> Result<(), Errno> {
+        self.insert_handle(session, instance, handle, ino, mode, false)
+    }
+
+    /// `piece`: the handle is for no more than the data object.
+    pub(super) fn insert_handle(
+        &mut self,
+        session: SessionId,
+        instance: InstanceId,
+        handle: HandleId,
+        ino: Ino,
+        mode: OpenMode,
+        piece: bool,
+    ) -> Result<(), Errno> {
         self.check_handles(session, handle)?;
         let attached = self.attached.get_mut(&session).ok_or(Errno::ESTALE)?;
         if let Some(known) = attached.handles.get(&handle) {
@@ -171,16 +212,20 @@ impl<O: Objects> Shard<O> {
                 Err(Errno::EINVAL)
             };
         }
-        attached.handles.insert(
-            handle,
-            Handle {
-                ino,
-                mode,
-                grant: 0,
-                ahead: FIRST_AHEAD,
-            },
-        );
         let bulk = attached.bulk;
+        if mode.write && !piece {
+            self.writer_comes(instance, ino)?;
+        }
+        let open = Handle {
+            ino,
+            mode,
+            grant: 0,
+            ahead: FIRST_AHEAD,
+            piece,
+        };
+        if let Some(attached) = self.attached.get_mut(&session) {
+            attached.handles.insert(handle, open);
+        }
         *self.runtime(instance).opens.entry(ino).or_default() += 1;
         if bulk {
             let object = ObjectId { instance, ino };
@@ -216,6 +261,7 @@ impl<O: Objects> Shard<O> {
         open: Handle,
     ) {
         self.effects.push(Effect::BulkClose(session, handle));
+        self.unlock_append(instance, open.ino, (session, handle));
         let runtime = self.runtime(instance);
         runtime.space.regrant(open.grant, 0);
         if let Some(count) = runtime.opens.get_mut(&open.ino) {
@@ -231,6 +277,9 @@ impl<O: Objects> Shard<O> {
             });
         }
         self.drop_if_unused(instance, open.ino);
+        if open.mode.write && !open.piece {
+            self.writer_goes(instance, open.ino);
+        }
     }
 
     /// Look how much space an object takes now.
@@ -248,8 +297,19 @@ impl<O: Objects> Shard<O> {
         if !orphan || self.runtime(instance).opens.contains_key(&ino) {
             return;
         }
+        let length = self.names(instance).ok().and_then(|i| {
+            let inode = i.names.get(ino)?;
+            inode.length().copied()
+        });
         self.log(Event::Names(instance, Change::Drop { ino }), None);
         let needed = self.last;
+        if let Some(length) = length {
+            self.forget_length(instance, ino);
+            if length.used {
+                let object = ObjectId { instance, ino };
+                self.doomed.push_back((needed, Doomed::Pieces(object)));
+            }
+        }
         let runtime = self.runtime(instance);
         runtime.fresh.remove(&ino);
         if runtime.space.has_object(ino) {
@@ -277,7 +337,7 @@ impl<O: Objects> Shard<O> {
             instance: context.instance,
             ino,
         };
-        self.ensure_object(object)?;
+        self.need_object(object)?;
         self.recharge(object);
         let space = &mut self.runtime(context.instance).space;
         space.regrant(before, kept);

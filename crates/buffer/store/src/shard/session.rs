@@ -108,7 +108,7 @@ impl<O: Objects> Shard<O> {
         bytes
     }
 
-    fn secret(&mut self) -> u128 {
+    pub(super) fn secret(&mut self) -> u128 {
         self.random = self.random.wrapping_add(1);
         let block = (u128::from(self.random) << 64) | u128::from(self.state.epoch);
         let key = self.seed;
@@ -203,6 +203,7 @@ impl<O: Objects> Shard<O> {
         };
         Ok(Some(match outcome {
             Outcome::Done => Again::Reply(Reply::Done),
+            Outcome::Elsewhere(ino, kind) => Again::Reply(Reply::Elsewhere { ino, kind }),
             Outcome::Attr(ino) => Again::Reply(Reply::Attr(self.attr(instance, ino)?)),
             Outcome::Opened(ino, created) => {
                 let (handle, open) = match request {
@@ -214,7 +215,7 @@ impl<O: Objects> Shard<O> {
                 let reply = Reply::Opened {
                     attr: self.attr(instance, ino)?,
                     created,
-                    permit: None,
+                    permit: self.permit(instance, ino, *open)?,
                 };
                 let object = ObjectId { instance, ino };
                 if open.descriptor && self.runtime(instance).space.has_object(ino) {
@@ -230,6 +231,7 @@ impl<O: Objects> Shard<O> {
         let Some(known) = self.conns.remove(&conn) else {
             return;
         };
+        self.drop_parked(conn);
         let Some((session, slot)) = known.session else {
             return;
         };

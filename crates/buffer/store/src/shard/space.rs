@@ -22,6 +22,11 @@ impl Space {
         self.objects.contains_key(&ino)
     }
 
+    /// The files that have objects.
+    pub fn objects(&self) -> impl Iterator<Item = Ino> {
+        self.objects.keys().copied()
+    }
+
     /// An object exists and takes `space` bytes.
     pub fn charge(&mut self, ino: Ino, space: u64) {
         let before = self.objects.insert(ino, space).unwrap_or(0);

@@ -4,6 +4,7 @@ use super::{Attached, Event, Limits, Now, Runtime, Shard, State};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::Errno;
 use forebay_wire::auth::PoolKey;
+use forebay_wire::peer::Incarnation;
 use std::collections::{BTreeMap, VecDeque};
 
 impl<O: Objects> Shard<O> {
@@ -33,10 +34,21 @@ impl<O: Objects> Shard<O> {
             runtime: BTreeMap::new(),
             records: Vec::new(),
             last,
+            durable: last,
             doomed: VecDeque::new(),
             effects: Vec::new(),
+            incarnation: Incarnation::default(),
+            tasks: 0,
+            parked: Vec::new(),
+            unlocked: false,
+            tries: 0,
+            reminded: now.steady,
         };
         shard.log(Event::Start, None);
+        shard.incarnation = Incarnation {
+            epoch: shard.state.epoch,
+            nonce: shard.secret() as u64 | 1,
+        };
         shard.adopt_objects()?;
         for id in shard.state.sessions.keys() {
             let attached = Attached {
@@ -60,12 +72,18 @@ impl<O: Objects> Shard<O> {
             self.objects.add_instance(*id)?;
             let mut runtime = Runtime::default();
             for (ino, space) in self.objects.list(*id)? {
-                if instance.names.get(ino).is_some() {
+                if !instance.names.owns(ino) {
+                    let home = ino.shard();
+                    let spread = &mut runtime.spread;
+                    spread.unconfirmed.entry(home).or_default().insert(ino);
+                    runtime.space.charge(ino, space);
+                } else if instance.names.get(ino).is_some() {
                     runtime.space.charge(ino, space);
                 } else {
                     self.objects.remove(ObjectId { instance: *id, ino })?;
                 }
             }
+            runtime.spread.adopt(instance);
             self.runtime.insert(*id, runtime);
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Everything a storage daemon must not forget, and the records that alter it.
 
-use crate::namespace::{Change, Namespace};
+use crate::namespace::{Change, Lock, Namespace};
 use forebay_wire::message::InstanceSpec;
-use forebay_wire::{Ino, InstanceId, SessionId, Timestamp};
+use forebay_wire::peer::{Found, TxId};
+use forebay_wire::{Ino, InstanceId, Kind, Node, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The durable state. Two states that were reached by the same records are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,32 @@ pub struct Instance {
     pub spec: InstanceSpec,
     /// Its files.
     pub names: Namespace,
+    /// Parts of transactions that this node is ready for, and that others decide.
+    pub prepared: BTreeMap<TxId, Prepared>,
+    /// Transactions decided here to happen, and the nodes that may not know yet.
+    pub decided: BTreeMap<TxId, BTreeSet<Node>>,
+}
+
+/// Part of a transaction that another node decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Who decides.
+    pub coordinator: Node,
+    /// What this node was asked for, one after the other.
+    pub waves: Vec<Wave>,
+}
+
+/// What a node was asked for at once as part of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wave {
+    /// Its number.
+    pub number: u8,
+    /// What happens if it is decided.
+    pub changes: Vec<Change>,
+    /// What nobody else may touch until then.
+    pub locks: Vec<Lock>,
+    /// What was answered.
+    pub found: Vec<Found>,
 }
 
 /// A client's attachment.
@@ -50,6 +77,8 @@ pub enum Outcome {
     Attr(Ino),
     /// A file was opened, and made unless the flag is unset.
     Opened(Ino, bool),
+    /// It concerned this inode, whose home is another node.
+    Elsewhere(Ino, Kind),
 }
 
 /// One record of the log.
@@ -87,18 +116,65 @@ pub enum Event {
     End(SessionId),
     /// A name space changes.
     Names(InstanceId, Change),
+    /// The addresses of an instance's nodes change.
+    SetPeers(InstanceId, Vec<String>),
+    /// This node is ready for part of a transaction.
+    Prepare {
+        /// In this instance.
+        instance: InstanceId,
+        /// Which.
+        tx: TxId,
+        /// Who decides.
+        coordinator: Node,
+        /// What it is ready for.
+        wave: Wave,
+    },
+    /// Another node decided a transaction that this node was ready for.
+    Resolve {
+        /// In this instance.
+        instance: InstanceId,
+        /// Which.
+        tx: TxId,
+        /// It happens.
+        commit: bool,
+    },
+    /// A transaction happens.
+    Decide {
+        /// In this instance.
+        instance: InstanceId,
+        /// Which.
+        tx: TxId,
+        /// Nodes that have to be told.
+        nodes: BTreeSet<Node>,
+        /// What it changes here.
+        changes: Vec<Change>,
+    },
+    /// All nodes know of a transaction that it happened.
+    Forget {
+        /// In this instance.
+        instance: InstanceId,
+        /// Which.
+        tx: TxId,
+    },
 }
 
 impl State {
     /// Carry out a record. Fails only if it was made for another state.
     pub fn apply(&mut self, record: &Record) -> Result<(), &'static str> {
         match &record.event {
-            Event::Start => self.epoch += 1,
+            Event::Start => {
+                self.epoch += 1;
+                for instance in self.instances.values_mut() {
+                    instance.names.pass_over();
+                }
+            }
             Event::AddInstance(spec, now) => {
-                let names = Namespace::new(spec.mode, spec.uid, spec.gid, *now);
+                let names = Namespace::new(spec.mode, spec.uid, spec.gid, &spec.place, *now);
                 let instance = Instance {
                     spec: spec.clone(),
                     names,
+                    prepared: BTreeMap::new(),
+                    decided: BTreeMap::new(),
                 };
                 if self.instances.insert(spec.id, instance).is_some() {
                     return Err("the instance exists");
@@ -109,13 +185,7 @@ impl State {
                 self.sessions
                     .retain(|_, session| session.instance != Some(*id));
             }
-            Event::Resize(id, capacity) => {
-                self.instances
-                    .get_mut(id)
-                    .ok_or("no such instance")?
-                    .spec
-                    .capacity = *capacity;
-            }
+            Event::Resize(id, capacity) => self.instance(*id)?.spec.capacity = *capacity,
             Event::Begin {
                 id,
                 secret,
@@ -134,12 +204,56 @@ impl State {
             Event::End(id) => {
                 self.sessions.remove(id).ok_or("no such session")?;
             }
-            Event::Names(id, change) => {
-                self.instances
-                    .get_mut(id)
-                    .ok_or("no such instance")?
-                    .names
-                    .apply(change)?;
+            Event::Names(id, change) => self.instance(*id)?.names.apply(change)?,
+            Event::SetPeers(id, peers) => self.instance(*id)?.spec.place.peers = peers.clone(),
+            Event::Prepare {
+                instance,
+                tx,
+                coordinator,
+                wave,
+            } => {
+                let instance = self.instance(*instance)?;
+                for change in &wave.changes {
+                    if let Change::MakeDir { ino, .. } = change {
+                        instance.names.take_number(*ino);
+                    }
+                }
+                let prepared = instance.prepared.entry(*tx).or_insert_with(|| Prepared {
+                    coordinator: *coordinator,
+                    waves: Vec::new(),
+                });
+                prepared.waves.push(wave.clone());
+            }
+            Event::Resolve {
+                instance,
+                tx,
+                commit,
+            } => {
+                let instance = self.instance(*instance)?;
+                let prepared = instance.prepared.remove(tx).ok_or("no such transaction")?;
+                if *commit {
+                    for change in prepared.waves.iter().flat_map(|wave| &wave.changes) {
+                        instance.names.apply(change)?;
+                    }
+                }
+            }
+            Event::Decide {
+                instance,
+                tx,
+                nodes,
+                changes,
+            } => {
+                let instance = self.instance(*instance)?;
+                for change in changes {
+                    instance.names.apply(change)?;
+                }
+                if !nodes.is_empty() {
+                    instance.decided.insert(*tx, nodes.clone());
+                }
+            }
+            Event::Forget { instance, tx } => {
+                let decided = self.instance(*instance)?.decided.remove(tx);
+                decided.ok_or("no such transaction")?;
             }
         }
         if let Some((session, slot, seq, outcome)) = record.request
@@ -148,5 +262,9 @@ impl State {
             session.slots.insert(slot, (seq, outcome));
         }
         Ok(())
+    }
+
+    fn instance(&mut self, id: InstanceId) -> Result<&mut Instance, &'static str> {
+        self.instances.get_mut(&id).ok_or("no such instance")
     }
 }

@@ -1,0 +1,243 @@
+//! Parts of transactions over several nodes: check what one node is asked for, and say what it
+//! would change and what nobody else may touch until it is decided.
+
+use super::plan::{EXEC, WRITE, check_name};
+use super::{Change, Credentials, Entry, Inode, Namespace};
+use forebay_wire::message::OnExisting;
+use forebay_wire::peer::{Found, Step, Who};
+use forebay_wire::{Errno, Ino, Kind, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Something that a transaction keeps to itself until it is decided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Lock {
+    /// A name in a directory.
+    Name(Ino, Vec<u8>),
+    /// An inode: its names, and whether it can be in use as a directory.
+    Inode(Ino),
+    /// The right to move directories.
+    Renames,
+}
+
+/// A step that can be done.
+#[derive(Debug)]
+pub struct Ready {
+    /// What it changes.
+    pub changes: Vec<Change>,
+    /// What it found.
+    pub found: Found,
+}
+
+impl From<&Credentials> for Who {
+    fn from(who: &Credentials) -> Who {
+        Who {
+            uid: who.uid,
+            gid: who.gid,
+            groups: who.groups.clone(),
+            checked: who.checked,
+        }
+    }
+}
+
+impl From<&Who> for Credentials {
+    fn from(who: &Who) -> Credentials {
+        Credentials {
+            uid: who.uid,
+            gid: who.gid,
+            groups: who.groups.clone(),
+            checked: who.checked,
+        }
+    }
+}
+
+/// What a step keeps to itself.
+pub fn lock_of(step: &Step) -> Option<Lock> {
+    match step {
+        Step::MakeDir { .. } => None,
+        Step::Enter { dir, name, .. } => Some(Lock::Name(*dir, name.clone())),
+        Step::RemoveName { ino, .. } | Step::AddName { ino } | Step::Move { ino, .. } => {
+            Some(Lock::Inode(*ino))
+        }
+        Step::LockRenames => Some(Lock::Renames),
+    }
+}
+
+impl Namespace {
+    /// Check a step of a transaction.
+    pub fn ready(&self, who: &Credentials, step: &Step, now: Timestamp) -> Result<Ready, Errno> {
+        match step {
+            Step::MakeDir {
+                parent,
+                mode,
+                uid,
+                gid,
+            } => {
+                let ino = self.next_ino();
+                let change = Change::MakeDir {
+                    ino,
+                    parent: *parent,
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                    now,
+                };
+                Ok(Ready {
+                    changes: vec![change],
+                    found: Found::Inode(ino, Kind::Dir),
+                })
+            }
+            Step::Enter {
+                dir,
+                name,
+                ino,
+                kind,
+                existing,
+            } => {
+                let (old, owner_only) = self.may_enter(who, *dir, name, *kind, *existing)?;
+                let change = Change::Entry {
+                    dir: *dir,
+                    name: name.clone(),
+                    put: Some((*ino, *kind)),
+                    now,
+                };
+                Ok(Ready {
+                    changes: vec![change],
+                    found: Found::Entry(old, owner_only),
+                })
+            }
+            Step::RemoveName {
+                ino,
+                dir,
+                owner_only,
+            } => {
+                let inode = self.find(*ino)?;
+                check_owner(who, inode, *owner_only)?;
+                match (inode.dir(), *dir) {
+                    (Some(_), false) => return Err(Errno::EISDIR),
+                    (None, true) => return Err(Errno::ENOTDIR),
+                    (Some(entries), true) if !entries.is_empty() => return Err(Errno::ENOTEMPTY),
+                    _ => {}
+                }
+                Ok(ready(Change::RemoveName { ino: *ino, now }))
+            }
+            Step::AddName { ino } => {
+                let inode = self.find(*ino)?;
+                match inode.nlink {
+                    _ if inode.dir().is_some() => return Err(Errno::EPERM),
+                    0 => return Err(Errno::ENOENT),
+                    u32::MAX => return Err(Errno::EMLINK),
+                    _ => {}
+                }
+                Ok(Ready {
+                    changes: vec![Change::AddName { ino: *ino, now }],
+                    found: Found::Inode(*ino, inode.kind()),
+                })
+            }
+            Step::Move {
+                ino,
+                parent,
+                owner_only,
+            } => {
+                let inode = self.find(*ino)?;
+                check_owner(who, inode, *owner_only)?;
+                if parent.is_some() {
+                    inode.dir().ok_or(Errno::ENOTDIR)?;
+                    who.may(inode, WRITE)?;
+                }
+                Ok(ready(Change::Moved {
+                    ino: *ino,
+                    parent: *parent,
+                    now,
+                }))
+            }
+            Step::LockRenames => Ok(Ready {
+                changes: Vec::new(),
+                found: Found::Ready,
+            }),
+        }
+    }
+
+    /// Check that something of this kind may get the name, and say what has it so far.
+    fn may_enter(
+        &self,
+        who: &Credentials,
+        dir: Ino,
+        name: &[u8],
+        kind: Kind,
+        existing: OnExisting,
+    ) -> Result<(Option<(Ino, Kind)>, bool), Errno> {
+        check_name(name)?;
+        let (inode, entries) = self.find_dir(dir)?;
+        who.may(inode, EXEC)?;
+        let old = entries.entry(name).map(|entry| (entry.ino, entry.kind));
+        match (existing, old) {
+            (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
+            (OnExisting::Exchange, None) => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        self.writable_dir(who, dir)?;
+        if existing == OnExisting::Replace
+            && let Some((_, old)) = old
+        {
+            match (kind == Kind::Dir, old == Kind::Dir) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                _ => {}
+            }
+        }
+        Ok((old, self.owner_only(who, inode)))
+    }
+
+    /// What has this name, which `who` wants to take away, and whether only the owner of that may.
+    pub fn may_leave(
+        &self,
+        who: &Credentials,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<(Ino, Kind, bool), Errno> {
+        let entry = self.lookup_entry(who, dir, name)?;
+        let found = (entry.ino, entry.kind);
+        let (inode, _) = self.writable_dir(who, dir)?;
+        Ok((found.0, found.1, self.owner_only(who, inode)))
+    }
+
+    /// The entry of a plain name.
+    pub fn lookup_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
+        let (inode, entries) = self.find_dir(dir)?;
+        who.may(inode, EXEC)?;
+        entries.entry(name).ok_or(Errno::ENOENT)
+    }
+
+    /// Check that a further name can be made here.
+    pub fn may_name(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        match (check_name(name), name) {
+            (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
+            (result, _) => result?,
+        }
+        let (inode, entries) = self.find_dir(dir)?;
+        who.may(inode, EXEC)?;
+        if entries.get(name).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        self.writable_dir(who, dir).map(|_| ())
+    }
+
+    /// May only its owner remove an entry of this directory?
+    fn owner_only(&self, who: &Credentials, dir: &Inode) -> bool {
+        dir.mode & 0o1000 != 0 && !who.privileged() && who.uid != dir.uid
+    }
+}
+
+fn check_owner(who: &Credentials, inode: &Inode, owner_only: bool) -> Result<(), Errno> {
+    if owner_only && who.uid != inode.uid {
+        return Err(Errno::EPERM);
+    }
+    Ok(())
+}
+
+fn ready(change: Change) -> Ready {
+    Ready {
+        changes: vec![change],
+        found: Found::Ready,
+    }
+}

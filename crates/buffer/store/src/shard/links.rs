@@ -1,0 +1,180 @@
+//! How the daemons of an instance talk: messages that may be lost, late or repeated.
+//!
+//! Every message says which start of which daemon it is meant for, and is numbered; a receiver
+//! takes only what is meant for it and comes after what it took before. So an old message never
+//! undoes what a newer one did. What must arrive is said again from time to time until an answer
+//! shows that it did: all that is said may be said twice.
+
+use super::{Effect, Shard};
+use crate::objects::Objects;
+use forebay_wire::peer::{Incarnation, PeerMessage, Say};
+use forebay_wire::{InstanceId, Node};
+
+/// How long to wait before saying something again, in nanoseconds.
+pub(super) const REMIND: u64 = 500_000_000;
+
+/// What is known of another node.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Its present start; the default before it has said anything.
+    known: Incarnation,
+    sent: u64,
+    taken: u64,
+    /// It has been greeted since the last reminder.
+    greeted: bool,
+}
+
+impl<O: Objects> Shard<O> {
+    /// Say something to another node of an instance. To one that has not been heard of, say only
+    /// who one is; all the rest is said when it answers.
+    pub(super) fn tell(&mut self, instance: InstanceId, node: Node, say: Say) {
+        let Some(place) = self.state.instances.get(&instance).map(|i| &i.spec.place) else {
+            return;
+        };
+        let (own, address) = (place.node, place.peers.get(usize::from(node.0)).cloned());
+        let Some(address) = address.filter(|_| own != node) else {
+            return;
+        };
+        let sender = self.incarnation;
+        let link = self.runtime(instance).spread.links.entry(node).or_default();
+        let known = link.known != Incarnation::default();
+        if !known && std::mem::replace(&mut link.greeted, true) {
+            return;
+        }
+        link.sent += 1;
+        let message = PeerMessage {
+            instance,
+            from: own,
+            sender,
+            receiver: link.known,
+            number: link.sent,
+            say: if known { say } else { Say::Greet },
+        };
+        self.effects.push(Effect::ToPeer {
+            address,
+            node,
+            message: Box::new(message),
+        });
+    }
+
+    /// A message from another node, which has proved to be trusted.
+    pub(super) fn receive(&mut self, message: PeerMessage) {
+        let PeerMessage {
+            instance,
+            from,
+            sender,
+            receiver,
+            number,
+            say,
+        } = message;
+        let Some(place) = self.state.instances.get(&instance).map(|i| &i.spec.place) else {
+            return;
+        };
+        if from == place.node || from.0 >= place.nodes || sender == Incarnation::default() {
+            return;
+        }
+        let own = self.incarnation;
+        let link = self.runtime(instance).spread.links.entry(from).or_default();
+        if sender.epoch < link.known.epoch {
+            return; // from before it started again
+        }
+        let started = sender != link.known;
+        if started {
+            let again = link.known != Incarnation::default();
+            (link.known, link.taken) = (sender, 0);
+            if again {
+                self.reconsider(instance, from);
+            }
+        }
+        let link = self.runtime(instance).spread.links.entry(from).or_default();
+        if receiver == own {
+            if number <= link.taken {
+                return;
+            }
+            link.taken = number;
+        } else {
+            self.tell(instance, from, Say::Greet);
+        }
+        if started {
+            self.remind_node(instance, from);
+        }
+        if receiver == own {
+            self.hear(instance, from, say);
+        }
+    }
+
+    fn hear(&mut self, instance: InstanceId, from: Node, say: Say) {
+        match say {
+            Say::Greet => {}
+            Say::Stat { task, ino } => self.tell_object(instance, from, task, ino, None),
+            Say::Resize { task, ino, length } => {
+                self.tell_object(instance, from, task, ino, Some(length));
+            }
+            Say::Object { task, info } => self.object_told(instance, from, task, info),
+            Say::Remove(inos) => self.remove_pieces(instance, from, inos),
+            Say::Removed(inos) => self.pieces_removed(instance, from, &inos),
+            Say::Check(inos) => self.check_files(instance, from, inos),
+            Say::Checked { there, gone } => self.files_checked(instance, from, &there, gone),
+            Say::Prepare {
+                tx,
+                wave,
+                who,
+                now,
+                steps,
+            } => self.prepare(instance, from, (tx, wave), &who, now, &steps),
+            Say::Vote { tx, wave, found } => self.voted(instance, from, (tx, wave), found),
+            Say::ParentOf { tx, dir } => self.tell_parent(instance, from, tx, dir),
+            Say::ParentIs { tx, dir, parent } => self.parent_told(instance, tx, dir, parent),
+            Say::Resolve { tx, commit } => self.resolve(instance, from, tx, commit),
+            Say::Done { tx, durable } => self.part_done(instance, from, tx, durable),
+            Say::Ask { tx } => self.asked(instance, from, tx),
+        }
+    }
+
+    /// Is there anything that another node has to be reminded of?
+    pub(super) fn reminders_due(&self) -> bool {
+        !self.parked.is_empty()
+            || self
+                .state
+                .instances
+                .values()
+                .any(|instance| !instance.prepared.is_empty() || !instance.decided.is_empty())
+            || self.runtime.values().any(|runtime| {
+                let spread = &runtime.spread;
+                !spread.tasks.is_empty()
+                    || !spread.transactions.is_empty()
+                    || !spread.unsettled.is_empty()
+                    || spread.owed.values().any(|owed| !owed.is_empty())
+                    || spread.unconfirmed.values().any(|inos| !inos.is_empty())
+            })
+    }
+
+    /// Say again what has not been answered, if it is time.
+    pub(super) fn remind(&mut self) {
+        if self.now.steady < self.reminded.saturating_add(REMIND) {
+            return;
+        }
+        self.reminded = self.now.steady;
+        let spread = self.state.instances.iter();
+        let spread: Vec<_> = spread
+            .filter(|(_, instance)| instance.spec.place.is_spread())
+            .map(|(id, instance)| (*id, instance.spec.place.node, instance.spec.place.nodes))
+            .collect();
+        for (instance, own, nodes) in spread {
+            self.settle_lengths(instance);
+            for node in (0..nodes).map(Node).filter(|node| *node != own) {
+                let link = self.runtime(instance).spread.links.entry(node).or_default();
+                link.greeted = false;
+                self.remind_node(instance, node);
+            }
+        }
+    }
+
+    /// Say again all that one node has not answered.
+    fn remind_node(&mut self, instance: InstanceId, node: Node) {
+        self.remind_of_tasks(instance, node);
+        self.remind_of_pieces(instance, node);
+        self.remind_of_transactions(instance, node);
+        self.ask_for_decisions(instance, node);
+    }
+}

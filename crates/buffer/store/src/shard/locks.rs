@@ -1,0 +1,228 @@
+//! What transactions keep to themselves, and requests that wait until they are decided.
+//!
+//! Transactions never wait for each other: one that finds something taken is given up and tried
+//! again after a pause. Requests of a single node hold nothing, so they can simply wait.
+
+use super::{ConnId, Context, Shard};
+use crate::namespace::{Lock, Namespace};
+use crate::objects::Objects;
+use forebay_wire::peer::TxId;
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};
+use std::collections::BTreeMap;
+
+/// Longest pause before a transaction is tried again, in nanoseconds.
+const LONGEST_PAUSE: u64 = 100_000_000;
+
+/// Who holds what.
+#[derive(Debug, Default)]
+pub(super) struct Locks(BTreeMap<Lock, TxId>);
+
+impl Locks {
+    pub(super) fn take(&mut self, lock: Lock, tx: TxId) {
+        self.0.insert(lock, tx);
+    }
+
+    pub(super) fn release(&mut self, tx: TxId) {
+        self.0.retain(|_, holder| *holder != tx);
+    }
+
+    /// Is it held by another transaction than `tx`?
+    pub(super) fn held(&self, lock: &Lock, tx: TxId) -> bool {
+        self.0.get(lock).is_some_and(|holder| *holder != tx)
+    }
+
+    /// Is any name in a directory held by another transaction than `tx`?
+    pub(super) fn names_held(&self, dir: Ino, tx: TxId) -> bool {
+        let first = Lock::Name(dir, Vec::new());
+        self.0
+            .range(first..)
+            .take_while(|(lock, _)| matches!(lock, Lock::Name(of, _) if *of == dir))
+            .any(|(_, holder)| *holder != tx)
+    }
+
+    fn has_name(&self, dir: Ino, name: &[u8]) -> bool {
+        self.0.contains_key(&Lock::Name(dir, name.to_vec()))
+    }
+
+    fn has_inode(&self, ino: Ino) -> bool {
+        self.0.contains_key(&Lock::Inode(ino))
+    }
+
+    /// Is what an entry names taken, or something in it, if it is a directory?
+    fn has_child(&self, names: &Namespace, dir: Ino, name: &[u8]) -> bool {
+        let entry = names
+            .get(dir)
+            .and_then(|inode| inode.dir())
+            .and_then(|dir| dir.get(name));
+        entry.is_some_and(|ino| self.has_inode(ino) || self.names_held(ino, NOBODY))
+    }
+
+    /// Must a request wait?
+    fn block(&self, names: &Namespace, request: &Request) -> bool {
+        match request {
+            Request::Lookup { parent, name } => self.has_name(*parent, name),
+            Request::Make { parent, name, .. } => {
+                self.has_name(*parent, name) || self.has_inode(*parent)
+            }
+            Request::Create { parent, name, .. }
+            | Request::Unlink { parent, name }
+            | Request::RmDir { parent, name } => {
+                self.has_name(*parent, name)
+                    || self.has_inode(*parent)
+                    || self.has_child(names, *parent, name)
+            }
+            Request::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                ..
+            } => [(*parent, name), (*to, to_name)]
+                .into_iter()
+                .any(|(dir, name)| {
+                    self.has_name(dir, name)
+                        || self.has_inode(dir)
+                        || self.has_child(names, dir, name)
+                }),
+            Request::Link { ino, parent, name } => {
+                self.has_name(*parent, name) || self.has_inode(*parent) || self.has_inode(*ino)
+            }
+            Request::SetAttr { ino, .. } => self.has_inode(*ino),
+            Request::Open { ino, open, .. } => open.truncate && self.has_inode(*ino),
+            _ => false,
+        }
+    }
+}
+
+/// No transaction has this number.
+const NOBODY: TxId = TxId(0);
+
+/// A call that waits.
+#[derive(Debug)]
+pub(super) struct Parked {
+    conn: ConnId,
+    call: Call,
+    /// Not before this time, even if something it waited for is over; 0: as soon as it is.
+    due: u64,
+    tries: u32,
+}
+
+impl<O: Objects> Shard<O> {
+    /// Is something that a request is about in the hands of a transaction?
+    pub(super) fn is_blocked(&self, session: SessionId, request: &Request) -> bool {
+        let instance = self.state.sessions.get(&session).and_then(|s| s.instance);
+        let Some(instance) = instance else {
+            return false;
+        };
+        if let Request::AppendLock { handle } = request {
+            let known = self.handle(session, *handle).map(|handle| handle.ino);
+            let appenders = self.runtime.get(&instance).map(|r| &r.spread.appenders);
+            let holder = appenders.and_then(|appenders| appenders.get(&known.ok()?));
+            return holder.is_some_and(|holder| *holder != (session, *handle));
+        }
+        let locks = self.runtime.get(&instance).map(|r| &r.spread.locks);
+        let Some(locks) = locks.filter(|locks| !locks.0.is_empty()) else {
+            return false;
+        };
+        let Some(known) = self.state.instances.get(&instance) else {
+            return false;
+        };
+        locks.block(&known.names, request)
+    }
+
+    /// Keep a call until what it waits for is over. A connection has one call under way, so there
+    /// are never more of them than connections.
+    pub(super) fn park(&mut self, conn: ConnId, call: Call, due: u64) {
+        let tries = self.tries;
+        self.parked.push(Parked {
+            conn,
+            call,
+            due,
+            tries,
+        });
+    }
+
+    /// Try a call again after a pause that grows with every conflict.
+    pub(super) fn park_for_a_pause(&mut self, conn: ConnId, call: Call, tries: u32) {
+        let most = (1_000_000u64 << tries.min(10)).min(LONGEST_PAUSE);
+        let pause = most / 2 + self.secret() as u64 % (most / 2);
+        self.parked.push(Parked {
+            conn,
+            call,
+            due: self.now.steady.saturating_add(pause),
+            tries: tries + 1,
+        });
+    }
+
+    /// A connection is gone, and its call will be repeated on another one.
+    pub(super) fn drop_parked(&mut self, conn: ConnId) {
+        self.parked.retain(|parked| parked.conn != conn);
+    }
+
+    /// When the next parked call is due, if one waits for a time.
+    pub fn next_due(&self) -> Option<u64> {
+        let due = self.parked.iter().map(|parked| parked.due);
+        due.filter(|due| *due > 0).min()
+    }
+
+    /// Take up calls again that waited for something that is over, or whose pause is.
+    pub(super) fn unpark(&mut self) {
+        loop {
+            let now = self.now.steady;
+            let over = std::mem::take(&mut self.unlocked);
+            if over {
+                self.go_on_walking();
+            }
+            let ready = |parked: &Parked| match parked.due {
+                0 => over,
+                due => due <= now,
+            };
+            if !self.parked.iter().any(ready) {
+                if !self.unlocked {
+                    return;
+                }
+                continue;
+            }
+            let (ready, rest) = std::mem::take(&mut self.parked)
+                .into_iter()
+                .partition(ready);
+            self.parked = rest;
+            let ready: Vec<Parked> = ready;
+            for parked in ready {
+                self.tries = parked.tries;
+                self.call(parked.conn, parked.call);
+                self.tries = 0;
+            }
+        }
+    }
+
+    /// Let nobody else append to an open file.
+    pub(super) fn lock_append(&mut self, context: &Context, id: HandleId) -> Result<Reply, Errno> {
+        let handle = self.handle(context.session, id)?;
+        if !handle.mode.write {
+            return Err(Errno::EBADF);
+        }
+        let ino = handle.ino;
+        let appenders = &mut self.runtime(context.instance).spread.appenders;
+        appenders.insert(ino, (context.session, id));
+        Ok(Reply::Done)
+    }
+
+    /// Others may append again, if it was this handle that kept them from it.
+    pub(super) fn unlock_append(
+        &mut self,
+        instance: InstanceId,
+        ino: Ino,
+        holder: (SessionId, HandleId),
+    ) {
+        let appenders = &mut self.runtime(instance).spread.appenders;
+        if appenders.get(&ino) == Some(&holder) {
+            appenders.remove(&ino);
+            self.unlocked = true;
+        }
+    }
+
+    pub(super) fn locks(&mut self, instance: InstanceId) -> &mut Locks {
+        &mut self.runtime(instance).spread.locks
+    }
+}

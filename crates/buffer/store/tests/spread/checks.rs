@@ -1,0 +1,170 @@
+//! What must hold when everybody is back and all is said.
+
+use crate::world::{INSTANCE, STRIPE, World};
+use forebay_store::namespace::Inode;
+use forebay_store::objects::{ObjectId, Objects};
+use forebay_wire::layout::Layout;
+use forebay_wire::{Ino, Kind, Node};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl World {
+    pub fn layout(&self) -> Layout {
+        Layout::new(self.hosts.len() as u16, STRIPE).unwrap()
+    }
+
+    /// A client writes: what was synced behind `offset` no longer counts.
+    pub fn write(&mut self, node: Node, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+        if let Some(synced) = self.synced.get_mut(&(node, object.ino)) {
+            synced.truncate(offset as usize);
+        }
+        let host = &self.hosts[usize::from(node.0)];
+        host.objects.write(object, offset, data).is_ok()
+    }
+
+    /// A file may be cut to this length from now on.
+    pub fn may_be_cut(&mut self, ino: Ino, size: u64) {
+        let layout = self.layout();
+        for ((node, of), data) in &mut self.synced {
+            if *of == ino {
+                data.truncate(layout.object_length(ino, *node, size) as usize);
+            }
+        }
+    }
+
+    fn inode(&self, ino: Ino) -> Option<&Inode> {
+        let instance = self.state(ino.shard())?.instances.get(&INSTANCE)?;
+        instance.names.get(ino)
+    }
+
+    /// What was synced on a node is there, as long as there is the file.
+    pub fn check_synced(&self, node: Node) {
+        let host = &self.hosts[usize::from(node.0)];
+        for ((at, ino), data) in &self.synced {
+            if *at != node || self.inode(*ino).is_none() {
+                continue;
+            }
+            let object = ObjectId {
+                instance: INSTANCE,
+                ino: *ino,
+            };
+            let now = host.objects.contents(object).unwrap_or_default();
+            assert!(
+                now.len() >= data.len() && now[..data.len()] == data[..],
+                "synced data of file {ino} is gone from node {node:?}"
+            );
+        }
+    }
+
+    /// Check everything.
+    pub fn check(&self) {
+        let mut inodes = BTreeMap::new();
+        for node in self.nodes() {
+            let instance = &self.state(node).unwrap().instances[&INSTANCE];
+            assert!(instance.prepared.is_empty(), "{:?}", instance.prepared);
+            assert!(instance.decided.is_empty(), "{:?}", instance.decided);
+            inodes.extend(instance.names.iter());
+            self.check_synced(node);
+        }
+        self.check_names(&inodes);
+        self.check_tree(&inodes);
+        self.check_objects(&inodes);
+        if !self.power_cuts {
+            self.check_models(&inodes);
+        }
+    }
+
+    /// Names and inodes fit.
+    fn check_names(&self, inodes: &BTreeMap<Ino, &Inode>) {
+        let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
+        for (dir, inode) in inodes {
+            let Some(entries) = inode.dir() else { continue };
+            let mut dirs = 0;
+            for (_, entry) in entries.after(0) {
+                let child = inodes.get(&entry.ino);
+                let child = child.unwrap_or_else(|| panic!("{dir}: no inode {}", entry.ino));
+                assert_eq!(child.kind(), entry.kind);
+                *names.entry(entry.ino).or_default() += 1;
+                if let Some(below) = child.dir() {
+                    dirs += 1;
+                    assert_eq!(below.parent, *dir, "directory {} is elsewhere", entry.ino);
+                }
+            }
+            assert_eq!(inode.nlink, 2 + dirs, "links of directory {dir}");
+        }
+        for (ino, inode) in inodes {
+            let count = names.get(ino).copied().unwrap_or(0);
+            match inode.kind() {
+                Kind::Dir if *ino == Ino::ROOT => assert_eq!(count, 0),
+                Kind::Dir => assert_eq!(count, 1, "places of directory {ino}"),
+                _ => assert_eq!(count, inode.nlink, "names of file {ino}"),
+            }
+            assert!(inode.nlink > 0, "inode {ino} should be gone");
+        }
+    }
+
+    /// Every directory can be reached.
+    fn check_tree(&self, inodes: &BTreeMap<Ino, &Inode>) {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![Ino::ROOT];
+        while let Some(dir) = next.pop() {
+            assert!(seen.insert(dir), "directory {dir} is in two places");
+            let entries = inodes[&dir].dir().unwrap().after(0);
+            let dirs = entries.filter(|(_, entry)| entry.kind == Kind::Dir);
+            next.extend(dirs.map(|(_, entry)| entry.ino));
+        }
+        let all = inodes.iter().filter(|(_, inode)| inode.dir().is_some());
+        for (dir, _) in all {
+            assert!(seen.contains(dir), "directory {dir} cannot be reached");
+        }
+    }
+
+    /// There are no objects without files, and files are as long as their objects say.
+    fn check_objects(&self, inodes: &BTreeMap<Ino, &Inode>) {
+        let layout = self.layout();
+        let mut sizes: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
+        for node in self.nodes() {
+            let objects = &self.hosts[usize::from(node.0)].objects;
+            for (ino, space) in objects.list(INSTANCE).unwrap() {
+                assert!(
+                    inodes.contains_key(&ino),
+                    "object {ino} on {node:?} belongs to no file"
+                );
+                let instance = INSTANCE;
+                let size = objects.stat(ObjectId { instance, ino }).unwrap().size;
+                let sum = sizes.entry(ino).or_default();
+                sum.0 = sum.0.max(layout.end(ino, node, size));
+                sum.1 += space;
+            }
+        }
+        for (ino, inode) in inodes {
+            let Some(length) = inode.length() else {
+                continue;
+            };
+            assert!(length.known, "the length of file {ino} is not settled");
+            let found = sizes.get(ino).copied().unwrap_or_default();
+            // A power cut takes back what was not synced, also after the length was settled.
+            if !self.power_cuts {
+                assert_eq!((length.size, length.space), found, "length of file {ino}");
+            }
+        }
+    }
+
+    /// Every client's part is as its answers have it.
+    fn check_models(&self, inodes: &BTreeMap<Ino, &Inode>) {
+        for client in &self.clients {
+            for (dir, entries) in &client.model.dirs {
+                let found = inodes[dir].dir().unwrap().after(0);
+                let found: BTreeMap<_, _> = found
+                    .map(|(_, entry)| (entry.name.to_vec(), (entry.ino, entry.kind)))
+                    .collect();
+                assert_eq!(*entries, found, "directory {dir}");
+            }
+            for (ino, size) in &client.sizes {
+                if client.model.names_of(*ino) > 0 {
+                    let length = inodes[ino].length().unwrap();
+                    assert_eq!(length.size, *size, "length of file {ino}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! Clients that repeat what is not answered. Each has a directory of its own, of which it knows
+//! what must come of every change; in another one they all get in each other's way.
+
+use crate::model::{Model, Name};
+use crate::world::{INSTANCE, STRIPE, Sent, World, hello};
+use forebay_store::objects::ObjectId;
+use forebay_store::shard::ConnId;
+use forebay_wire::layout::Layout;
+use forebay_wire::message::{New, OnExisting, OpenMode, Resume, SetAttr};
+use forebay_wire::place::Permit;
+use forebay_wire::{Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+struct Session {
+    conn: Option<ConnId>,
+    resume: Option<Resume>,
+    seq: u64,
+}
+
+struct Pending {
+    node: Node,
+    request: Request,
+    sent_on: Option<ConnId>,
+    /// In the part of the name space that is nobody else's.
+    own: bool,
+}
+
+/// The file a client has open for writing.
+struct Open {
+    ino: Ino,
+    handle: HandleId,
+    permit: Permit,
+    /// The start of its home that knows the handle.
+    epoch: u64,
+    /// Handles of its data objects, and the starts of the nodes that know them.
+    pieces: BTreeMap<Node, (HandleId, u64)>,
+}
+
+pub struct Client {
+    number: u64,
+    pub home: Ino,
+    sessions: BTreeMap<Node, Session>,
+    pending: Option<Pending>,
+    pub model: Model,
+    open: Option<Open>,
+    /// Lengths of files that were made to be written to.
+    pub sizes: BTreeMap<Ino, u64>,
+    /// Directories that others know, too.
+    shared: Vec<Ino>,
+    count: u64,
+}
+
+const WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: false,
+};
+
+impl Client {
+    pub fn new(number: u64) -> Client {
+        Client {
+            number,
+            home: Ino::ROOT,
+            sessions: BTreeMap::new(),
+            pending: None,
+            model: Model::default(),
+            open: None,
+            sizes: BTreeMap::new(),
+            shared: vec![Ino::ROOT],
+            count: 0,
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_none()
+    }
+
+    /// Make the client's own directory, before anything goes wrong.
+    pub fn make_home(&mut self, world: &mut World) {
+        let request = Request::Make {
+            parent: Ino::ROOT,
+            name: format!("home{}", self.number).into_bytes(),
+            new: New::Dir,
+            mode: 0o755,
+        };
+        self.begin(Node(0), request, true);
+        for _ in 0..1000 {
+            world.settle(1);
+            self.go_on(world);
+            if self.is_idle() {
+                let home = self
+                    .model
+                    .get(Ino::ROOT, format!("home{}", self.number).as_bytes());
+                self.home = home.expect("a directory").0;
+                self.model.dirs.remove(&Ino::ROOT);
+                return;
+            }
+        }
+        panic!("no directory could be made");
+    }
+
+    fn begin(&mut self, node: Node, request: Request, own: bool) {
+        self.sessions.entry(node).or_default().seq += 1;
+        self.pending = Some(Pending {
+            node,
+            request,
+            sent_on: None,
+            own,
+        });
+    }
+
+    pub fn act(&mut self, world: &mut World) {
+        if self.pending.is_none() {
+            let (node, request, own) = self.choose(world);
+            self.begin(node, request, own);
+        }
+        self.go_on(world);
+        // A connection breaks, with or without the daemon noticing.
+        if world.random.one_in(25)
+            && let Some(pending) = &self.pending
+        {
+            let node = pending.node;
+            if let Some(conn) = self.sessions.entry(node).or_default().conn.take()
+                && world.random.one_in(2)
+            {
+                world.disconnect(node, conn);
+            }
+        }
+    }
+
+    /// See to it that the pending call is answered.
+    pub fn go_on(&mut self, world: &mut World) {
+        let Some(pending) = &self.pending else { return };
+        let node = pending.node;
+        let Some(conn) = self.connected(world, node) else {
+            return;
+        };
+        let seq = self.sessions[&node].seq;
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        if pending.sent_on != Some(conn) {
+            pending.sent_on = Some(conn);
+            let request = pending.request.clone();
+            match &request {
+                Request::SetAttr { ino, set, .. } => {
+                    world.may_be_cut(*ino, set.size.unwrap_or(u64::MAX));
+                }
+                Request::Open { ino, open, .. } if open.truncate => world.may_be_cut(*ino, 0),
+                _ => {}
+            }
+            let call = Call {
+                seq,
+                caller: None,
+                request,
+            };
+            world.send(node, conn, call);
+        }
+        match world.take_reply(conn) {
+            None => {}
+            // The daemon has started again and does not know the connection.
+            Some(sent) if sent.reply == Reply::Failed(Errno::ENOTCONN) => {
+                self.sessions.entry(node).or_default().conn = None;
+            }
+            Some(sent) => {
+                assert_eq!(sent.seq, seq);
+                if let Some(pending) = self.pending.take() {
+                    self.answered(world, pending, sent);
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, world: &mut World, node: Node) -> Option<ConnId> {
+        let session = self.sessions.entry(node).or_default();
+        session.conn = session.conn.filter(|conn| world.is_open(*conn));
+        if session.conn.is_some() {
+            return session.conn;
+        }
+        let conn = world.connect(node);
+        let call = Call {
+            seq: session.seq,
+            caller: None,
+            request: hello(Some(INSTANCE), session.resume),
+        };
+        world.send(node, conn, call);
+        match world.take_reply(conn)?.reply {
+            Reply::Welcome { resume, .. } => {
+                (session.resume, session.conn) = (Some(resume), Some(conn));
+                Some(conn)
+            }
+            Reply::Failed(Errno::ESTALE) => {
+                assert!(world.power_cuts, "a session is lost");
+                session.resume = None;
+                None
+            }
+            Reply::Failed(Errno::ENOSPC | Errno::ENOTCONN) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// End all sessions.
+    pub fn leave(&mut self, world: &mut World) {
+        for node in world.nodes() {
+            if self.sessions.contains_key(&node) {
+                self.sessions.entry(node).or_default().seq += 1;
+                if let Some(conn) = self.connected(world, node) {
+                    let call = Call {
+                        seq: self.sessions[&node].seq,
+                        caller: None,
+                        request: Request::Bye,
+                    };
+                    world.send(node, conn, call);
+                }
+            }
+        }
+    }
+
+    fn choose(&mut self, world: &mut World) -> (Node, Request, bool) {
+        self.count += 1;
+        let own = !world.random.one_in(3);
+        let pick =
+            |list: &[Ino], world: &mut World| list[world.random.below(list.len() as u64) as usize];
+        let dirs: Vec<Ino> = if own {
+            let mut dirs = vec![self.home];
+            dirs.extend(self.model.dirs.keys().copied());
+            dirs
+        } else {
+            self.shared.clone()
+        };
+        let (parent, to) = (pick(&dirs, world), pick(&dirs, world));
+        let name = self.some_name(world, own, parent);
+        let to_name = self.some_name(world, own, to);
+        let at = parent.shard();
+        let request = match world.random.below(16) {
+            0..3 => Request::Make {
+                parent,
+                name,
+                new: New::Dir,
+                mode: 0o755,
+            },
+            3 | 4 if self.open.is_none() && own => Request::Create {
+                parent,
+                name,
+                mode: 0o644,
+                exclusive: true,
+                handle: HandleId(self.count),
+                open: WRITE,
+            },
+            3..5 if own => return self.use_file(world),
+            3..5 => Request::Make {
+                parent,
+                name,
+                new: New::Node(Kind::File, 0),
+                mode: 0o644,
+            },
+            5 => Request::Unlink { parent, name },
+            6 => Request::RmDir { parent, name },
+            7..11 => Request::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing: match world.random.below(4) {
+                    0 => OnExisting::Fail,
+                    1 => OnExisting::Exchange,
+                    _ => OnExisting::Replace,
+                },
+            },
+            11 => match self.some_file(world) {
+                Some(ino) if own => Request::Link { ino, parent, name },
+                _ => Request::Lookup { parent, name },
+            },
+            12 => Request::ReadDir {
+                ino: parent,
+                cookie: 0,
+                bytes: 1 << 16,
+                attrs: false,
+            },
+            13 => Request::GetAttr { ino: parent },
+            14 => return self.use_file(world),
+            _ => Request::Lookup { parent, name },
+        };
+        (at, request, own)
+    }
+
+    fn some_name(&self, world: &mut World, own: bool, dir: Ino) -> Name {
+        let known = self.model.dirs.get(&dir);
+        match known {
+            Some(entries) if own && !entries.is_empty() && !world.random.one_in(3) => {
+                let chosen = world.random.below(entries.len() as u64) as usize;
+                entries.keys().nth(chosen).unwrap().clone()
+            }
+            _ if own => format!("n{}", world.random.below(1000)).into_bytes(),
+            _ => format!("s{}", world.random.below(4)).into_bytes(),
+        }
+    }
+
+    fn some_file(&self, world: &mut World) -> Option<Ino> {
+        let all = self.model.dirs.values().flat_map(BTreeMap::values);
+        let files: Vec<Ino> = all
+            .filter(|(_, kind)| *kind == Kind::File)
+            .map(|(ino, _)| *ino)
+            .collect();
+        let chosen = world.random.below(files.len().max(1) as u64) as usize;
+        files.get(chosen).copied()
+    }
+
+    /// Do something with the open file, or with the length of another.
+    fn use_file(&mut self, world: &mut World) -> (Node, Request, bool) {
+        self.count += 1;
+        let lost = |open: &Open| world.epoch(open.ino.shard()) != open.epoch;
+        if self.open.as_ref().is_some_and(lost) {
+            self.open = None; // its home has forgotten that it is open
+        }
+        let choice = world.random.below(8);
+        let node = Node(world.random.below(world.hosts.len() as u64) as u16);
+        if let Some(open) = &self.open {
+            let piece = open.pieces.get(&node);
+            let piece = piece.filter(|(_, epoch)| world.epoch(node) == *epoch);
+            return match (choice, piece) {
+                (0, _) => {
+                    let (handle, returned) = (open.handle, 0);
+                    (open.ino.shard(), Request::Close { handle, returned }, true)
+                }
+                (1, Some((handle, _))) => {
+                    let handle = Some(*handle);
+                    let data_only = false;
+                    (node, Request::Sync { handle, data_only }, true)
+                }
+                _ => {
+                    let request = Request::OpenObject {
+                        handle: HandleId(self.count),
+                        permit: open.permit,
+                        open: OpenMode {
+                            descriptor: true,
+                            ..WRITE
+                        },
+                    };
+                    (node, request, true)
+                }
+            };
+        }
+        let files: Vec<Ino> = self.sizes.keys().copied().collect();
+        let Some(ino) = files.get(world.random.below(files.len().max(1) as u64) as usize) else {
+            return (self.home.shard(), Request::GetAttr { ino: self.home }, true);
+        };
+        let ino = *ino;
+        let request = match choice {
+            0..3 => Request::SetAttr {
+                ino,
+                handle: None,
+                set: SetAttr {
+                    size: Some(world.random.below(12 * STRIPE)),
+                    ..SetAttr::default()
+                },
+            },
+            3..5 => Request::Open {
+                ino,
+                handle: HandleId(self.count),
+                open: OpenMode {
+                    truncate: world.random.one_in(3),
+                    ..WRITE
+                },
+            },
+            _ => Request::GetAttr { ino },
+        };
+        (ino.shard(), request, true)
+    }
+
+    fn answered(&mut self, world: &mut World, pending: Pending, sent: Sent) {
+        let failed = match &sent.reply {
+            Reply::Failed(errno) => Some(*errno),
+            _ => None,
+        };
+        if failed == Some(Errno::ENOSPC) {
+            return;
+        }
+        let strange = [Errno::EPROTO, Errno::EIO, Errno::EAGAIN];
+        assert!(
+            !failed.is_some_and(|errno| strange.contains(&errno)),
+            "{:?}: {failed:?}",
+            pending.request
+        );
+        let certain = pending.own && !world.power_cuts;
+        if failed == Some(Errno::ESTALE) && world.power_cuts {
+            return;
+        }
+        self.learn(&pending, &sent);
+        if pending.own {
+            self.compare(world, &pending, &sent, certain);
+        }
+    }
+
+    /// Get to know directories that everybody uses.
+    fn learn(&mut self, pending: &Pending, sent: &Sent) {
+        if let (Request::Make { new: New::Dir, .. } | Request::Lookup { .. }, false) =
+            (&pending.request, pending.own)
+        {
+            match &sent.reply {
+                Reply::Attr(attr) if attr.kind == Kind::Dir => self.shared.push(attr.ino),
+                Reply::Elsewhere {
+                    ino,
+                    kind: Kind::Dir,
+                } => self.shared.push(*ino),
+                _ => {}
+            }
+        }
+        // Homes are nobody else's.
+        if self.home != Ino::ROOT {
+            let home = self.home;
+            self.shared.retain(|ino| *ino != home);
+        }
+        if self.shared.len() > 8 {
+            self.shared.remove(1);
+        }
+    }
+
+    /// Compare an answer with what it must be, and note what has changed.
+    fn compare(&mut self, world: &mut World, pending: &Pending, sent: &Sent, certain: bool) {
+        let request = &pending.request;
+        let failed = match &sent.reply {
+            Reply::Failed(errno) => Some(*errno),
+            _ => None,
+        };
+        let must = |right: bool| {
+            assert!(
+                right || !certain,
+                "{request:?} was answered {:?}",
+                sent.reply
+            );
+        };
+        match request {
+            Request::Make { parent, name, .. } | Request::Create { parent, name, .. } => {
+                let known = self.model.get(*parent, name).is_some();
+                must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
+                let (ino, kind) = match &sent.reply {
+                    Reply::Attr(attr) | Reply::Opened { attr, .. } => (attr.ino, attr.kind),
+                    Reply::Elsewhere { ino, kind } => (*ino, *kind),
+                    _ => return,
+                };
+                self.model.set(*parent, name, (ino, kind));
+                if let (Request::Create { handle, .. }, Reply::Opened { permit, .. }) =
+                    (request, &sent.reply)
+                {
+                    self.sizes.insert(ino, 0);
+                    self.opened(world, ino, *handle, *permit);
+                }
+            }
+            Request::Open {
+                ino, handle, open, ..
+            } => {
+                if let Reply::Opened { permit, .. } = &sent.reply {
+                    if open.truncate {
+                        self.sizes.insert(*ino, 0);
+                    }
+                    self.opened(world, *ino, *handle, *permit);
+                } else {
+                    must(failed == Some(Errno::ESTALE) && self.model.names_of(*ino) == 0);
+                    self.sizes.remove(ino);
+                }
+            }
+            Request::Unlink { parent, name } => match self.model.get(*parent, name) {
+                None => must(failed == Some(Errno::ENOENT)),
+                Some((_, Kind::Dir)) => must(failed == Some(Errno::EISDIR)),
+                Some((ino, _)) => {
+                    must(failed.is_none());
+                    self.model.take(*parent, name);
+                    if self.model.names_of(ino) == 0 {
+                        self.sizes.remove(&ino);
+                    }
+                }
+            },
+            Request::RmDir { parent, name } => match self.model.get(*parent, name) {
+                None => must(failed == Some(Errno::ENOENT)),
+                Some((ino, Kind::Dir)) => {
+                    let empty = self.model.dirs.get(&ino).is_none_or(BTreeMap::is_empty);
+                    must(empty == failed.is_none() && (empty || failed == Some(Errno::ENOTEMPTY)));
+                    if failed.is_none() {
+                        self.model.take(*parent, name);
+                        self.model.dirs.remove(&ino);
+                    }
+                }
+                Some(_) => must(failed == Some(Errno::ENOTDIR)),
+            },
+            Request::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing,
+            } => {
+                let mut after = self.model.clone();
+                match after.rename((*parent, name), (*to, to_name), *existing) {
+                    Ok(()) => must(failed.is_none()),
+                    Err(errors) => must(failed.is_some_and(|errno| errors.contains(&errno))),
+                }
+                if failed.is_none() {
+                    self.model = after;
+                    let model = &self.model;
+                    self.sizes.retain(|ino, _| model.names_of(*ino) > 0);
+                }
+            }
+            Request::Link { ino, parent, name } => {
+                let known = self.model.get(*parent, name).is_some();
+                must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
+                if failed.is_none() {
+                    self.model.set(*parent, name, (*ino, Kind::File));
+                }
+            }
+            Request::Lookup { parent, name } => {
+                let found = match &sent.reply {
+                    Reply::Attr(attr) => Some(attr.ino),
+                    Reply::Elsewhere { ino, .. } => Some(*ino),
+                    _ => None,
+                };
+                must(self.model.get(*parent, name).map(|(ino, _)| ino) == found);
+            }
+            Request::ReadDir { ino, .. } => {
+                if let Reply::Entries { entries, end: true } = &sent.reply {
+                    let found = entries.iter();
+                    let found: BTreeMap<Name, (Ino, Kind)> = found
+                        .map(|entry| (entry.name.clone(), (entry.ino, entry.kind)))
+                        .collect();
+                    must(self.model.dirs.get(ino).cloned().unwrap_or_default() == found);
+                }
+            }
+            Request::GetAttr { ino } => {
+                if let Reply::Attr(attr) = &sent.reply {
+                    if self.model.dirs.contains_key(ino) {
+                        must(attr.nlink == self.model.links_of(*ino));
+                    } else if attr.kind == Kind::File {
+                        must(attr.nlink == self.model.names_of(*ino));
+                        if attr.unsettled.is_none() {
+                            must(self.sizes.get(ino) == Some(&attr.size));
+                        }
+                    }
+                }
+            }
+            Request::SetAttr { ino, set, .. } => {
+                if failed.is_none()
+                    && let Some(size) = set.size
+                {
+                    self.sizes.insert(*ino, size);
+                } else {
+                    must(self.model.names_of(*ino) == 0);
+                    self.sizes.remove(ino);
+                }
+            }
+            Request::OpenObject { handle, permit, .. } => {
+                if let Some(object) = sent.object {
+                    self.write(world, pending.node, permit.ino, *handle, object);
+                }
+            }
+            Request::Close { .. } => {
+                must(failed.is_none());
+                self.open = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, world: &World, ino: Ino, handle: HandleId, permit: Option<Permit>) {
+        self.open = permit.map(|permit| Open {
+            ino,
+            handle,
+            permit,
+            epoch: world.epoch(ino.shard()),
+            pieces: BTreeMap::new(),
+        });
+    }
+
+    /// Write somewhere in the part of the open file that lies on a node.
+    fn write(
+        &mut self,
+        world: &mut World,
+        node: Node,
+        ino: Ino,
+        handle: HandleId,
+        object: ObjectId,
+    ) {
+        let Some(open) = self.open.as_mut().filter(|open| open.ino == ino) else {
+            return;
+        };
+        if world.epoch(ino.shard()) != open.epoch {
+            return;
+        }
+        open.pieces.insert(node, (handle, world.epoch(node)));
+        let layout = Layout::new(world.hosts.len() as u16, STRIPE).unwrap();
+        let index = world.random.below(8);
+        if layout.node(ino, index) != node {
+            return;
+        }
+        let within = world.random.below(STRIPE - 1);
+        let length = 1 + world.random.below(STRIPE - within);
+        let offset = index * STRIPE + within;
+        let piece = layout.pieces(ino, offset, length).next().unwrap();
+        let data = vec![self.count as u8; length as usize];
+        let written = world.write(node, object, piece.object_offset, &data);
+        if written && self.model.names_of(ino) > 0 {
+            let size = self.sizes.entry(ino).or_default();
+            *size = (*size).max(offset + length);
+        }
+    }
+}

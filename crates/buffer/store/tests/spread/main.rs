@@ -1,0 +1,42 @@
+//! An instance on several storage daemons in virtual time: messages between them are lost, late
+//! and repeated, daemons die at any write and come back, power fails, disks fill up, and clients'
+//! connections break at any moment. Each seed is one history; a failure names its seed, and
+//! `FOREBAY_SEED=<n>` runs that one alone.
+//!
+//! What must hold, whatever happens, once everybody is back and all is said:
+//! - every name leads to an inode, every inode has as many names as it counts, every directory is
+//!   in one place and can be reached from the root, and knows what it is in;
+//! - a change that a client repeats until it is answered happens once and as a whole, and what
+//!   was answered is what everybody sees at once (without power cuts);
+//! - there is no data object without a file, and files are as long as their objects say;
+//! - what was synced is there.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod checks;
+mod clients;
+mod model;
+mod world;
+
+use world::World;
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..world.length() {
+        world.act();
+    }
+    world.finish();
+}
+
+#[test]
+fn histories() {
+    if let Ok(seed) = std::env::var("FOREBAY_SEED") {
+        return run(seed.parse().expect("FOREBAY_SEED is a number"));
+    }
+    let count = std::env::var("FOREBAY_SEEDS").map_or(600, |n| n.parse().expect("a number"));
+    for seed in 1..=count {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("this was seed {seed}; run it alone with FOREBAY_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a client's own part of the name space must look like.
+
+use forebay_wire::message::OnExisting;
+use forebay_wire::{Errno, Ino, Kind};
+use std::collections::BTreeMap;
+
+pub type Name = Vec<u8>;
+
+/// Directories and their entries.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub dirs: BTreeMap<Ino, BTreeMap<Name, (Ino, Kind)>>,
+}
+
+impl Model {
+    pub fn get(&self, dir: Ino, name: &[u8]) -> Option<(Ino, Kind)> {
+        self.dirs.get(&dir)?.get(name).copied()
+    }
+
+    pub fn set(&mut self, dir: Ino, name: &[u8], what: (Ino, Kind)) {
+        if what.1 == Kind::Dir {
+            self.dirs.entry(what.0).or_default();
+        }
+        let entries = self.dirs.entry(dir).or_default();
+        entries.insert(name.to_vec(), what);
+    }
+
+    pub fn take(&mut self, dir: Ino, name: &[u8]) -> Option<(Ino, Kind)> {
+        let what = self.dirs.get_mut(&dir)?.remove(name)?;
+        Some(what)
+    }
+
+    /// Names of something that is not a directory.
+    pub fn names_of(&self, ino: Ino) -> u32 {
+        let all = self.dirs.values().flat_map(BTreeMap::values);
+        all.filter(|(other, _)| *other == ino).count() as u32
+    }
+
+    /// What `nlink` of a directory must be.
+    pub fn links_of(&self, dir: Ino) -> u32 {
+        let entries = self.dirs[&dir].values();
+        2 + entries.filter(|(_, kind)| *kind == Kind::Dir).count() as u32
+    }
+
+    /// Is `dir` the directory `above` or somewhere in it?
+    fn is_below(&self, dir: Ino, above: Ino) -> bool {
+        dir == above
+            || self.dirs.get(&above).is_some_and(|entries| {
+                entries
+                    .values()
+                    .any(|(ino, kind)| *kind == Kind::Dir && self.is_below(dir, *ino))
+            })
+    }
+
+    /// Change a name as POSIX says, or say how that fails.
+    pub fn rename(
+        &mut self,
+        (from, name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        existing: OnExisting,
+    ) -> Result<(), Vec<Errno>> {
+        let moving = self.get(from, name).ok_or(vec![Errno::ENOENT])?;
+        let target = self.get(to, to_name);
+        let mut errors = Vec::new();
+        if moving.1 == Kind::Dir && self.is_below(to, moving.0) {
+            errors.push(Errno::EINVAL);
+        }
+        match (existing, target) {
+            (OnExisting::Fail, Some(_)) => errors.push(Errno::EEXIST),
+            (OnExisting::Exchange, None) => errors.push(Errno::ENOENT),
+            (OnExisting::Exchange, Some((ino, Kind::Dir))) if self.is_below(from, ino) => {
+                errors.push(Errno::EINVAL);
+            }
+            (OnExisting::Replace, Some((ino, kind))) if ino != moving.0 => {
+                match (moving.1 == Kind::Dir, kind == Kind::Dir) {
+                    (true, false) => errors.push(Errno::ENOTDIR),
+                    (false, true) => errors.push(Errno::EISDIR),
+                    (true, true) if !self.dirs[&ino].is_empty() => {
+                        errors.push(Errno::ENOTEMPTY);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        if target.is_some_and(|(ino, _)| ino == moving.0) {
+            return Ok(());
+        }
+        self.take(from, name);
+        if let (OnExisting::Exchange, Some(other)) = (existing, target) {
+            self.set(from, name, other);
+        } else if let Some((ino, Kind::Dir)) = target {
+            self.dirs.remove(&ino);
+        }
+        self.set(to, to_name, moving);
+        Ok(())
+    }
+}

@@ -1,0 +1,485 @@
+//! The hosts of the daemons, the network between them, and what goes wrong with both.
+
+use crate::clients::Client;
+use forebay_store::log::Log;
+use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::recovery;
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
+use forebay_store::storage::{Fault, Memory};
+use forebay_wire::auth::Peer;
+use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
+use forebay_wire::peer::PeerMessage;
+use forebay_wire::place::Place;
+use forebay_wire::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
+use std::collections::BTreeMap;
+
+pub const INSTANCE: InstanceId = InstanceId(7);
+pub const STRIPE: u64 = 4096;
+const SEGMENT: u64 = 4 << 20;
+const LEASE: u64 = 60_000_000_000;
+
+/// xorshift64* (Vigna 2016).
+pub struct Random(u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A reply on its way to a client.
+pub struct Sent {
+    pub seq: u64,
+    pub reply: Reply,
+    pub object: Option<ObjectId>,
+}
+
+struct Running {
+    shard: Shard<MemoryObjects>,
+    log: Log<Memory>,
+    /// Someone waits for the log to be durable.
+    sync_wanted: bool,
+    /// The connection over which other daemons' messages come.
+    peers: ConnId,
+}
+
+pub struct Host {
+    storage: Memory,
+    pub objects: MemoryObjects,
+    running: Option<Running>,
+}
+
+pub struct World {
+    pub random: Random,
+    pub hosts: Vec<Host>,
+    clock: u64,
+    next_conn: u64,
+    pub clients: Vec<Client>,
+    network: Vec<(Node, PeerMessage)>,
+    replies: BTreeMap<ConnId, Sent>,
+    /// Connections, and the starts of daemons that know them.
+    conns: BTreeMap<ConnId, (Node, u64)>,
+    pub power_cuts: bool,
+    /// Objects as they were when they were last synced.
+    pub synced: BTreeMap<(Node, Ino), Vec<u8>>,
+}
+
+pub fn root() -> Peer {
+    Peer {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        local: true,
+    }
+}
+
+pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>) -> Request {
+    Request::Hello(Hello {
+        version: PROTOCOL,
+        instance,
+        resume,
+        slot: 0,
+        bulk: false,
+        caches: false,
+    })
+}
+
+fn call(seq: u64, request: Request) -> Call {
+    Call {
+        seq,
+        caller: None,
+        request,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let power_cuts = random.one_in(3);
+        let nodes = 2 + random.below(3);
+        let hosts = (0..nodes).map(|node| Host {
+            storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
+            objects: MemoryObjects::default(),
+            running: None,
+        });
+        let mut world = World {
+            random,
+            hosts: hosts.collect(),
+            clock: 1_000_000_000,
+            next_conn: 1,
+            clients: (0..3).map(Client::new).collect(),
+            network: Vec::new(),
+            replies: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            power_cuts,
+            synced: BTreeMap::new(),
+        };
+        for node in world.nodes() {
+            world.start(node);
+        }
+        world.make_instance();
+        for number in 0..world.clients.len() {
+            world.with_client(number, Client::make_home);
+        }
+        world
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
+        (0..self.hosts.len() as u16).map(Node)
+    }
+
+    pub fn length(&mut self) -> u64 {
+        300 + self.random.below(500)
+    }
+
+    fn host(&mut self, node: Node) -> &mut Host {
+        &mut self.hosts[usize::from(node.0)]
+    }
+
+    /// The state of a daemon that runs.
+    pub fn state(&self, node: Node) -> Option<&State> {
+        let host = &self.hosts[usize::from(node.0)];
+        host.running.as_ref().map(|running| running.shard.state())
+    }
+
+    /// How often a daemon has started; it never runs with another one's number.
+    pub fn epoch(&self, node: Node) -> u64 {
+        self.state(node).map_or(0, |state| state.epoch)
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            wall: Timestamp::from_nanos(self.clock),
+            steady: self.clock,
+        }
+    }
+
+    fn make_instance(&mut self) {
+        let nodes = self.hosts.len() as u16;
+        for node in self.nodes() {
+            let conn = self.connect(node);
+            self.send(node, conn, call(1, hello(None, None)));
+            let place = Place {
+                node,
+                nodes,
+                stripe: STRIPE,
+                secret: [3; 32],
+                peers: (0..nodes).map(|node| format!("/{node}")).collect(),
+            };
+            let spec = InstanceSpec {
+                id: INSTANCE,
+                uid: 0,
+                gid: 0,
+                mode: 0o755,
+                capacity: 1 << 30,
+                inodes: 10_000,
+                place,
+            };
+            self.replies.remove(&conn);
+            self.send(node, conn, call(2, Request::CreateInstance(spec)));
+            assert!(matches!(self.replies.remove(&conn), Some(sent) if sent.reply == Reply::Done));
+            self.sync_log(node);
+        }
+    }
+
+    /// One thing happens.
+    pub fn act(&mut self) {
+        self.clock += 1 + self.random.below(20_000_000);
+        let node = Node(self.random.below(self.hosts.len() as u64) as u16);
+        match self.random.below(200) {
+            0 => self.crash(node),
+            1 => {
+                let die_after = Some(1 + self.random.below(20));
+                let fault = Fault {
+                    die_after,
+                    capacity: None,
+                };
+                self.host(node).storage.set_fault(fault);
+            }
+            2 => {
+                let capacity = Some(self.random.below(4) * SEGMENT);
+                let fault = Fault {
+                    die_after: None,
+                    capacity,
+                };
+                self.host(node).storage.set_fault(fault);
+            }
+            3 => self.host(node).storage.set_fault(Fault::default()),
+            4 => self.checkpoint(node),
+            5..14 => self.input(node, Input::Tick),
+            14..40 => {
+                let wanted = self.host(node).running.as_ref();
+                if wanted.is_some_and(|running| running.sync_wanted) || self.random.one_in(5) {
+                    self.sync_log(node);
+                }
+            }
+            40..130 => self.pass_message(),
+            _ => {
+                let chosen = self.random.below(self.clients.len() as u64) as usize;
+                self.with_client(chosen, Client::act);
+            }
+        }
+    }
+
+    fn with_client(&mut self, number: usize, act: impl FnOnce(&mut Client, &mut World)) {
+        let mut client = std::mem::replace(&mut self.clients[number], Client::new(99));
+        act(&mut client, self);
+        self.clients[number] = client;
+    }
+
+    /// One message that is under way arrives, or is lost, or arrives and will do so again.
+    fn pass_message(&mut self) {
+        if self.network.is_empty() {
+            return;
+        }
+        // Mostly in order, sometimes not.
+        let chosen = if self.random.one_in(4) {
+            self.random.below(self.network.len() as u64) as usize
+        } else {
+            0
+        };
+        match self.random.below(12) {
+            0 => {
+                self.network.remove(chosen);
+            }
+            1 => {
+                let (to, message) = self.network[chosen].clone();
+                self.deliver(to, message);
+            }
+            _ => {
+                let (to, message) = self.network.remove(chosen);
+                self.deliver(to, message);
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: Node, message: PeerMessage) {
+        if let Some(running) = &self.host(to).running {
+            let conn = running.peers;
+            let request = Request::Peer(Box::new(message));
+            self.input(to, Input::Call(conn, call(1, request)));
+        }
+    }
+
+    /// The dust settles: all that waits is answered, and everything is checked.
+    pub fn finish(&mut self) {
+        for node in self.nodes() {
+            self.host(node).storage.set_fault(Fault::default());
+        }
+        for number in 0..self.clients.len() {
+            for _ in 0..400 {
+                if self.clients[number].is_idle() {
+                    break;
+                }
+                self.settle(1);
+                self.with_client(number, Client::go_on);
+            }
+            assert!(self.clients[number].is_idle(), "a call is not answered");
+        }
+        for number in 0..self.clients.len() {
+            self.with_client(number, Client::leave);
+        }
+        for node in self.nodes() {
+            if self.random.one_in(3) {
+                self.crash(node);
+            }
+        }
+        self.clock += 2 * LEASE;
+        self.settle(10);
+        self.check();
+    }
+
+    /// Everything under way arrives and becomes durable, and time passes.
+    pub fn settle(&mut self, rounds: u64) {
+        for _ in 0..rounds {
+            self.clock += 600_000_000;
+            for node in self.nodes() {
+                self.input(node, Input::Tick);
+            }
+            for _ in 0..50 {
+                for node in self.nodes() {
+                    self.sync_log(node);
+                }
+                for (to, message) in std::mem::take(&mut self.network) {
+                    self.deliver(to, message);
+                }
+                if self.network.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A new connection.
+    pub fn connect(&mut self, node: Node) -> ConnId {
+        let conn = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.conns.insert(conn, (node, self.epoch(node)));
+        self.input(node, Input::Connected(conn, root()));
+        conn
+    }
+
+    /// Does the daemon still know a connection? Otherwise it has been closed.
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        let known = self.conns.get(&conn);
+        known.is_some_and(|(node, epoch)| self.epoch(*node) == *epoch)
+    }
+
+    pub fn disconnect(&mut self, node: Node, conn: ConnId) {
+        self.replies.remove(&conn);
+        self.conns.remove(&conn);
+        self.input(node, Input::Disconnected(conn));
+    }
+
+    /// Deliver a call; the reply, if it comes at all, comes when it comes.
+    pub fn send(&mut self, node: Node, conn: ConnId, call: Call) {
+        self.input(node, Input::Call(conn, call));
+    }
+
+    /// What has come back on a connection.
+    pub fn take_reply(&mut self, conn: ConnId) -> Option<Sent> {
+        self.replies.remove(&conn)
+    }
+
+    pub fn input(&mut self, node: Node, input: Input) {
+        let now = self.now();
+        let Some(running) = self.host(node).running.as_mut() else {
+            return;
+        };
+        let room = running.log.prepare().is_ok();
+        running.shard.set_room(room);
+        let mut effects = Vec::new();
+        running.shard.step(now, input, &mut effects);
+        if self.commit(node).is_none() || self.host(node).storage.is_dead() {
+            return self.crash(node);
+        }
+        for effect in effects {
+            match effect {
+                Effect::Reply {
+                    conn,
+                    seq,
+                    reply,
+                    descriptor: object,
+                    ..
+                } => {
+                    self.replies.insert(conn, Sent { seq, reply, object });
+                }
+                Effect::Sync {
+                    conn, seq, object, ..
+                } => {
+                    if let Some(object) = object {
+                        let host = self.host(node);
+                        host.objects.sync(object);
+                        let data = host.objects.contents(object).unwrap_or_default();
+                        self.synced.insert((node, object.ino), data);
+                    }
+                    if !self.sync_log(node) {
+                        return;
+                    }
+                    let (reply, object) = (Reply::Done, None);
+                    self.replies.insert(conn, Sent { seq, reply, object });
+                }
+                Effect::ToPeer { node, message, .. } => self.network.push((node, *message)),
+                Effect::SyncLog => {
+                    if let Some(running) = &mut self.host(node).running {
+                        running.sync_wanted = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn commit(&mut self, node: Node) -> Option<()> {
+        let running = self.host(node).running.as_mut()?;
+        for bytes in running.shard.take_records() {
+            running.log.append(&bytes);
+        }
+        running.log.flush().ok()
+    }
+
+    /// `false`: the daemon died of it.
+    fn sync_log(&mut self, node: Node) -> bool {
+        let Some(running) = self.host(node).running.as_mut() else {
+            return false;
+        };
+        if running.log.sync_now().is_err() {
+            self.crash(node);
+            return false;
+        }
+        running.sync_wanted = false;
+        let sequence = running.log.last();
+        self.input(node, Input::Synced(sequence));
+        true
+    }
+
+    fn checkpoint(&mut self, node: Node) {
+        let host = self.host(node);
+        let Some(running) = host.running.as_ref() else {
+            return;
+        };
+        let start = running.log.segment_start();
+        if recovery::checkpoint(&host.storage, start).is_err() && host.storage.is_dead() {
+            self.crash(node);
+        }
+    }
+
+    /// The daemon's process dies or its power goes, and it starts again at once.
+    fn crash(&mut self, node: Node) {
+        let cut = self.power_cuts && self.random.one_in(2);
+        let host = self.host(node);
+        let died = host.storage.is_dead();
+        let before = host.running.take();
+        if cut {
+            host.storage.power_cut();
+            host.objects.power_cut();
+        } else {
+            host.storage.restart_process();
+        }
+        self.start(node);
+        if let (Some(before), false, false) = (before, cut, died) {
+            let (before, after) = (before.shard.state(), self.state(node).unwrap());
+            let mut before = before.clone();
+            let start = forebay_store::shard::Record {
+                event: forebay_store::shard::Event::Start,
+                request: None,
+            };
+            before.apply(&start).unwrap();
+            assert_eq!(&before, after, "recovery leads to another state");
+        }
+        self.check_synced(node);
+    }
+
+    fn start(&mut self, node: Node) {
+        let now = self.now();
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
+        let peers = ConnId(self.next_conn);
+        self.next_conn += 1;
+        let host = self.host(node);
+        let (state, log) = recovery::recover(host.storage.clone(), SEGMENT).unwrap();
+        let limits = Limits {
+            lease: LEASE,
+            ..Limits::default()
+        };
+        let objects = host.objects.clone();
+        let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        host.running = Some(Running {
+            shard,
+            log,
+            sync_wanted: false,
+            peers,
+        });
+        self.commit(node)
+            .expect("the first record of a daemon is written without a fault");
+    }
+}
