@@ -250,10 +250,6 @@ fn stages(frame: &Frame) -> Block {
             0 => 0.0,
             total => moved.bytes as f64 / total as f64,
         };
-        let mut state = stage_state(&stage.status.state).to_owned();
-        if let StageState::Failed(reason) = &stage.status.state {
-            state = format!("{state}: {reason}");
-        }
         vec![
             stage.status.token.clone(),
             format!("{way}, line {}", stage.status.line),
@@ -264,22 +260,35 @@ fn stages(frame: &Frame) -> Block {
             stage
                 .left
                 .map_or_else(|| "-".to_owned(), |left| time(left.as_secs_f64())),
-            state,
+            stage_state(&stage.status.state).to_owned(),
         ]
     };
     Block::new(
         &[
-            ("STAGE OF", 20),
+            ("STAGE OF", 0),
             ("WAY", 11),
             (">FILES", 13),
             (">DATA", 20),
             (">DONE", 5),
             (">RATE", 10),
             (">TO GO", 10),
-            ("STATE", 0),
+            ("STATE", 9),
         ],
         frame.stages.iter().map(row).collect(),
     )
+}
+
+/// Why stages failed.
+fn reasons(frame: &Frame) -> Vec<Line<'static>> {
+    let reason = |stage: &Stage| match &stage.status.state {
+        StageState::Failed(reason) => {
+            let (token, line) = (&stage.status.token, stage.status.line);
+            let text = format!("stage of {token}, line {line}, failed: {reason}");
+            Some(Line::raw(text))
+        }
+        _ => None,
+    };
+    frame.stages.iter().filter_map(reason).collect()
 }
 
 /// Lines that a whole frame takes.
@@ -288,7 +297,8 @@ pub fn height(frame: &Frame) -> u16 {
         .iter()
         .fold(0, |sum, block| sum.saturating_add(block.height()));
     let head = u16::try_from(head(frame, false).len()).unwrap_or(u16::MAX);
-    head.saturating_add(blocks)
+    let reasons = u16::try_from(reasons(frame).len()).unwrap_or(u16::MAX);
+    head.saturating_add(blocks).saturating_add(reasons)
 }
 
 /// Draws a frame; `keys` says which keys there are.
@@ -300,10 +310,14 @@ pub fn draw(canvas: &mut ratatui::Frame<'_>, frame: &Frame, keys: bool) {
     let parts = heights.into_iter().map(Constraint::Length);
     let areas = Layout::vertical(parts.chain([Constraint::Fill(1)])).split(canvas.area());
     let mut areas = areas.iter();
+    let reasons = reasons(frame);
     if let Some(area) = areas.next() {
         canvas.render_widget(Paragraph::new(head), *area);
     }
-    for (block, area) in blocks.iter().zip(areas) {
+    for (block, area) in blocks.iter().zip(&mut areas) {
         block.draw(canvas, *area);
+    }
+    if let Some(area) = areas.next() {
+        canvas.render_widget(Paragraph::new(reasons), *area);
     }
 }

@@ -122,7 +122,16 @@ impl History {
         }
         let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
         self.meters.retain(|id, _| known(id));
-        self.before = Some(std::mem::replace(&mut self.now, status));
+        // The pool tells now and then; to be asked in between changes nothing that is counted.
+        let times = |status: &Status| -> Vec<_> {
+            let hosts = status.activity.iter();
+            hosts.map(|host| (host.host.clone(), host.at)).collect()
+        };
+        let same = times(&status) == times(&self.now);
+        let last = std::mem::replace(&mut self.now, status);
+        if !same {
+            self.before = Some(last);
+        }
     }
 
     fn earlier(&self, host: &HostActivity) -> Option<(&HostActivity, f64)> {

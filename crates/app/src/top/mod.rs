@@ -20,7 +20,7 @@ pub type Source<'a> = &'a mut dyn FnMut() -> Result<Status, String>;
 /// Longest wait for a key before looking whether a signal has come.
 const LOOK: Duration = Duration::from_millis(200);
 /// Width of a frame that is printed where there is no terminal, in columns.
-const WIDTH: u16 = 110;
+const WIDTH: u16 = 120;
 
 /// How to show it.
 #[derive(Clone, Debug)]

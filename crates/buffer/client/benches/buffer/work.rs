@@ -73,7 +73,7 @@ pub fn client() -> Outcome<()> {
 type Act = Box<dyn FnOnce() -> Outcome<()>>;
 
 fn prepare(order: &Order) -> Outcome<Act> {
-    let directory = format!("files{}", order.me);
+    let directory = format!("{:?}{}", order.place, order.me);
     let names = move |count: u64| (0..count).map(move |i| format!("file{i}"));
     let path = match order.place {
         Place::Base => Some(order.dir.join("base")),
