@@ -2,8 +2,8 @@
 # Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
 #   scripts/setup.sh bench   the same, and GlusterFS to compare with, if it can be had
-#   scripts/setup.sh test    what building needs; Chromium, in which the tests open the reports; and the
-#                            programs that the tests run on a mounted buffer
+#   scripts/setup.sh test    what building needs; Chromium, in which the tests open the reports; and
+#                            the programs that the tests run on a mounted buffer and between hosts
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -105,7 +105,8 @@ need_chromium() {
 # Programs for which the buffer has to look like any file system.
 need_programs() {
     local missing=() program
-    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make script:bsdutils; do
+    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
+        munged:munge ip:iproute2 nsenter:util-linux script:bsdutils; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"

@@ -1,25 +1,21 @@
-//! `forebay run SCRIPT`, `status`, `recover`, `stage`: jobs on a burst buffer in a directory.
+//! `forebay run SCRIPT`, `status`, `recover`, `stage`: jobs on a burst buffer, in a directory or
+//! over several hosts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::top::{TopOptions, top};
-use clap::{Args, Subcommand, ValueEnum};
-use forebay_model::jobscript::{Capacity, Direction, JobScript};
+use clap::{Subcommand, ValueEnum};
+use forebay_model::jobscript::{Direction, JobScript};
 use forebay_service::embedded::PoolOptions;
-use forebay_service::run::{OnFailure, RunError, RunOptions, recover, run_job, stage_now, status};
+use forebay_service::run::{
+    OnFailure, RunError, RunOptions, Which, recover, run_job, stage_now, status,
+};
 use forebay_service::show::{self, Terminal};
 
-#[derive(Debug, Args)]
-pub struct PoolArguments {
-    /// Directory of the pool [default: $XDG_STATE_HOME/forebay, or ./.forebay]
-    #[arg(long, value_name = "DIRECTORY")]
-    pool: Option<PathBuf>,
-    /// Size of the pool, such as 10GiB [default: as it was; of a new one 4/5 of what is free]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pool_size: Option<forebay_model::units::Bytes>,
-}
+use crate::top::{TopOptions, top};
+
+use super::pool::{self, PoolArguments, PoolCommand};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Failed {
@@ -55,6 +51,9 @@ pub enum JobCommand {
         /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
         #[arg(long, value_name = "ADDRESS")]
         metrics: Option<std::net::SocketAddr>,
+        /// Compute nodes on which the buffer is mounted [default: this one]
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        hosts: Vec<String>,
         /// The job script
         script: PathBuf,
         /// Its arguments
@@ -87,6 +86,9 @@ pub enum JobCommand {
         /// Destroy their results instead
         #[arg(long)]
         discard: bool,
+        /// This job only; needed in a pool over several hosts
+        #[arg(long, value_name = "ID")]
+        job_id: Option<String>,
     },
     /// Stage into or out of a persistent instance or of a job that is kept
     Stage {
@@ -106,13 +108,8 @@ pub enum JobCommand {
         /// To where
         destination: String,
     },
-}
-
-fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
-    match Capacity::parse(text)? {
-        Capacity::Bytes(bytes) => Ok(bytes),
-        Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
-    }
+    #[command(flatten)]
+    Pool(PoolCommand),
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
@@ -121,16 +118,6 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
             Ok(std::time::Duration::from_secs_f64(seconds))
         }
         _ => Err("write a number from 0.1 to 3600".to_owned()),
-    }
-}
-
-impl PoolArguments {
-    fn options(self) -> PoolOptions {
-        let default = PoolOptions::default();
-        PoolOptions {
-            directory: self.pool.unwrap_or(default.directory),
-            size: self.pool_size,
-        }
     }
 }
 
@@ -200,14 +187,14 @@ fn now() -> forebay_service::protocol::Instant {
     forebay_service::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-fn show_top(pool: &PoolOptions, once: bool, interval: std::time::Duration) -> ExitCode {
-    let directory = std::path::absolute(&pool.directory);
+fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode {
+    let (Which::Embedded(PoolOptions {
+        directory: path, ..
+    })
+    | Which::Shared(path)) = pool;
+    let name = std::path::absolute(path);
     let options = TopOptions {
-        name: directory
-            .as_deref()
-            .unwrap_or(&pool.directory)
-            .display()
-            .to_string(),
+        name: name.as_deref().unwrap_or(path).display().to_string(),
         interval,
         once,
     };
@@ -225,6 +212,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             on_failure,
             job_id,
             metrics,
+            hosts,
             script,
             arguments,
         } => {
@@ -234,7 +222,8 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 Failed::Discard => OnFailure::Discard,
             };
             let options = RunOptions {
-                pool: pool.options(),
+                pool: pool.which()?,
+                hosts,
                 script,
                 arguments,
                 token: job_id,
@@ -256,7 +245,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
         }
         JobCommand::Status { pool, json } => {
-            let found = status(&pool.options())?;
+            let found = status(&pool.which()?)?;
             if json {
                 let text = serde_json::to_string_pretty(&found).unwrap_or_default();
                 println!("{text}");
@@ -269,9 +258,13 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             pool,
             once,
             interval,
-        } => Ok(show_top(&pool.options(), once, interval)),
-        JobCommand::Recover { pool, discard } => {
-            let list = recover(&pool.options(), discard, terminal)?;
+        } => Ok(show_top(&pool.which()?, once, interval)),
+        JobCommand::Recover {
+            pool,
+            discard,
+            job_id,
+        } => {
+            let list = recover(&pool.which()?, job_id.as_deref(), discard, terminal)?;
             terminal.finish();
             print!("{}", show::recovered(&list));
             let kept = |one: &forebay_service::Recovered| {
@@ -298,10 +291,11 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                     return Ok(ExitCode::from(2));
                 }
             };
-            let moved = stage_now(&pool.options(), &instance, what, terminal)?;
+            let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
             terminal.finish();
             println!("staged {} files, {}", moved.files, show::size(moved.bytes));
             Ok(ExitCode::SUCCESS)
         }
+        JobCommand::Pool(command) => pool::execute(command),
     }
 }

@@ -136,7 +136,9 @@ impl History {
 
     fn earlier(&self, host: &HostActivity) -> Option<(&HostActivity, f64)> {
         let before = self.before.as_ref()?;
-        let earlier = before.activity.iter().find(|h| h.host == host.host)?;
+        let earlier = before.activity.iter().find(|earlier| {
+            earlier.host == host.host && earlier.store.is_some() == host.store.is_some()
+        })?;
         let seconds = host.at.since(earlier.at) as f64 / 1000.0;
         (seconds > 0.0).then_some((earlier, seconds))
     }

@@ -11,8 +11,10 @@ pub mod frame;
 pub mod ids;
 pub mod layout;
 pub mod message;
+pub mod munge;
 pub mod peer;
 pub mod place;
+pub mod staging;
 pub mod stream;
 
 pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};

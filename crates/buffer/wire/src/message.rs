@@ -5,6 +5,7 @@
 //! outcome of the last change made through each slot, so that a repeated request is answered
 //! again and not carried out again, also after the daemon crashed and recovered.
 
+use crate::auth::Proof;
 use crate::ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};
 use crate::layout::Layout;
 use crate::peer::PeerMessage;
@@ -299,11 +300,7 @@ pub enum Request {
     /// Begin or resume a session. Answered by [`Reply::Welcome`].
     Hello(Hello),
     /// Answer to [`Reply::Challenge`] on a TCP connection.
-    Prove {
-        mac: [u8; 32],
-        uid: u32,
-        gid: u32,
-    },
+    Prove(Proof),
     /// End the session: close all its handles, forget its slots.
     Bye,
 
@@ -488,7 +485,7 @@ pub enum Reply {
     Failed(Errno),
     /// It worked and there is nothing to say.
     Done,
-    /// A TCP client must prove that it knows the pool's key.
+    /// A TCP client must prove who it is: see [`Proof`].
     Challenge {
         /// Random bytes.
         nonce: [u8; 32],

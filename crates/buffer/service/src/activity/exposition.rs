@@ -316,7 +316,8 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     ];
     for (name, help, count) in families {
         page.family(name, Counter, help);
-        for host in hosts {
+        // An agent stages nothing, and may be on the host of a storage node.
+        for host in hosts.iter().filter(|host| host.store.is_some()) {
             for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
                 page.count(&[("host", &host.host), ("direction", way)], count(staged));
             }

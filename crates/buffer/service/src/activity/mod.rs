@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use forebay_client::MountReport;
-use forebay_metrics::Responder;
 use forebay_store::daemon;
 use serde::{Deserialize, Serialize};
 
 pub use exposition::exposition;
+pub use forebay_metrics::Responder;
 
 use crate::controller::Status;
 use crate::protocol::{InstanceId, Instant};
@@ -63,12 +63,12 @@ impl Status {
     }
 }
 
+/// Where a status comes from, again and again, or the reason why there is none.
+pub type Source = Box<dyn Fn() -> Result<Status, String> + Send>;
+
 /// Serves what `source` says over HTTP at `/metrics`, until the responder is dropped. Where
 /// `source` fails the answer is status 503 with the reason.
-pub fn serve(
-    address: SocketAddr,
-    source: impl Fn() -> Result<Status, String> + Send + 'static,
-) -> Result<Responder, String> {
+pub fn serve(address: SocketAddr, source: Source) -> Result<Responder, String> {
     let document = move || source().map(|status| exposition(&status));
     Responder::start(address, document)
         .map_err(|error| format!("metrics cannot be served at {address}: {error}"))

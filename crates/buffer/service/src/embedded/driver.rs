@@ -2,25 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::Duration;
 
-use forebay_client::Admin;
-use forebay_model::jobscript::AccessMode;
 use forebay_policy::pool::NodeId;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::Errno;
-use forebay_wire::message::InstanceSpec;
 
-use super::copies::Copies;
-use super::views::Views;
-use super::{Event, now};
-use crate::activity::HostActivity;
+use super::flash::Flash;
+use super::{Event, StageReport, now};
 use crate::controller::{self, Controller, Outcome, Settings, Status};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
-use crate::protocol::{FragmentPlan, MountPlan, Order, Owner, Peer};
+use crate::protocol::{MountPlan, Order, Owner, Peer};
+use crate::views::{Reach, Views};
 
 /// The host's name in the embedded pool.
 pub(crate) const HOST: &str = "localhost";
@@ -28,29 +24,21 @@ pub(crate) const HOST: &str = "localhost";
 const TICK: Duration = Duration::from_millis(200);
 /// Longest time without writing the status anew, for the sake of what is counted.
 const SHOW: Duration = Duration::from_secs(1);
-/// How long the storage daemon may take to say what it has.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
 
 enum Step {
     Controller(controller::Input),
-    Node(node::Input),
     Host(host::Input),
 }
 
 pub(super) struct Driver {
     controller: Controller,
     controller_records: Database,
-    node: Node,
-    node_records: Database,
+    flash: Flash,
     host: Host,
-    daemon: Daemon,
-    admin: Admin,
-    views: Views,
-    copies: Copies,
+    views: Arc<Views>,
     replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
-    events: Sender<Event>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
     shown: (PathBuf, Option<Status>, std::time::Instant),
@@ -84,21 +72,20 @@ impl Driver {
                 std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));
         }
         let daemon = Daemon::start(options).map_err(|e| text(&e))?;
-        let admin = Admin::connect(daemon.address(), forebay_client::Options::default());
-        let admin = admin.map_err(|e| format!("the storage daemon does not answer: {e}"))?;
-        let views = Views::new(directory.join("mounts"), daemon.address(), HOST.to_owned());
+        let reach = Reach {
+            own: Some((String::new(), daemon.address())),
+            options: forebay_client::Options::default(),
+        };
+        let views = Arc::new(Views::new(directory.join("mounts"), HOST.to_owned(), reach));
+        let journals = directory.join("journals");
+        let flash = Flash::new(node, node_records, daemon, views.clone(), journals, events)?;
         Ok(Driver {
             controller,
             controller_records,
-            node,
-            node_records,
+            flash,
             host: Host::new(HOST.to_owned(), now()),
-            admin,
-            daemon,
             views,
-            copies: Copies::new(PathBuf::from(directory).join("journals")),
             replies: BTreeMap::new(),
-            events,
             steps: VecDeque::new(),
             shown: (
                 directory.join("status.json"),
@@ -111,16 +98,8 @@ impl Driver {
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         self.steps.push_back(Step::Host(host::Input::Tick));
-        self.steps.push_back(Step::Node(node::Input::Started));
         let outcome = self.serve(inbox);
-        self.copies.stop_all();
-        self.views.leave_all();
-        drop(self.admin);
-        let stopped = self
-            .daemon
-            .stop()
-            .map_err(|e| format!("the storage daemon: {e}"));
-        outcome.and(stopped)
+        outcome.and(self.flash.stop())
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
@@ -136,12 +115,7 @@ impl Driver {
             }
             if ticked.elapsed() >= TICK {
                 ticked = std::time::Instant::now();
-                if self.daemon.has_ended() {
-                    return Err("the storage daemon has ended: its storage failed".to_owned());
-                }
-                self.steps
-                    .extend(self.copies.progress().into_iter().map(Step::Node));
-                self.steps.push_back(Step::Node(node::Input::Tick));
+                self.flash.tick()?;
                 self.steps.push_back(Step::Host(host::Input::Tick));
                 self.steps
                     .push_back(Step::Controller(controller::Input::Tick));
@@ -153,7 +127,7 @@ impl Driver {
 
     /// Notes the status for other processes; a failure costs them only that.
     fn show_status(&mut self) {
-        let mut status = self.controller.status();
+        let status = self.controller.status();
         let (path, shown, at) = &mut self.shown;
         if shown.as_ref() == Some(&status) && at.elapsed() < SHOW {
             return;
@@ -161,9 +135,7 @@ impl Driver {
         *shown = Some(status.clone());
         *at = std::time::Instant::now();
         let (new, path) = (path.with_extension("new"), path.clone());
-        status.activity = vec![self.activity()];
-        status.process = Some(std::process::id());
-        let written = serde_json::to_vec(&status)
+        let written = serde_json::to_vec(&self.with_activity(status))
             .map_err(std::io::Error::from)
             .and_then(|text| std::fs::write(&new, &text))
             .and_then(|()| std::fs::rename(&new, &path));
@@ -172,17 +144,10 @@ impl Driver {
         }
     }
 
-    /// What this process has done so far.
-    fn activity(&self) -> HostActivity {
-        let (staged_in, staged_out) = self.copies.totals();
-        HostActivity {
-            host: HOST.to_owned(),
-            at: now(),
-            store: Some(self.daemon.watch().report(PATIENCE)),
-            mounts: self.views.reports(),
-            staged_in,
-            staged_out,
-        }
+    fn with_activity(&self, mut status: Status) -> Status {
+        status.activity = vec![self.flash.activity(HOST)];
+        status.process = Some(std::process::id());
+        status
     }
 
     fn event(&mut self, event: Event) {
@@ -196,38 +161,46 @@ impl Driver {
                     .push_back(Step::Controller(controller::Input::Request(envelope)));
             }
             Event::Status(answer) => {
-                let mut status = self.controller.status();
-                status.activity = vec![self.activity()];
-                status.process = Some(std::process::id());
-                let _ = answer.send(status);
+                let _ = answer.send(self.with_activity(self.controller.status()));
             }
             Event::Paths(token, answer) => {
                 let uid = rustix::process::geteuid().as_raw();
                 let gid = rustix::process::getegid().as_raw();
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
             }
-            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
-                if let Some(instance) = self.copies.ended(stage, &outcome) {
-                    self.views.leave_open(instance);
-                }
-                self.steps
-                    .push_back(Step::Node(node::Input::Copied(stage, attempt, outcome)));
+            Event::Stages(stages, answer) => {
+                let report = |id| {
+                    Some(StageReport {
+                        status: self.controller.stage(id)?,
+                        problems: self.flash.problems(id),
+                    })
+                };
+                let _ = answer.send(stages.into_iter().filter_map(report).collect());
             }
-            Event::Node(input) => self.steps.push_back(Step::Node(input)),
+            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
+                self.flash.copied(stage, attempt, outcome);
+            }
+            Event::Node(input) => self.flash.take(input),
+            Event::Attached(plan, outcome) => self.flash.attached(plan, outcome),
+            // The controller is in this process, not outside.
+            Event::Order(_) | Event::Welcome(_) | Event::Activity(_) => {}
             Event::Stop => {}
         }
     }
 
     /// Takes steps until there are none.
     fn settle(&mut self) -> Result<(), String> {
-        while let Some(step) = self.steps.pop_front() {
-            match step {
-                Step::Controller(input) => self.controller_step(input)?,
-                Step::Node(input) => self.node_step(input)?,
-                Step::Host(input) => self.host_step(input),
+        loop {
+            for report in self.flash.settle()? {
+                self.steps
+                    .push_back(Step::Controller(controller::Input::Report(report)));
+            }
+            match self.steps.pop_front() {
+                Some(Step::Controller(input)) => self.controller_step(input)?,
+                Some(Step::Host(input)) => self.host_step(input),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     fn controller_step(&mut self, input: controller::Input) -> Result<(), String> {
@@ -261,105 +234,14 @@ impl Driver {
             .nodes
             .get(0)
             .map_or(0, |node| node.granules);
-        self.node.set_granules(granules);
+        self.flash.set_granules(granules);
         Ok(())
     }
 
     fn deliver(&mut self, peer: &Peer, order: Order) {
-        self.steps.push_back(match peer {
-            Peer::Node(_) => Step::Node(node::Input::Order(order)),
-            Peer::Host(_) => Step::Host(host::Input::Order(order)),
-        });
-    }
-
-    fn node_step(&mut self, input: node::Input) -> Result<(), String> {
-        let done = match &input {
-            node::Input::Copied(stage, _, node::Copied::Whole(_)) => Some(*stage),
-            _ => None,
-        };
-        for effect in self.node.step(input) {
-            match effect {
-                node::Effect::Persist(changes) => {
-                    self.node_records
-                        .commit(&changes)
-                        .map_err(|e| e.to_string())?;
-                }
-                node::Effect::Report(report) => {
-                    self.steps
-                        .push_back(Step::Controller(controller::Input::Report(report)));
-                }
-                node::Effect::Create(plan) => {
-                    let made = self.create(&plan);
-                    self.steps
-                        .push_back(Step::Node(node::Input::Created(plan.fragment, made)));
-                }
-                node::Effect::Destroy(plan) => {
-                    let gone = self.destroy(&plan);
-                    self.steps
-                        .push_back(Step::Node(node::Input::Destroyed(plan.fragment, gone)));
-                }
-                node::Effect::BeginCopy(plan) => self.begin_copy(plan),
-                node::Effect::StopCopy(stage, _) => self.copies.stop(stage),
-            }
-        }
-        // Its end is durable now: the journal has done its work.
-        if let Some(stage) = done {
-            self.copies.forget(stage);
-        }
-        Ok(())
-    }
-
-    fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
-        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
-        let inodes = plan
-            .max_files
-            .unwrap_or((plan.capacity.0 / 4096).max(100_000));
-        let spec = InstanceSpec {
-            id: forebay_wire::InstanceId(plan.instance.0),
-            uid: plan.owner.uid,
-            gid: plan.owner.gid,
-            mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
-            capacity: plan.capacity.0,
-            // The root and the directories of the access modes are not the user's files.
-            inodes: inodes.saturating_add(4),
-            place: forebay_wire::place::Place::alone(),
-        };
-        match self.admin.create_instance(spec) {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
-        }
-    }
-
-    fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
-        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
-        self.views.end(plan.instance)?;
-        // Nobody may use it any more, whoever still has a file of it open.
-        match self
-            .admin
-            .remove_instance(forebay_wire::InstanceId(plan.instance.0), true)
-        {
-            Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
-        }
-    }
-
-    fn begin_copy(&mut self, plan: crate::protocol::StagePlan) {
-        let (stage, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
-        let root = self.views.root(instance, AccessMode::Striped);
-        let begun = self
-            .views
-            .enter(instance, AccessMode::Striped, plan.owner)
-            .and_then(|()| {
-                self.copies
-                    .begin(plan, root, self.events.clone())
-                    .inspect_err(|_| {
-                        let _ = self.views.leave(instance);
-                    })
-            });
-        if let Err(reason) = begun {
-            let failed = node::Copied::Failed(reason);
-            self.steps
-                .push_back(Step::Node(node::Input::Copied(stage, attempt, failed)));
+        match peer {
+            Peer::Node(_) => self.flash.take(node::Input::Order(order)),
+            Peer::Host(_) => self.steps.push_back(Step::Host(host::Input::Order(order))),
         }
     }
 
@@ -383,7 +265,8 @@ impl Driver {
     }
 
     fn show(&mut self, plan: &MountPlan) -> Result<(), String> {
-        self.views.enter(plan.instance, plan.mode, plan.owner)?;
+        self.views
+            .enter(plan.instance, plan.mode, plan.owner, &plan.addresses)?;
         self.views
             .show(plan.instance, plan.mode, &plan.path)
             .inspect_err(|_| {

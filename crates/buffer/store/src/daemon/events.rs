@@ -4,10 +4,12 @@ use super::bulk::OpenObjects;
 use super::connection::Connection;
 use super::counters::{Kind, Present};
 use super::peers::Peers;
+use super::proof::{Unproven, start_decoder};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, Request, SessionId};
+use forebay_wire::auth::Proof;
+use forebay_wire::{Call, Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ pub struct EventLoop {
     touched: Vec<ConnId>,
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
+    decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
@@ -73,6 +76,11 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
+        let munge = options.munge;
+        let decoder = match munge.clone() {
+            Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
+            None => None,
+        };
         Ok(EventLoop {
             parts,
             sync_interval: options.sync_interval,
@@ -86,13 +94,14 @@ impl EventLoop {
             touched: Vec::new(),
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
+            decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
             sync_under_way: 0,
             opens: Arc::default(),
             bulk_threads: Arc::default(),
             bulk_pending: Vec::new(),
-            peers: Peers::new(options.key),
+            peers: Peers::new(options.key, munge),
         })
     }
 
@@ -387,7 +396,7 @@ impl EventLoop {
                     let goes_on = matches!(call.request, Request::Peer(_));
                     conn.busy = !goes_on;
                     let (kind, begun) = (Kind::of(&call.request), Instant::now());
-                    self.step(Input::Call(id, call));
+                    self.take_call(id, call);
                     if !goes_on {
                         return;
                     }
@@ -401,6 +410,24 @@ impl EventLoop {
         }
     }
 
+    fn take_call(&mut self, id: ConnId, call: Call) {
+        match (call, &self.decoder) {
+            (
+                Call {
+                    seq,
+                    request: Request::Prove(Proof::Munge(credential)),
+                    ..
+                },
+                Some(decoder),
+            ) => {
+                if decoder.try_send((id, seq, credential)).is_err() {
+                    self.step(Input::Decoded(id, seq, None));
+                }
+            }
+            (call, _) => self.step(Input::Call(id, call)),
+        }
+    }
+
     fn forget(&mut self, id: ConnId) {
         // Closing the socket takes it out of the epoll set.
         if self.conns.remove(&id).is_some() {
@@ -411,6 +438,9 @@ impl EventLoop {
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
         self.tell();
+        for (conn, seq, credential) in self.parts.wake.take_decoded() {
+            self.step(Input::Decoded(conn, seq, credential));
+        }
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));

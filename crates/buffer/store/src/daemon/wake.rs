@@ -3,6 +3,7 @@
 use super::counters::Present;
 use crate::shard::ConnId;
 use forebay_wire::Reply;
+use forebay_wire::munge::Credential;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +29,11 @@ pub struct Wake {
     pub stop: AtomicBool,
     done: Mutex<Vec<Done>>,
     asked: Mutex<Vec<SyncSender<Present>>>,
+    decoded: Mutex<Vec<Decoded>>,
 }
+
+/// A call's MUNGE credential as far as it is valid.
+pub type Decoded = (ConnId, u64, Option<Credential>);
 
 impl Wake {
     pub fn new() -> io::Result<Wake> {
@@ -38,6 +43,7 @@ impl Wake {
             stop: AtomicBool::new(false),
             done: Mutex::default(),
             asked: Mutex::default(),
+            decoded: Mutex::default(),
         })
     }
 
@@ -69,6 +75,19 @@ impl Wake {
     /// Who asked since this was called last.
     pub fn asked(&self) -> Vec<SyncSender<Present>> {
         std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn decoded(&self, decoded: Decoded) {
+        self.decoded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(decoded);
+        self.ring();
+    }
+
+    /// The credentials decoded since this was asked last.
+    pub fn take_decoded(&self) -> Vec<Decoded> {
+        std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What has been done since this was asked last; the bell is silent again.

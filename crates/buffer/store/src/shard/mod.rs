@@ -28,6 +28,7 @@ use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
 use forebay_wire::message::OpenMode;
+use forebay_wire::munge::Credential;
 use forebay_wire::peer::{Incarnation, PeerMessage, TxId};
 use forebay_wire::{
     Call, Errno, HandleId, Ino, InstanceId, Node, Reply, Request, SessionId, Timestamp,
@@ -85,6 +86,8 @@ pub enum Input {
     Call(ConnId, Call),
     /// A connection is gone.
     Disconnected(ConnId),
+    /// The MUNGE credential of this call was decoded; `None` if it is not valid.
+    Decoded(ConnId, u64, Option<Credential>),
     /// The log is durable up to this record.
     Synced(u64),
     /// Time passed. Due about once a second.
@@ -148,6 +151,8 @@ struct Conn {
     peer: Peer,
     /// Set while a TCP client has not proved who it is.
     challenge: Option<[u8; 32]>,
+    /// It has proved that it is `peer`.
+    proven: bool,
     session: Option<(SessionId, u32)>,
 }
 
@@ -223,6 +228,7 @@ pub struct Shard<O: Objects> {
     objects: O,
     limits: Limits,
     key: Option<PoolKey>,
+    munge: bool,
     now: Now,
     room: bool,
     /// Key of the sequence that secrets are taken from, and how many were.
@@ -289,6 +295,12 @@ impl<O: Objects> Shard<O> {
         &self.state
     }
 
+    /// From now on peers may prove who they are by MUNGE: the driver decodes credentials and hands
+    /// over [`Input::Decoded`].
+    pub fn accept_munge(&mut self) {
+        self.munge = true;
+    }
+
     /// Whether the log can take records. Without room, changes fail with `ENOSPC`.
     pub fn set_room(&mut self, room: bool) {
         self.room = room;
@@ -330,11 +342,16 @@ impl<O: Objects> Shard<O> {
                     Conn {
                         peer,
                         challenge: None,
+                        proven: false,
                         session: None,
                     },
                 );
             }
             Input::Call(conn, call) => self.call(conn, call),
+            Input::Decoded(conn, seq, credential) => {
+                let reply = self.decoded(conn, credential.as_ref());
+                self.reply(conn, seq, reply.unwrap_or_else(Reply::Failed));
+            }
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::Synced(sequence) => self.synced(sequence),
             Input::Tick => {
@@ -386,7 +403,7 @@ impl<O: Objects> Shard<O> {
         } = call;
         let request = match request {
             Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
-            Request::Prove { mac, uid, gid } => return self.prove(conn, &mac, uid, gid).map(Some),
+            Request::Prove(proof) => return self.prove(conn, &proof).map(Some),
             Request::Peer(message) => {
                 let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
                 if known.peer.trusted {
