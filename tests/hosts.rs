@@ -181,6 +181,10 @@ fn hosts_share_an_instance_and_strangers_do_not() {
     let private = site.host(0).local.join("jobs/job1/private");
     let (striped, private) = (striped.display(), private.display());
 
+    // It lies on all nodes.
+    let status = site.status().unwrap();
+    assert_eq!(status["instances"][0]["nodes"].as_array().unwrap().len(), 3);
+
     // Whoever reads after a write sees it, on whichever host.
     for (index, host) in site.cluster.hosts.iter().enumerate() {
         let script = format!(
@@ -261,6 +265,74 @@ fn hosts_share_an_instance_and_strangers_do_not() {
         let status = site.status()?;
         status["instances"].as_array()?.is_empty().then_some(())
     });
+}
+
+#[test]
+fn an_operator_drains_a_node_and_stops_daemons() {
+    let mut site = Site::new();
+    let file = site.file().to_owned();
+    let forebay = |host: &Host, user, arguments: &[&str]| {
+        let mut all = arguments.to_vec();
+        all.extend(["--pool", &file]);
+        host.forebay(user, &all)
+    };
+    let nodes_of = |name: &str| {
+        let status = site.status().unwrap();
+        let instances = status["instances"].as_array().unwrap().clone();
+        let found = instances.iter().find(|i| i["label"] == name);
+        let nodes = found.map(|instance| instance["nodes"].as_array().unwrap().len());
+        nodes.unwrap_or(0)
+    };
+    let create = ["create-persistent", "kept", "--capacity", "96MiB"];
+    ok(&forebay(site.host(0), ROOT, &["drain", "n2"]));
+    ok(&forebay(site.host(1), USER, &create));
+    assert_eq!(nodes_of("kept"), 2);
+    let gone = ["destroy-persistent", "kept"];
+    let other = forebay(site.host(2), OTHER, &gone);
+    assert!(
+        told(&other).contains("belongs to user 41000"),
+        "{}",
+        told(&other)
+    );
+    ok(&forebay(site.host(2), USER, &gone));
+    ok(&forebay(site.host(0), ROOT, &["undrain", "n2"]));
+    let mut create = create.to_vec();
+    create.extend(["--owner", "41000:41000"]);
+    let other = forebay(site.host(1), OTHER, &create);
+    assert!(
+        told(&other).contains("may not ask in the name of"),
+        "{}",
+        told(&other)
+    );
+    ok(&forebay(site.host(1), ROOT, &create));
+    assert_eq!(nodes_of("kept"), 3);
+    ok(&forebay(site.host(2), USER, &gone));
+
+    // What makes no sense is told with exit status 2.
+    let unnamed = forebay(site.host(0), USER, &["recover"]);
+    assert_eq!(unnamed.status.code(), Some(2), "{}", told(&unnamed));
+    let node = site.host(0).forebay(
+        ROOT,
+        &["serve", "storage", "--name", "n9", "--config", &file],
+    );
+    assert!(
+        told(&node).contains("no storage node `n9`"),
+        "{}",
+        told(&node)
+    );
+
+    // A second daemon on the same directory is refused, the first one ends when it is told to.
+    let mut second = site.host(1).serve(&["storage", "--config", &file]);
+    let code = wait("the second daemon gives up", || second.ended());
+    assert!(
+        code == 1 && second.said().contains("another Forebay daemon"),
+        "{}",
+        second.said()
+    );
+    let daemons = site.agents.iter_mut().chain(&mut site.storage);
+    for daemon in daemons.chain([&mut site.controller]) {
+        assert_eq!(daemon.stop(), 0, "{}", daemon.said());
+    }
 }
 
 fn ok_text(text: String) -> String {

@@ -78,11 +78,11 @@ impl Daemon {
         let _ = self.child.wait();
     }
 
-    /// As an operator stops it.
-    pub fn stop(&mut self) {
+    /// As an operator stops it; its exit status.
+    pub fn stop(&mut self) -> i32 {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        wait("a daemon ends", || self.child.try_wait().unwrap());
+        wait("a daemon ends", || self.ended())
     }
 
     /// What it has said so far.

@@ -66,7 +66,7 @@ impl PoolArguments {
                     "--pool-size is for embedded pools, but {} describes one over several hosts",
                     file.display()
                 );
-                return Err(RunError::Step("pool", Failure::new(Cause::Invalid, reason)));
+                return Err(RunError::Usage(reason));
             }
             return Ok(Which::Shared(file.clone()));
         }

@@ -59,7 +59,7 @@ impl Remote {
         let config = PoolConfig::read(file)?;
         let ways = ways(&config);
         let (stream, welcome) = connect(&ways)
-            .map_err(|reason| ServeError(format!("pool `{}`: {reason}", config.name)))?;
+            .map_err(|reason| ServeError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
         forebay_wire::auth::random(&mut random).map_err(ServeError::at("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);

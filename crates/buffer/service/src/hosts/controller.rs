@@ -141,7 +141,7 @@ impl ControllerDaemon {
         };
         let _ = self.events.send(Event::Stop);
         match thread.join() {
-            Ok(outcome) => outcome.map_err(ServeError),
+            Ok(outcome) => outcome.map_err(ServeError::new),
             Err(_) => Err(ServeError::new("the controller's thread has failed")),
         }
     }
@@ -172,10 +172,10 @@ fn secret(home: &Path) -> Result<[u8; 32], ServeError> {
     match std::fs::read(&file) {
         Ok(bytes) => bytes
             .try_into()
-            .map_err(|_| ServeError(format!("{}: damaged; it has 32 bytes", file.display()))),
+            .map_err(|_| ServeError::new(format!("{}: damaged; it has 32 bytes", file.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if home.join("controller.redb").exists() {
-                return Err(ServeError(format!(
+                return Err(ServeError::new(format!(
                     "{}: missing, but there is a controller.redb; restore both together",
                     file.display()
                 )));

@@ -36,22 +36,34 @@ pub use storage::StorageDaemon;
 
 /// Why a daemon cannot start or go on.
 #[derive(Debug)]
-pub struct ServeError(String);
+pub struct ServeError {
+    reason: String,
+    /// The configuration is at fault.
+    bad_input: bool,
+}
 
 impl ServeError {
     fn new(reason: impl fmt::Display) -> ServeError {
-        ServeError(reason.to_string())
+        ServeError {
+            reason: reason.to_string(),
+            bad_input: false,
+        }
     }
 
     /// About a path or an address.
     fn at(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> ServeError {
-        move |error| ServeError(format!("{what}: {error}"))
+        move |error| ServeError::new(format!("{what}: {error}"))
+    }
+
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        self.bad_input
     }
 }
 
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.reason)
     }
 }
 
@@ -59,7 +71,10 @@ impl std::error::Error for ServeError {}
 
 impl From<ConfigError> for ServeError {
     fn from(error: ConfigError) -> ServeError {
-        ServeError::new(error)
+        ServeError {
+            reason: error.to_string(),
+            bad_input: true,
+        }
     }
 }
 
@@ -108,7 +123,7 @@ fn lock(path: &Path) -> Result<fs::File, ServeError> {
     rustix::fs::flock(&open, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
         |_| {
             let path = path.display();
-            ServeError(format!("{path}: another Forebay daemon runs on it"))
+            ServeError::new(format!("{path}: another Forebay daemon runs on it"))
         },
     )?;
     Ok(open)

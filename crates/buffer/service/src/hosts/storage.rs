@@ -38,7 +38,7 @@ impl StorageDaemon {
     pub fn start(config: &PoolConfig, name: &str) -> Result<StorageDaemon, ServeError> {
         let node = config.storage_node(name).ok_or_else(|| {
             let file = config.file.display();
-            ServeError(format!(
+            ServeError::new(format!(
                 "{file}: there is no storage node `{name}`; name one of [[storage]] with --name"
             ))
         })?;
@@ -134,7 +134,7 @@ impl StorageDaemon {
         };
         let _ = self.events.send(Event::Stop);
         match thread.join() {
-            Ok(outcome) => outcome.map_err(ServeError),
+            Ok(outcome) => outcome.map_err(ServeError::new),
             Err(_) => Err(ServeError::new("the storage node's thread has failed")),
         }
     }

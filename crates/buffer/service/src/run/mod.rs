@@ -94,6 +94,8 @@ pub enum RunError {
     Script(PathBuf, ScriptErrors),
     /// It asks for something that this buffer does not do.
     Unsupported(PathBuf, String),
+    /// It is asked for in a way that makes no sense here.
+    Usage(String),
     /// The embedded pool cannot be used.
     Pool(PoolError),
     /// Metrics cannot be served.
@@ -113,10 +115,14 @@ pub enum RunError {
 impl RunError {
     /// Whether the user's input is at fault.
     pub fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            RunError::Unreadable(..) | RunError::Script(..) | RunError::Unsupported(..)
-        )
+        match self {
+            RunError::Unreadable(..)
+            | RunError::Script(..)
+            | RunError::Unsupported(..)
+            | RunError::Usage(_) => true,
+            RunError::Shared(error) => error.is_bad_input(),
+            _ => false,
+        }
     }
 }
 
@@ -134,6 +140,7 @@ impl fmt::Display for RunError {
             RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
             RunError::Pool(error) => error.fmt(f),
             RunError::Metrics(reason) => f.write_str(reason),
+            RunError::Usage(reason) => f.write_str(reason),
             RunError::Shared(error) => error.fmt(f),
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
             RunError::Kept(step, failure, token) => write!(

@@ -42,8 +42,7 @@ pub fn recover(
     let pool = Buffer::open(which)?;
     if let (Buffer::Shared(_), None) = (&pool, job) {
         let reason = "name the job with --job-id: in a shared pool other jobs may be running";
-        let failure = Failure::new(Cause::Invalid, reason);
-        return Err(RunError::Step("recover", failure));
+        return Err(RunError::Usage(reason.to_owned()));
     }
     let mut recovered = Vec::new();
     let status = pool
