@@ -10,6 +10,7 @@
 //! its whole life on either, and [`calls`] answers the job when it asks to stage.
 #![warn(missing_docs)]
 
+pub mod activity;
 pub mod calls;
 pub mod controller;
 pub mod database;
