@@ -93,11 +93,25 @@ has_chromium() {
         command -v google-chrome >/dev/null
 }
 
+# On Ubuntu the package is a snap, which is of no use where snaps do not run; Google's own package
+# of the same browser is one that apt can install by itself.
 need_chromium() {
     has_chromium && return
-    apt_install chromium
+    if ! grep -qs '^ID=ubuntu' /etc/os-release; then
+        apt_install chromium
+    elif [ "$(uname -m)" = x86_64 ]; then
+        local package
+        package=$(mktemp --suffix=.deb)
+        command -v curl >/dev/null || apt_install ca-certificates curl
+        say "downloading Chrome from dl.google.com"
+        curl --proto '=https' --tlsv1.2 -sSfL -o "$package" \
+            https://dl.google.com/linux/direct/google-chrome-stable_current_amd64.deb
+        chmod 644 "$package"
+        apt_install "$package"
+        rm -f "$package"
+    fi
     if ! has_chromium; then
-        say "no Chromium after installing its package (on Ubuntu that is a snap); the tests need one"
+        say "no Chromium and no Chrome could be had here; install one and start again"
         exit 1
     fi
 }

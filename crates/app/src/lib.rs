@@ -9,6 +9,7 @@ pub mod failure;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
+pub mod links;
 pub mod log;
 pub mod plot;
 pub mod progress;
