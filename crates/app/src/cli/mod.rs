@@ -8,6 +8,7 @@ pub mod nodes;
 mod options;
 mod output;
 mod pool;
+mod scrub;
 mod traffic;
 mod validate;
 
@@ -55,6 +56,8 @@ enum Command {
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
+    /// Compare the data on a storage node with their checksums
+    Scrub(scrub::ScrubArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,6 +101,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
+        Command::Scrub(args) => scrub::run(&args),
         Command::Job(_) => unreachable!("jobs are run before"),
     }
 }

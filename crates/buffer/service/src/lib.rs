@@ -20,6 +20,7 @@ pub mod hosts;
 pub mod node;
 pub mod protocol;
 pub mod run;
+pub mod scrub;
 pub mod show;
 pub mod table;
 mod views;
