@@ -1,10 +1,12 @@
 //! How fast the library and the mount are, beside the file system underneath, in pairs in one run:
-//! `rates <directory> [rounds]`. Two client processes use one storage daemon in a third.
+//! `rates <directory> [rounds]`. Two client processes use one storage daemon in a third, and then
+//! an instance striped over two daemons in a fourth and fifth.
 
-use forebay_client::{Admin, Fs, MountOptions, Options, mount};
+use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::{InstanceSpec, OpenMode, SetAttr};
+use forebay_wire::place::Place;
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, Ino, InstanceId};
 use std::cell::Cell;
@@ -13,7 +15,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -21,7 +23,22 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const INSTANCE: InstanceId = InstanceId(1);
 const CLIENTS: u64 = 2;
 const MIB: u64 = 1 << 20;
-const PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_171);
+/// The daemons' directories; the second and the third share an instance.
+const FLASH: [&str; 3] = ["flash", "flash-a", "flash-b"];
+
+fn port(daemon: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_171 + daemon as u16)
+}
+
+/// The addresses of the instance on one daemon or on two.
+fn nodes(dir: &Path, two: bool, tcp: bool) -> Nodes {
+    let daemons = if two { 1..3 } else { 0..1 };
+    let address = |daemon: usize| match tcp {
+        true => Address::Tcp(port(daemon)),
+        false => Address::Unix(dir.join(FLASH[daemon]).join("socket")),
+    };
+    Nodes(daemons.map(address).collect())
+}
 
 fn key() -> std::result::Result<PoolKey, Errno> {
     PoolKey::new(b"for measurements only")
@@ -30,20 +47,20 @@ fn key() -> std::result::Result<PoolKey, Errno> {
 /// What one client process does in one measurement. Returns operations and bytes.
 fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
     let (place, what) = case.split_once(' ').ok_or("case")?;
+    let (place, two) = match place.strip_suffix("-two") {
+        Some(place) => (place, true),
+        None => (place, false),
+    };
     let library = matches!(place, "library" | "tcp");
     let started = Cell::new(Instant::now());
     // Only where it is wanted: the mount may cache as long as it is alone with the instance, and
     // whoever attaches then waits until its cache has expired, which is not measured here.
     let attach = || {
-        let address = match place {
-            "tcp" => Address::Tcp(PORT),
-            _ => Address::Unix(dir.join("flash/socket")),
-        };
         let options = Options {
             key: Some(key()?),
             ..Options::default()
         };
-        let fs = Fs::attach(address, INSTANCE, options)?;
+        let fs = Fs::attach(nodes(dir, two, place == "tcp"), INSTANCE, options)?;
         started.set(Instant::now());
         Ok::<Fs, Errno>(fs)
     };
@@ -54,6 +71,7 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
         descriptor: place == "library",
     };
     let under = match place {
+        "mount" if two => dir.join("mnt-two"),
         "mount" => dir.join("mnt"),
         _ => dir.join("base"),
     };
@@ -224,9 +242,9 @@ fn main() -> Result<()> {
             println!("{operations} {bytes} {seconds}");
             Ok(())
         }
-        ["daemon", dir] => {
+        ["daemon", dir, number] => {
             let mut options = daemon::Options::new(dir);
-            (options.tcp, options.key) = (Some(PORT), Some(key()?));
+            (options.tcp, options.key) = (Some(port(number.parse()?)), Some(key()?));
             Daemon::start(options)?.wait()?;
             Ok(())
         }
@@ -236,19 +254,31 @@ fn main() -> Result<()> {
     }
 }
 
-fn compare(dir: &Path, rounds: u32) -> Result<()> {
-    for part in ["flash", "base", "mnt"] {
-        std::fs::create_dir_all(dir.join(part))?;
-    }
-    let mut server = Command::new(std::env::current_exe()?)
+const PLACES: [&str; 7] = [
+    "base",
+    "library",
+    "library-two",
+    "mount",
+    "mount-two",
+    "tcp",
+    "tcp-two",
+];
+
+fn start(dir: &Path, number: usize) -> Result<Child> {
+    let flash = dir.join(FLASH[number]);
+    std::fs::create_dir_all(&flash)?;
+    let server = Command::new(std::env::current_exe()?)
         .arg("daemon")
-        .arg(dir.join("flash"))
+        .arg(&flash)
+        .arg(number.to_string())
         .spawn()?;
-    let socket = dir.join("flash/socket");
-    while !socket.exists() {
+    while !flash.join("socket").exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let admin = Admin::connect(Address::Unix(socket.clone()), Options::default())?;
+    Ok(server)
+}
+
+fn make(nodes: &Nodes) -> Result<()> {
     let spec = InstanceSpec {
         id: INSTANCE,
         uid: 0,
@@ -256,15 +286,32 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
         mode: 0o777,
         capacity: 64 << 30,
         inodes: 10_000_000,
-        place: forebay_wire::place::Place::alone(),
+        place: Place::alone(),
     };
-    admin.create_instance(spec)?;
-    let fs = Fs::attach(Address::Unix(socket), INSTANCE, Options::default())?;
-    let mounted = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
-    println!(
-        "{:<20}{:>12}{:>12}{:>12}{:>12}  (MiB/s, or operations/s; best of {rounds})",
-        "", "underneath", "library", "mount", "TCP"
-    );
+    let admin = SpreadAdmin::connect(nodes.clone(), &Options::default())?;
+    Ok(admin.create_instance(&spec, MIB)?)
+}
+
+fn compare(dir: &Path, rounds: u32) -> Result<()> {
+    for part in ["base", "mnt", "mnt-two"] {
+        std::fs::create_dir_all(dir.join(part))?;
+    }
+    let mut servers = Vec::new();
+    for number in 0..FLASH.len() {
+        servers.push(start(dir, number)?);
+    }
+    let mut mounts = Vec::new();
+    for (two, at) in [(false, "mnt"), (true, "mnt-two")] {
+        let nodes = nodes(dir, two, false);
+        make(&nodes)?;
+        let fs = Fs::attach(nodes, INSTANCE, Options::default())?;
+        mounts.push(mount(fs, &dir.join(at), &MountOptions::default())?);
+    }
+    print!("{:<18}", "");
+    for place in PLACES {
+        print!("{place:>12}");
+    }
+    println!("  (MiB/s, or operations/s; best of {rounds})");
     let cases = [
         "create",
         "stat",
@@ -278,34 +325,39 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
         "read 47008 shared",
     ];
     for what in cases {
-        print!("{what:<20}");
-        let mut best = [0.0f64; 4];
+        print!("{what:<18}");
+        let mut best = [0.0f64; PLACES.len()];
         let mut cost = 0.0;
-        for _ in 0..if matches!(what, "create" | "unlink") {
-            1
-        } else {
-            rounds
-        } {
-            for (place, best) in ["base", "library", "mount", "tcp"].iter().zip(&mut best) {
-                let before = cpu(server.id())?;
+        let once = matches!(what, "create" | "unlink");
+        for _ in 0..if once { 1 } else { rounds } {
+            for (place, best) in PLACES.iter().zip(&mut best) {
+                let before = cpu(servers[0].id())?;
                 *best = best.max(measure(&format!("{place} {what}"), dir)?);
                 if *place == "library" {
-                    cost = (cpu(server.id())? - before).as_secs_f64() * 1e6 / 80_000.0;
+                    cost = (cpu(servers[0].id())? - before).as_secs_f64() * 1e6 / 80_000.0;
                 }
             }
         }
         for rate in best {
             print!("{rate:>12.0}");
         }
+        print!("  two daemons beside one:");
+        for (one, two) in [(1, 2), (3, 4), (5, 6)] {
+            print!(" {:.2}", best[two] / best[one]);
+        }
         if matches!(what, "create" | "stat" | "unlink") {
-            print!("  {cost:.1} us of daemon CPU each");
+            print!(", {cost:.1} us of daemon CPU each");
         }
         println!();
     }
-    mounted.unmount()?;
-    server.kill()?;
-    server.wait()?;
-    for part in ["flash", "base"] {
+    for mounted in mounts {
+        mounted.unmount()?;
+    }
+    for mut server in servers {
+        server.kill()?;
+        server.wait()?;
+    }
+    for part in FLASH.iter().chain(&["base"]) {
         std::fs::remove_dir_all(dir.join(part))?;
     }
     Ok(())

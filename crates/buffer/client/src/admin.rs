@@ -1,9 +1,12 @@
-//! Making and removing instances.
+//! Making and removing instances, on one storage node and over several.
 
 use crate::session::{Options, Session};
-use forebay_wire::message::{InstanceSpec, Usage};
+use crate::sessions::Nodes;
+use forebay_wire::message::{InstanceSpec, Scrubbed, Usage};
+use forebay_wire::place::Place;
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, InstanceId, Reply, Request};
+use std::fmt;
 
 /// An administrator's session with a storage daemon; for root and the daemon's own user.
 #[derive(Debug)]
@@ -12,7 +15,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connect to a daemon.
     pub fn connect(address: Address, options: Options) -> Result<Admin, Errno> {
-        Session::begin(address, None, options, false).map(Admin)
+        Session::begin(address, None, None, options, false).map(Admin)
     }
 
     fn done(&self, request: Request) -> Result<(), Errno> {
@@ -34,11 +37,181 @@ impl Admin {
         self.done(Request::ResizeInstance { id, capacity })
     }
 
+    /// Read all of an instance's data on the node and compare them with their checksums.
+    pub fn scrub(&self, id: InstanceId) -> Result<Scrubbed, Errno> {
+        match self.0.call(None, Request::Scrub { id })?.reply {
+            Reply::Scrubbed(found) => Ok(found),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
     /// All instances on the node and how full they are.
     pub fn instances(&self) -> Result<Vec<Usage>, Errno> {
         match self.0.call(None, Request::ListInstances)?.reply {
             Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
         }
+    }
+}
+
+/// What failed on one of several storage nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeError {
+    /// The daemon that did not do what it was asked.
+    pub address: Address,
+    /// Why.
+    pub errno: Errno,
+    /// Daemons that hold a part of the instance that should not be there: none, unless they failed
+    /// as well.
+    pub left: Vec<Address>,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "storage daemon at {}: {}", self.address, self.errno)?;
+        if let [first, rest @ ..] = self.left.as_slice() {
+            write!(f, "; parts of the instance are left at {first}")?;
+            for address in rest {
+                write!(f, ", {address}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// Administrators' sessions with the daemons an instance lives on, or is to live on, in the order
+/// of its nodes.
+#[derive(Debug)]
+pub struct SpreadAdmin(Vec<(Address, Admin)>);
+
+impl SpreadAdmin {
+    /// Connect to all of them: fails, and nothing has been changed, if one cannot be reached. The
+    /// daemons reach each other at the same addresses.
+    pub fn connect(nodes: impl Into<Nodes>, options: &Options) -> Result<SpreadAdmin, NodeError> {
+        let connect = |address: Address| match Admin::connect(address.clone(), options.clone()) {
+            Ok(admin) => Ok((address, admin)),
+            Err(errno) => Err(refused(&address, errno)),
+        };
+        let admins = nodes.into().0.into_iter().map(connect);
+        admins.collect::<Result<_, _>>().map(SpreadAdmin)
+    }
+
+    /// Make an instance over all the daemons, in stripes of `stripe` bytes. `capacity` and `inodes`
+    /// of `spec` are every node's share; its `place` is not looked at. If one refuses, the
+    /// instance is removed from the others again.
+    pub fn create_instance(&self, spec: &InstanceSpec, stripe: u64) -> Result<(), NodeError> {
+        let Some((first, _)) = self.0.first() else {
+            return Ok(());
+        };
+        let places = if self.0.len() == 1 {
+            vec![Place::alone()]
+        } else {
+            let peers: Vec<String> = self.0.iter().map(|(at, _)| at.to_string()).collect();
+            Place::spread(stripe, &peers).map_err(|error| refused(first, error.into()))?
+        };
+        for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
+            let part = InstanceSpec {
+                place,
+                ..spec.clone()
+            };
+            if let Err(errno) = admin.create_instance(part) {
+                let undone =
+                    |(_, admin): &&(Address, Admin)| admin.remove_instance(spec.id, true).is_err();
+                let left = self.0.iter().take(made).filter(undone);
+                return Err(NodeError {
+                    left: left.map(|(address, _)| address.clone()).collect(),
+                    ..refused(address, errno)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Remove an instance from all the daemons. `EBUSY`, and nothing has been removed, while
+    /// clients are attached to any of them, unless `force`. A daemon that no longer knows the
+    /// instance counts as done, so that this can be called again after a failure; `ENOENT` if
+    /// none knows it.
+    pub fn remove_instance(&self, id: InstanceId, force: bool) -> Result<(), NodeError> {
+        let mut holders = Vec::new();
+        for (address, admin) in &self.0 {
+            let all = admin.instances().map_err(|errno| refused(address, errno))?;
+            let Some(usage) = all.iter().find(|usage| usage.spec.id == id) else {
+                continue;
+            };
+            if usage.sessions > 0 && !force {
+                return Err(refused(address, Errno::EBUSY));
+            }
+            holders.push((address, admin));
+        }
+        if holders.is_empty() {
+            return match self.0.first() {
+                Some((address, _)) => Err(refused(address, Errno::ENOENT)),
+                None => Ok(()),
+            };
+        }
+        let mut failed: Option<NodeError> = None;
+        for (at, (address, admin)) in holders.iter().enumerate() {
+            // Someone may have attached since. Once a part is gone, though, so is the instance.
+            match admin.remove_instance(id, force || at > 0) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) if at == 0 => return Err(refused(address, errno)),
+                Err(errno) => {
+                    let failed = failed.get_or_insert_with(|| refused(address, errno));
+                    failed.left.push((*address).clone());
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Change every node's share of an instance's capacity. If one refuses, because it holds more
+    /// than that, the others keep what they had.
+    pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), NodeError> {
+        let mut done = Vec::new();
+        for (address, admin) in &self.0 {
+            let before = admin.instances().and_then(|all| {
+                let found = all.iter().find(|usage| usage.spec.id == id);
+                found.map(|usage| usage.spec.capacity).ok_or(Errno::ENOENT)
+            });
+            let resized = before.and_then(|before| {
+                admin.resize_instance(id, capacity)?;
+                Ok(before)
+            });
+            match resized {
+                Ok(before) => done.push((address, admin, before)),
+                Err(errno) => {
+                    let mut error = refused(address, errno);
+                    for (address, admin, before) in done {
+                        if admin.resize_instance(id, before).is_err() {
+                            error.left.push(address.clone());
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tell all daemons at which addresses they find each other, in the order of the nodes; for a
+    /// host that has moved.
+    pub fn set_peers(&self, id: InstanceId, peers: &Nodes) -> Result<(), NodeError> {
+        let peers: Vec<String> = peers.0.iter().map(Address::to_string).collect();
+        for (address, admin) in &self.0 {
+            let peers = peers.clone();
+            let told = admin.done(Request::SetPeers { id, peers });
+            told.map_err(|errno| refused(address, errno))?;
+        }
+        Ok(())
+    }
+}
+
+fn refused(address: &Address, errno: Errno) -> NodeError {
+    NodeError {
+        address: address.clone(),
+        errno,
+        left: Vec::new(),
     }
 }

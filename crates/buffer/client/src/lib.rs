@@ -1,6 +1,6 @@
 //! File-system client of the burst buffer: library and FUSE mount.
 //!
-//! [`Fs::attach`] opens a session with an instance on a storage daemon; [`Fs`] has its operations
+//! [`Fs::attach`] opens sessions with an instance on its storage daemons; [`Fs`] has its operations
 //! by inode and by path, [`File`] reads and writes. [`mount()`] makes an [`Fs`] a directory of
 //! the host. [`Admin`] makes and removes instances.
 #![warn(missing_docs)]
@@ -11,9 +11,11 @@ mod fs;
 mod mount;
 mod path;
 mod session;
+mod sessions;
 
-pub use admin::Admin;
+pub use admin::{Admin, NodeError, SpreadAdmin};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened, StatFs};
 pub use mount::{Mount, MountError, MountOptions, mount};
 pub use session::Options;
+pub use sessions::Nodes;

@@ -1,19 +1,21 @@
-//! Random operations against a local directory as the oracle, while the storage daemon is killed
-//! and started again: by descriptor on the same host, and over TCP as from another one.
+//! Random operations against a local directory as the oracle, while storage daemons are killed and
+//! started again: by descriptor on the same host, and over TCP as from another one, on one storage
+//! node and on three.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
 
-use forebay_client::{File, Fs, Options};
+use forebay_client::{File, Fs, Options, SpreadAdmin};
 use forebay_wire::message::{OnExisting, OpenMode, SetAttr};
-use forebay_wire::{Errno, Ino};
+use forebay_wire::{Errno, Ino, Kind};
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
-use support::{INSTANCE, Temporary, make_instance};
+use support::{INSTANCE, STRIPE, Temporary, make_instance, spec};
 
 #[test]
 #[ignore = "not a test: the daemon of the other tests"]
@@ -43,6 +45,8 @@ struct Twins {
     fs: Fs,
     local: PathBuf,
     descriptor: bool,
+    /// Directories, the root first, and their paths.
+    dirs: Vec<(String, Ino)>,
     open: BTreeMap<String, Pair>,
     random: Random,
 }
@@ -51,15 +55,15 @@ const MOST: u64 = 300_000;
 
 impl Twins {
     fn act(&mut self) {
-        let name = format!("f{}", self.random.below(6));
+        let (dir, name) = self.name("f", 4);
         let path = self.local.join(&name);
         let offset = self.random.below(MOST);
         let length = self.random.below(40_000) as usize;
         let value = self.random.below(255) as u8 + 1;
         let Some(pair) = self.open.get(&name) else {
-            return self.open_file(&name);
+            return self.open_file(dir, &name);
         };
-        match self.random.below(14) {
+        match self.random.below(16) {
             0..5 => {
                 let data = vec![value; length];
                 pair.file.write_all_at(&data, offset).unwrap();
@@ -96,40 +100,57 @@ impl Twins {
             10 => pair.file.sync(self.random.below(2) == 0).unwrap(),
             11 => {
                 // Open files stay usable under their new name and when they have none.
-                let to = format!("f{}", self.random.below(6));
-                let places = ((Ino::ROOT, name.as_bytes()), (Ino::ROOT, to.as_bytes()));
-                if self.fs.lookup(Ino::ROOT, name.as_bytes()).is_ok() {
+                let (to_dir, to) = self.name("f", 4);
+                let ours =
                     self.fs
-                        .rename(places.0, places.1, OnExisting::Replace)
-                        .unwrap();
-                    std::fs::rename(&path, self.local.join(&to)).unwrap();
-                }
+                        .rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
+                same(ours, std::fs::rename(&path, self.local.join(&to)));
             }
             12 => {
-                let ours = self.fs.unlink(Ino::ROOT, name.as_bytes());
-                let theirs = std::fs::remove_file(&path);
-                assert_eq!(
-                    ours.map_err(|e| e.0),
-                    theirs.map_err(|e| e.raw_os_error().unwrap())
-                );
+                let ours = self.fs.unlink(dir, last(&name));
+                same(ours, std::fs::remove_file(&path));
             }
+            13..15 => self.act_on_directories(),
             _ => {
                 self.open.remove(&name);
             }
         }
     }
 
-    fn open_file(&mut self, name: &str) {
+    /// A directory and the path of something in it.
+    fn name(&mut self, kind: &str, count: u64) -> (Ino, String) {
+        let (path, ino) = &self.dirs[self.random.below(self.dirs.len() as u64) as usize];
+        (*ino, format!("{path}{kind}{}", self.random.below(count)))
+    }
+
+    /// Make, remove and move directories that stay empty.
+    fn act_on_directories(&mut self) {
+        let (dir, name) = self.name("e", 2);
+        let path = self.local.join(&name);
+        match self.random.below(3) {
+            0 => {
+                let ours = self.fs.mkdir(dir, last(&name), 0o755).map(|_| ());
+                same(ours, std::fs::create_dir(&path));
+            }
+            1 => same(self.fs.rmdir(dir, last(&name)), std::fs::remove_dir(&path)),
+            _ => {
+                let (to_dir, to) = self.name("e", 2);
+                let ours =
+                    self.fs
+                        .rename((dir, last(&name)), (to_dir, last(&to)), OnExisting::Replace);
+                same(ours, std::fs::rename(&path, self.local.join(&to)));
+            }
+        }
+    }
+
+    fn open_file(&mut self, dir: Ino, name: &str) {
         let mode = OpenMode {
             read: true,
             write: true,
             truncate: false,
             descriptor: self.descriptor,
         };
-        let opened = self
-            .fs
-            .create(Ino::ROOT, name.as_bytes(), 0o644, false, mode)
-            .unwrap();
+        let opened = self.fs.create(dir, last(name), 0o644, false, mode).unwrap();
         let existed = self.local.join(name).exists();
         assert_eq!(opened.created, !existed, "{name}");
         let mut options = std::fs::OpenOptions::new();
@@ -145,26 +166,32 @@ impl Twins {
     }
 
     fn compare_all(&mut self) {
-        let page = self.fs.read_dir(Ino::ROOT, 0, 100_000, true).unwrap();
+        for (path, ino) in self.dirs.clone() {
+            self.compare(&path, ino);
+        }
+    }
+
+    fn compare(&self, path: &str, dir: Ino) {
+        let page = self.fs.read_dir(dir, 0, 100_000, true).unwrap();
         let mut ours: Vec<_> = page
             .entries
             .iter()
             .map(|e| {
-                (
-                    String::from_utf8(e.name.clone()).unwrap(),
-                    e.attr.unwrap().size,
-                )
+                let attr = e.attr.unwrap();
+                let file = attr.kind == Kind::File;
+                let name = String::from_utf8(e.name.clone()).unwrap();
+                (name, attr.nlink, if file { attr.size } else { 0 })
             })
             .collect();
         ours.sort();
-        let mut theirs: Vec<_> = std::fs::read_dir(&self.local)
+        let mut theirs: Vec<_> = std::fs::read_dir(self.local.join(path))
             .unwrap()
             .map(|e| e.unwrap())
             .map(|e| {
-                (
-                    e.file_name().into_string().unwrap(),
-                    e.metadata().unwrap().len(),
-                )
+                let meta = e.metadata().unwrap();
+                let size = if meta.is_file() { meta.len() } else { 0 };
+                let name = e.file_name().into_string().unwrap();
+                (name, meta.nlink() as u32, size)
             })
             .collect();
         theirs.sort();
@@ -175,8 +202,8 @@ impl Twins {
             truncate: false,
             descriptor: self.descriptor,
         };
-        for entry in page.entries {
-            let name = String::from_utf8(entry.name).unwrap();
+        for entry in page.entries.iter().filter(|e| e.kind == Kind::File) {
+            let name = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             let file = self.fs.open(entry.ino, mode).unwrap().file;
             let mut bytes = vec![0; MOST as usize * 2];
             let count = file.read_at(&mut bytes, 0).unwrap();
@@ -188,63 +215,91 @@ impl Twins {
     }
 }
 
-fn operations(remote: bool, seed: u64) {
+/// The last part of a path.
+fn last(path: &str) -> &[u8] {
+    path.rsplit('/').next().unwrap_or(path).as_bytes()
+}
+
+#[track_caller]
+fn same(ours: Result<(), Errno>, theirs: std::io::Result<()>) {
+    let theirs = theirs.map_err(|error| error.raw_os_error().unwrap());
+    assert_eq!(ours.map_err(|errno| errno.0), theirs);
+}
+
+fn operations(nodes: usize, remote: bool, seed: u64) {
     let temporary = Temporary::new();
-    let mut process = Process::start(&temporary.dir("flash"));
-    make_instance(process.local(), 1 << 30);
+    let start = |node| Process::start(&temporary.dir(&format!("flash{node}")));
+    let mut processes: Vec<Process> = (0..nodes).map(start).collect();
     let address = if remote {
-        process.remote()
+        Process::remote
     } else {
-        process.local()
+        Process::local
     };
+    let addresses: Vec<_> = processes.iter().map(address).collect();
     let options = Options {
         key: Some(key()),
         ..Options::default()
     };
-    let fs = Fs::attach(address, INSTANCE, options).unwrap();
+    let admin = SpreadAdmin::connect(addresses.clone(), &options).unwrap();
+    admin.create_instance(&spec(1 << 30), STRIPE).unwrap();
+    let fs = Fs::attach(addresses, INSTANCE, options).unwrap();
     let local = temporary.dir("twin");
     let random = Random(seed);
+    let mut dirs = vec![(String::new(), Ino::ROOT)];
+    for number in 0..3 {
+        let name = format!("d{number}");
+        let made = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        std::fs::create_dir(local.join(&name)).unwrap();
+        dirs.push((format!("{name}/"), made.ino));
+    }
     let mut twins = Twins {
         fs,
         local,
         descriptor: !remote,
+        dirs,
         open: BTreeMap::new(),
         random,
     };
     let start = Instant::now();
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let stop = &stop;
+    let kills = &AtomicU32::new(0);
     std::thread::scope(|scope| {
         // The end of the operations, also by a panic, ends the killing.
-        struct Ends<'a>(&'a std::sync::atomic::AtomicBool);
+        struct Ends<'a>(&'a AtomicBool);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
-                self.0.store(true, std::sync::atomic::Ordering::Release);
+                self.0.store(true, Ordering::Release);
             }
         }
-        let process = &mut process;
-        let killer = scope.spawn(move || {
-            let mut kills = 0;
+        let processes = &mut processes;
+        scope.spawn(move || {
             let mut pauses = Random(seed + 1);
-            while !stop.load(std::sync::atomic::Ordering::Acquire) {
+            while !stop.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(50 + pauses.below(250)));
+                let victim = pauses.below(processes.len() as u64) as usize;
+                let process = &mut processes[victim];
                 process.kill();
                 std::thread::sleep(Duration::from_millis(pauses.below(50)));
                 process.restart();
-                kills += 1;
+                kills.fetch_add(1, Ordering::AcqRel);
             }
-            kills
         });
         let ends = Ends(stop);
         let mut done = 0;
-        while start.elapsed() < Duration::from_secs(5) {
+        // On a busy machine daemons are away more often than they are there.
+        while start.elapsed() < Duration::from_secs(5)
+            || done < 100
+            || kills.load(Ordering::Acquire) < 4
+        {
+            assert!(
+                start.elapsed() < Duration::from_secs(100),
+                "{done} operations"
+            );
             twins.act();
             done += 1;
         }
         drop(ends);
-        let kills: u32 = killer.join().unwrap();
-        eprintln!("{done} operations, {kills} kills");
-        assert!(kills > 3 && done > 100);
     });
     twins.compare_all();
     drop(twins);
@@ -252,12 +307,22 @@ fn operations(remote: bool, seed: u64) {
 
 #[test]
 fn random_operations_by_descriptor_survive_kills() {
-    operations(false, 11);
+    operations(1, false, 11);
 }
 
 #[test]
 fn random_operations_over_tcp_survive_kills() {
-    operations(true, 22);
+    operations(1, true, 22);
+}
+
+#[test]
+fn random_operations_on_three_nodes_by_descriptor_survive_kills() {
+    operations(3, false, 33);
+}
+
+#[test]
+fn random_operations_on_three_nodes_over_tcp_survive_kills() {
+    operations(3, true, 44);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! What POSIX and Linux say of every operation, tried on a mounted instance. Each check also runs
-//! on a local directory first, which shows that the check itself is right.
+//! What POSIX and Linux say of every operation, tried on mounted instances on one storage node and
+//! on three. Each check also runs on a local directory first, which shows that the check itself is
+//! right.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -20,16 +21,22 @@ use std::os::unix::fs::{
 use std::path::Path;
 use support::{Mounted, Temporary, as_user, shell};
 
-/// Run `check` on a local directory and on a mount, each time in a new directory for all users.
-fn on_both(check: impl Fn(&Path)) {
+/// Run `check` on a local directory and on mounts, each time in a new directory for all users.
+fn on_all(check: impl Fn(&Path)) {
     assert!(
         rustix::process::geteuid().is_root(),
         "these checks act as several users: run as root"
     );
     let local = Temporary::new();
-    let mounted = Mounted::new(1 << 28);
-    for (kind, dir) in [("local", &local.0), ("mounted", &mounted.path)] {
-        eprintln!("on the {kind} directory");
+    let alone = Mounted::new(1, 1 << 28);
+    let spread = Mounted::new(3, 1 << 28);
+    let places = [
+        ("a local directory", &local.0),
+        ("one node", &alone.path),
+        ("three nodes", &spread.path),
+    ];
+    for (place, dir) in places {
+        eprintln!("on {place}");
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         check(dir);
     }
@@ -65,7 +72,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn create_and_open() {
-    on_both(|dir| {
+    on_all(|dir| {
         let file = dir.join("f");
         touch(&file);
         assert_eq!(mode(&file), 0o644);
@@ -103,7 +110,7 @@ fn create_and_open() {
 
 #[test]
 fn permissions() {
-    on_both(|dir| {
+    on_all(|dir| {
         let secret = dir.join("secret");
         touch(&secret).write_all(b"x").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
@@ -159,7 +166,7 @@ fn permissions() {
 
 #[test]
 fn sticky_directories() {
-    on_both(|dir| {
+    on_all(|dir| {
         let sticky = dir.join("sticky");
         fs::DirBuilder::new().mode(0o777).create(&sticky).unwrap();
         fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -182,7 +189,7 @@ fn sticky_directories() {
 
 #[test]
 fn set_id_bits() {
-    on_both(|dir| {
+    on_all(|dir| {
         let shared = dir.join("shared");
         fs::create_dir(&shared).unwrap();
         std::os::unix::fs::chown(&shared, None, Some(3000)).unwrap();
@@ -224,7 +231,7 @@ fn set_id_bits() {
 
 #[test]
 fn links_and_removal() {
-    on_both(|dir| {
+    on_all(|dir| {
         let (a, b) = (dir.join("a"), dir.join("b"));
         touch(&a).write_all(b"data").unwrap();
         fs::hard_link(&a, &b).unwrap();
@@ -270,7 +277,7 @@ fn links_and_removal() {
 
 #[test]
 fn renames() {
-    on_both(|dir| {
+    on_all(|dir| {
         let path = |name: &str| dir.join(name);
         fs::write(path("a"), "a").unwrap();
         fs::write(path("b"), "b").unwrap();
@@ -317,7 +324,7 @@ fn renames() {
 
 #[test]
 fn attributes_and_times() {
-    on_both(|dir| {
+    on_all(|dir| {
         let file = dir.join("f");
         let open = touch(&file);
         let stamp = |secs, nanos| Timespec {
@@ -358,7 +365,7 @@ fn attributes_and_times() {
 
 #[test]
 fn lengths_holes_and_allocation() {
-    on_both(|dir| {
+    on_all(|dir| {
         let path = dir.join("f");
         let file = touch(&path);
         file.write_all_at(b"start", 0).unwrap();
@@ -401,7 +408,7 @@ fn lengths_holes_and_allocation() {
 
 #[test]
 fn appends_of_several_writers_do_not_overlap() {
-    on_both(|dir| {
+    on_all(|dir| {
         let path = dir.join("log");
         touch(&path);
         std::thread::scope(|scope| {
@@ -427,7 +434,7 @@ fn appends_of_several_writers_do_not_overlap() {
 
 #[test]
 fn directories_are_read_while_they_change() {
-    on_both(|dir| {
+    on_all(|dir| {
         let sub = dir.join("many");
         fs::create_dir(&sub).unwrap();
         for number in 0..3000 {
@@ -458,7 +465,7 @@ fn directories_are_read_while_they_change() {
 
 #[test]
 fn special_files_and_extended_attributes() {
-    on_both(|dir| {
+    on_all(|dir| {
         let pipe = dir.join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let (reading, writing) = (pipe.clone(), pipe.clone());
@@ -494,7 +501,7 @@ fn special_files_and_extended_attributes() {
 
 #[test]
 fn the_current_directory_can_go() {
-    on_both(|dir| {
+    on_all(|dir| {
         let gone = dir.join("gone");
         fs::create_dir(&gone).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -112,7 +112,12 @@ impl Layout {
     }
 
     /// The pieces of `[offset, offset + length)` of `ino`, in the order of their offsets.
-    pub fn pieces(&self, ino: Ino, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+    pub fn pieces(
+        &self,
+        ino: Ino,
+        offset: u64,
+        length: u64,
+    ) -> impl Iterator<Item = Piece> + use<> {
         let layout = *self;
         let end = offset.saturating_add(length);
         let mut at = offset;

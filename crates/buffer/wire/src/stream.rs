@@ -74,6 +74,7 @@ impl Stream {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_nodelay(true)?;
+                notice_silence(&stream)?;
                 Ok(Stream::Tcp(stream))
             }
         }
@@ -179,6 +180,18 @@ impl Stream {
     }
 }
 
+/// Have the kernel find out when the other host is gone without a word, in half a minute: whoever
+/// waits for an answer gets an error then. A host that is there answers without its daemon.
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    sockopt::set_tcp_user_timeout(stream, 30_000)?;
+    Ok(())
+}
+
 /// Let this process have as many descriptors open as the system permits: every connection is one,
 /// and so is every open file.
 pub fn raise_descriptor_limit() {
@@ -243,13 +256,24 @@ impl Link {
 
     /// Send `call` with `payload` and wait for its reply; the reply's payload goes into `into`.
     pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+        self.send(call, payload)?;
+        self.receive(call.seq, into)
+    }
+
+    /// Send `call` with `payload`. Its reply must be [received](Link::receive) before the next call
+    /// is sent, or the link be dropped.
+    pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
         frame::put_call(&mut self.out, call, payload)?;
-        self.stream.send_all(&self.out, payload, None)?;
+        self.stream.send_all(&self.out, payload, None)
+    }
+
+    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
         loop {
-            let (seq, answer) = self.next(into)?;
+            let (answered, answer) = self.next(into)?;
             // An answer to an earlier call that was given up on is passed over.
-            if seq == call.seq {
+            if answered == seq {
                 return Ok(answer);
             }
         }

@@ -1,8 +1,8 @@
 //! Between the kernel's words and ours.
 
-use forebay_wire::message::{OpenMode, SetTime};
+use forebay_wire::message::{New, OnExisting, OpenMode, SetTime, XattrMode};
 use forebay_wire::{Attr, Errno, Ino, Kind, Timestamp};
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub fn errno(errno: Errno) -> fuser::Errno {
@@ -25,8 +25,38 @@ pub fn file_type(kind: Kind) -> FileType {
     }
 }
 
+/// What `mknod` makes of a mode and a device number.
+pub fn new_node(mode: u32, rdev: u32) -> Option<New> {
+    let kind = kind_of_mode(mode)?;
+    let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+    Some(New::Node(kind, if device { rdev } else { 0 }))
+}
+
+pub fn on_existing(flags: RenameFlags) -> Option<OnExisting> {
+    match flags {
+        f if f == RenameFlags::empty() => Some(OnExisting::Replace),
+        RenameFlags::RENAME_NOREPLACE => Some(OnExisting::Fail),
+        RenameFlags::RENAME_EXCHANGE => Some(OnExisting::Exchange),
+        _ => None,
+    }
+}
+
+pub fn xattr_mode(flags: i32) -> XattrMode {
+    match flags {
+        libc::XATTR_CREATE => XattrMode::Create,
+        libc::XATTR_REPLACE => XattrMode::Replace,
+        _ => XattrMode::Any,
+    }
+}
+
+/// Names as `listxattr` gives them: each with a NUL behind it.
+pub fn joined(names: &[Vec<u8>]) -> Vec<u8> {
+    let ended = names.iter().flat_map(|name| name.iter().chain(&[0]));
+    ended.copied().collect()
+}
+
 /// The kind that the type bits of a mode name.
-pub fn kind_of_mode(mode: u32) -> Option<Kind> {
+fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => Some(Kind::File),
         libc::S_IFIFO => Some(Kind::Fifo),

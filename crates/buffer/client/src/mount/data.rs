@@ -6,24 +6,85 @@ use super::served::MountedFs;
 use crate::fs::Opened;
 use forebay_wire::message::{Allocate, SetAttr};
 use forebay_wire::{Caller, Errno};
-use fuser::{BackingId, FileHandle, FopenFlags, WriteFlags};
+use fuser::{
+    BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
+    Request, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+thread_local! {
+    /// Reads of this thread land here on their way to the kernel.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// How to answer an open.
-pub struct Answer {
-    pub handle: FileHandle,
-    pub flags: FopenFlags,
+struct Answer {
+    handle: FileHandle,
+    flags: FopenFlags,
     /// The data object for the kernel to use directly.
-    pub backing: Option<Arc<BackingId>>,
+    backing: Option<Arc<BackingId>>,
 }
 
 impl MountedFs {
+    pub fn do_open(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen) {
+        let fs = self.fs_for(request);
+        let opened = fs.open_quickly(convert::ino(ino), convert::open_mode(flags));
+        let answer = opened.and_then(|opened| {
+            self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))
+        });
+        match answer {
+            Ok(answer) => match answer.backing {
+                Some(id) => {
+                    self.registered();
+                    reply.opened_passthrough(answer.handle, answer.flags, &id);
+                }
+                None => reply.opened(answer.handle, answer.flags),
+            },
+            Err(error) => reply.error(convert::errno(error)),
+        }
+    }
+
+    pub fn do_create(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        mode: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
+        let fs = self.fs_for(request);
+        let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open);
+        let answer = made.and_then(|opened| {
+            let taken =
+                self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
+            Ok((convert::attr(&opened.attr), opened.valid, taken))
+        });
+        match answer {
+            Ok((attr, valid, answer)) => match answer.backing {
+                Some(id) => {
+                    self.registered();
+                    let (handle, flags) = (answer.handle, answer.flags);
+                    reply.created_passthrough(&valid, &attr, Generation(0), handle, flags, &id);
+                }
+                None => {
+                    reply.created(&valid, &attr, Generation(0), answer.handle, answer.flags);
+                }
+            },
+            Err(error) => reply.error(convert::errno(error)),
+        }
+    }
+
     /// Take an opened file into the table. `register` makes its data object known to the kernel.
-    pub fn take_in(
+    fn take_in(
         &self,
         opened: &Opened,
         flags: i32,
@@ -88,13 +149,18 @@ impl MountedFs {
         self.opens.get(handle).ok_or(Errno::EBADF)
     }
 
-    pub fn do_read(
-        &self,
-        handle: FileHandle,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize, Errno> {
-        self.open_file(handle)?.file.read_at(into, offset)
+    pub fn do_read(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let open = self.open_file(handle);
+            match open.and_then(|open| open.file.read_at(&mut buffer[..size], offset)) {
+                Ok(count) => reply.data(&buffer[..count]),
+                Err(error) => reply.error(convert::errno(error)),
+            }
+        });
     }
 
     pub fn do_write(
@@ -184,7 +250,7 @@ impl MountedFs {
 
     pub fn do_set_attr(
         &self,
-        request: &fuser::Request,
+        request: &Request,
         ino: fuser::INodeNo,
         handle: Option<FileHandle>,
         set: SetAttr,
@@ -194,7 +260,7 @@ impl MountedFs {
         let ino = convert::ino(ino);
         let handle = open.as_ref().map(|open| open.file.handle());
         let request_set = forebay_wire::Request::SetAttr { ino, handle, set };
-        let attr = self.fs_for(request).attr_for(request_set)?;
+        let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
         if gains {
             self.opens.note_set_id(ino);
         }

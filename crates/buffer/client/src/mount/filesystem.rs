@@ -1,77 +1,32 @@
 //! The kernel's requests.
 
-use super::convert::{self, errno, open_mode};
+use super::convert::{self, errno};
 use super::served::{MountedFs, attributes, empty, entry, xattr};
-use forebay_wire::Kind;
-use forebay_wire::Request as wire;
-use forebay_wire::message::{New, OnExisting, SetAttr, XattrMode};
+use forebay_wire::message::{New, SetAttr};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
-
-/// Largest read or write in one request.
-const MAX_IO: u32 = 1 << 20;
-/// Cookies of the entries that every directory has.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
-
-thread_local! {
-    /// Reads of this thread land here on their way to the kernel.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+use std::time::SystemTime;
 
 impl Filesystem for MountedFs {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each of these is an improvement where the kernel knows it, and dispensable where not.
-        for flag in [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_MAX_PAGES,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        ] {
-            let _ = config.add_capabilities(flag);
-        }
-        let usable = self.trusted
-            && self.passthrough()
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(1).is_ok();
-        self.passthrough.store(usable, Ordering::Release);
-        let _ = config.set_max_write(MAX_IO);
-        let _ = config.set_max_readahead(MAX_IO);
-        let _ = config.set_max_background(64);
+        self.negotiate(config);
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self
-            .fs_for(request)
-            .lookup_for(convert::ino(parent), name.as_bytes());
-        match found {
-            Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
-            Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
-            Ok((None, valid)) => reply.entry(&valid, &convert::absent(), Generation(0)),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_lookup(request, parent, name, reply);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let ino = convert::ino(ino);
-        attributes(reply, self.fs_for(request).attr_for(wire::GetAttr { ino }));
+        attributes(reply, self.fs_for(request).attr_of(convert::ino(ino)));
     }
 
     fn setattr(
@@ -120,18 +75,10 @@ impl Filesystem for MountedFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let Some(kind) = convert::kind_of_mode(mode) else {
-            return reply.error(fuser::Errno::EINVAL);
-        };
-        let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) {
-            rdev
-        } else {
-            0
-        };
-        entry(
-            reply,
-            self.make(request, parent, name, New::Node(kind, rdev), mode),
-        );
+        match convert::new_node(mode, rdev) {
+            Some(new) => entry(reply, self.make(request, parent, name, new, mode)),
+            None => reply.error(fuser::Errno::EINVAL),
+        }
     }
 
     fn mkdir(
@@ -184,11 +131,8 @@ impl Filesystem for MountedFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let existing = match flags {
-            f if f == RenameFlags::empty() => OnExisting::Replace,
-            RenameFlags::RENAME_NOREPLACE => OnExisting::Fail,
-            RenameFlags::RENAME_EXCHANGE => OnExisting::Exchange,
-            _ => return reply.error(fuser::Errno::EINVAL),
+        let Some(existing) = convert::on_existing(flags) else {
+            return reply.error(fuser::Errno::EINVAL);
         };
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
@@ -203,34 +147,11 @@ impl Filesystem for MountedFs {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (ino, parent) = (convert::ino(ino), convert::ino(parent));
-        let request_link = wire::Link {
-            ino,
-            parent,
-            name: name.as_bytes().to_vec(),
-        };
-        entry(reply, self.fs_for(request).attr_for(request_link));
+        entry(reply, self.do_link(request, ino, parent, name));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self
-            .fs_for(request)
-            .open(convert::ino(ino), open_mode(flags.0));
-        let answer = opened.and_then(|opened| {
-            self.take_in(&opened, flags.0, |descriptor| {
-                reply.open_backing(descriptor)
-            })
-        });
-        match answer {
-            Ok(answer) => match answer.backing {
-                Some(id) => {
-                    self.registered();
-                    reply.opened_passthrough(answer.handle, answer.flags, &id);
-                }
-                None => reply.opened(answer.handle, answer.flags),
-            },
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_open(request, ino, flags.0, reply);
     }
 
     fn create(
@@ -243,34 +164,7 @@ impl Filesystem for MountedFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let exclusive = flags & libc::O_EXCL != 0;
-        let fs = self.fs_for(request);
-        let mode = (mode & 0o7777) as u16;
-        let made = fs.create(
-            convert::ino(parent),
-            name.as_bytes(),
-            mode,
-            exclusive,
-            open_mode(flags),
-        );
-        let answer = made.and_then(|opened| {
-            let taken =
-                self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
-            Ok((convert::attr(&opened.attr), opened.valid, taken))
-        });
-        match answer {
-            Ok((attr, valid, answer)) => match answer.backing {
-                Some(id) => {
-                    self.registered();
-                    let (handle, flags) = (answer.handle, answer.flags);
-                    reply.created_passthrough(&valid, &attr, Generation(0), handle, flags, &id);
-                }
-                None => {
-                    reply.created(&valid, &attr, Generation(0), answer.handle, answer.flags);
-                }
-            },
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_create(request, (parent, name), mode, flags, reply);
     }
 
     fn read(
@@ -284,16 +178,7 @@ impl Filesystem for MountedFs {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match self.do_read(handle, offset, &mut buffer[..size]) {
-                Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(errno(error)),
-            }
-        });
+        self.do_read(handle, offset, size, reply);
     }
 
     fn write(
@@ -371,33 +256,9 @@ impl Filesystem for MountedFs {
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let (fs, dir) = (self.fs_for(request), convert::ino(ino));
-        if offset < DOT && reply.add(ino, DOT, fuser::FileType::Directory, ".") {
-            return reply.ok();
-        }
-        if offset < DOT_DOT {
-            let parent = fs
-                .lookup(dir, b"..")
-                .map_or(ino, |attr| INodeNo(attr.ino.0));
-            if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
-                return reply.ok();
-            }
-        }
-        match fs.read_dir(dir, offset.max(DOT_DOT), 16 * 1024, false) {
-            Ok(page) => {
-                for entry in page.entries {
-                    let kind = convert::file_type(entry.kind);
-                    let name = OsStr::from_bytes(&entry.name);
-                    if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
-                        break;
-                    }
-                }
-                reply.ok();
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_read_dir(request, convert::ino(ino), offset, reply);
     }
 
     fn readdirplus(
@@ -406,55 +267,13 @@ impl Filesystem for MountedFs {
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let (fs, dir) = (self.fs_for(request), convert::ino(ino));
-        for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
-            if offset < cookie {
-                // The kernel takes only number and kind of these two.
-                let Ok(attr) = fs.lookup(dir, name.as_bytes()) else {
-                    continue;
-                };
-                let (attr, none) = (convert::attr(&attr), Duration::ZERO);
-                if reply.add(attr.ino, cookie, name, &none, &attr, Generation(0)) {
-                    return reply.ok();
-                }
-            }
-        }
-        match fs.read_dir(dir, offset.max(DOT_DOT), 64 * 1024, true) {
-            Ok(page) => {
-                for entry in &page.entries {
-                    let Some(attr) = &entry.attr else { continue };
-                    let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
-                    let full = reply.add(
-                        attr.ino,
-                        entry.cookie,
-                        name,
-                        &page.valid,
-                        &attr,
-                        Generation(0),
-                    );
-                    if full {
-                        break;
-                    }
-                }
-                reply.ok();
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_read_dir_plus(request, convert::ino(ino), offset, reply);
     }
 
     fn statfs(&self, request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.fs_for(request).stat_fs() {
-            Ok(stat) => {
-                let block = 4096;
-                let free = stat.capacity.saturating_sub(stat.used) / block;
-                let files_free = stat.inodes.saturating_sub(stat.inodes_used);
-                let blocks = stat.capacity / block;
-                reply.statfs(blocks, free, free, stat.inodes, files_free, 4096, 255, 4096);
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        self.do_stat_fs(request, reply);
     }
 
     fn setxattr(
@@ -467,16 +286,9 @@ impl Filesystem for MountedFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let mode = match flags {
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => XattrMode::Any,
-        };
-        let fs = self.fs_for(request);
-        empty(
-            reply,
-            fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode),
-        );
+        let (fs, mode) = (self.fs_for(request), convert::xattr_mode(flags));
+        let set = fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode);
+        empty(reply, set);
     }
 
     fn getxattr(
@@ -497,13 +309,7 @@ impl Filesystem for MountedFs {
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let names = self.fs_for(request).list_xattr(convert::ino(ino));
-        let joined = names.map(|names| {
-            names
-                .into_iter()
-                .flat_map(|name| name.into_iter().chain([0]))
-                .collect::<Vec<u8>>()
-        });
-        xattr(reply, size, joined);
+        xattr(reply, size, names.map(|names| convert::joined(&names)));
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {

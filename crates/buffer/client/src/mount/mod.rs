@@ -10,6 +10,7 @@
 mod convert;
 mod data;
 mod filesystem;
+mod names;
 mod open_files;
 mod served;
 

@@ -66,12 +66,13 @@ impl MountedFs {
     ) -> Result<(Attr, Duration), Errno> {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
-        self.fs_for(request).attr_for(wire::Make {
+        let make = wire::Make {
             parent,
             name,
             new,
             mode,
-        })
+        };
+        self.fs_for(request).attr_for(parent.shard(), make)
     }
 
     pub(super) fn fs_for(&self, request: &Request) -> Fs {

@@ -4,16 +4,18 @@
 
 pub mod process;
 
-use forebay_client::{Admin, Fs, Mount, MountOptions, Options, mount};
+use forebay_client::{Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
 use forebay_wire::message::InstanceSpec;
-use forebay_wire::stream::Address;
+use forebay_wire::place::Place;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const INSTANCE: InstanceId = InstanceId(1);
+/// Short, so that small files lie on several nodes.
+pub const STRIPE: u64 = 16 << 10;
 
 /// A directory that goes when the test ends.
 pub struct Temporary(pub PathBuf);
@@ -51,33 +53,59 @@ pub fn spec(capacity: u64) -> InstanceSpec {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: forebay_wire::place::Place::alone(),
+        place: Place::alone(),
     }
 }
 
-pub fn make_instance(address: Address, capacity: u64) {
-    let admin = Admin::connect(address, Options::default()).unwrap();
-    admin.create_instance(spec(capacity)).unwrap();
+/// An instance of `capacity` bytes in all over these daemons.
+pub fn make_instance(nodes: impl Into<Nodes>, capacity: u64) {
+    let nodes = nodes.into();
+    let share = capacity / nodes.0.len() as u64;
+    let admin = SpreadAdmin::connect(nodes, &Options::default()).unwrap();
+    admin.create_instance(&spec(share), STRIPE).unwrap();
 }
 
-/// A daemon in this process with one instance, mounted.
+/// Daemons in this process that serve one instance together.
+pub struct Pool {
+    pub daemons: Vec<Daemon>,
+}
+
+impl Pool {
+    pub fn new(temporary: &Temporary, nodes: usize, capacity: u64) -> Pool {
+        let start = |node| {
+            let directory = temporary.dir(&format!("flash{node}"));
+            Daemon::start(daemon::Options::new(directory)).unwrap()
+        };
+        let pool = Pool {
+            daemons: (0..nodes).map(start).collect(),
+        };
+        make_instance(pool.nodes(), capacity);
+        pool
+    }
+
+    pub fn nodes(&self) -> Nodes {
+        let addresses: Vec<_> = self.daemons.iter().map(Daemon::address).collect();
+        Nodes::from(addresses)
+    }
+}
+
+/// Daemons in this process with one instance, mounted.
 pub struct Mounted {
     pub mount: Option<Mount>,
-    pub daemon: Option<Daemon>,
+    pub pool: Pool,
     pub path: PathBuf,
     pub temporary: Temporary,
 }
 
 impl Mounted {
-    pub fn new(capacity: u64) -> Mounted {
+    pub fn new(nodes: usize, capacity: u64) -> Mounted {
         let temporary = Temporary::new();
-        let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
-        make_instance(daemon.address(), capacity);
+        let pool = Pool::new(&temporary, nodes, capacity);
         let path = temporary.dir("mnt");
-        let mount = Some(mount_at(attach(daemon.address()), &path));
+        let mount = Some(mount_at(attach(pool.nodes()), &path));
         Mounted {
             mount,
-            daemon: Some(daemon),
+            pool,
             path,
             temporary,
         }
@@ -94,8 +122,8 @@ impl Drop for Mounted {
     }
 }
 
-pub fn attach(address: Address) -> Fs {
-    Fs::attach(address, INSTANCE, Options::default()).unwrap()
+pub fn attach(nodes: impl Into<Nodes>) -> Fs {
+    Fs::attach(nodes, INSTANCE, Options::default()).unwrap()
 }
 
 pub fn mount_at(fs: Fs, path: &Path) -> Mount {

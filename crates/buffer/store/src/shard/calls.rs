@@ -47,7 +47,7 @@ impl<O: Objects> Shard<O> {
         } = call;
         let request = match request {
             Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
-            Request::Prove { mac, uid, gid } => return self.prove(conn, &mac, uid, gid).map(Some),
+            Request::Prove(proof) => return self.prove(conn, &proof).map(Some),
             Request::Peer(message) => {
                 let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
                 if known.peer.trusted {
@@ -104,6 +104,9 @@ impl<O: Objects> Shard<O> {
             .get(&session)
             .and_then(|session| session.instance);
         let Some(instance) = attached else {
+            if let Request::Scrub { id } = request {
+                return self.scrub(conn, seq, &peer, id).map(|()| None);
+            }
             return self
                 .administer((session, slot, seq), &peer, request)
                 .map(Some);

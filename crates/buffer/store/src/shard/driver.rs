@@ -3,8 +3,9 @@
 use crate::objects::ObjectId;
 use forebay_wire::auth::Peer;
 use forebay_wire::message::OpenMode;
+use forebay_wire::munge::Credential;
 use forebay_wire::peer::PeerMessage;
-use forebay_wire::{Call, HandleId, Node, Reply, SessionId, Timestamp};
+use forebay_wire::{Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
 
 /// A connection, as the driver numbers them. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +53,8 @@ pub enum Input {
     Call(ConnId, Call),
     /// A connection is gone.
     Disconnected(ConnId),
+    /// The MUNGE credential of this call was decoded; `None` if it is not valid.
+    Decoded(ConnId, u64, Option<Credential>),
     /// The log is durable up to this record.
     Synced(u64),
     /// Time passed. Due about once a second.
@@ -86,6 +89,17 @@ pub enum Effect<D> {
         data_only: bool,
         /// Its existence is not durable yet.
         fresh: bool,
+    },
+    /// An object was written through a handle that is closed now.
+    Written(ObjectId),
+    /// Compare an instance's objects with their checksums, and answer.
+    Scrub {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The instance.
+        instance: InstanceId,
     },
     /// From now on the connection carries bulk data of a session.
     Bulk(ConnId, SessionId),

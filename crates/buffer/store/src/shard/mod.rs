@@ -31,7 +31,7 @@ use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
 use forebay_wire::message::OpenMode;
 use forebay_wire::peer::{Incarnation, TxId};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, SessionId};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply, SessionId};
 use links::Link;
 use locks::{Locks, Parked};
 use space::Space;
@@ -44,6 +44,8 @@ struct Conn {
     peer: Peer,
     /// Set while a TCP client has not proved who it is.
     challenge: Option<[u8; 32]>,
+    /// It has proved that it is `peer`.
+    proven: bool,
     session: Option<(SessionId, u32)>,
 }
 
@@ -121,6 +123,7 @@ pub struct Shard<O: Objects> {
     objects: O,
     limits: Limits,
     key: Option<PoolKey>,
+    munge: bool,
     now: Now,
     room: bool,
     /// Key of the sequence that secrets are taken from, and how many were.
@@ -195,6 +198,12 @@ impl<O: Objects> Shard<O> {
         &self.state
     }
 
+    /// From now on peers may prove who they are by MUNGE: the driver decodes credentials and hands
+    /// over [`Input::Decoded`].
+    pub fn accept_munge(&mut self) {
+        self.munge = true;
+    }
+
     /// Whether the log can take records. Without room, changes fail with `ENOSPC`.
     pub fn set_room(&mut self, room: bool) {
         self.room = room;
@@ -236,11 +245,16 @@ impl<O: Objects> Shard<O> {
                     Conn {
                         peer,
                         challenge: None,
+                        proven: false,
                         session: None,
                     },
                 );
             }
             Input::Call(conn, call) => self.call(conn, call),
+            Input::Decoded(conn, seq, credential) => {
+                let reply = self.decoded(conn, credential.as_ref());
+                self.reply(conn, seq, reply.unwrap_or_else(Reply::Failed));
+            }
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::Synced(sequence) => self.synced(sequence),
             Input::Tick => {

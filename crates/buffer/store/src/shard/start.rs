@@ -24,6 +24,7 @@ impl<O: Objects> Shard<O> {
             objects,
             limits,
             key,
+            munge: false,
             now,
             room: true,
             seed,

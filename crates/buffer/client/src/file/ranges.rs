@@ -1,0 +1,253 @@
+//! Ranges of files: reserving, clearing, finding holes, copying, making durable.
+
+use super::File;
+use super::part::Part;
+use forebay_wire::layout::{BLOCK, Layout, blocks};
+use forebay_wire::message::Allocate;
+use forebay_wire::{Errno, HandleId, Ino, Node, Request};
+use rustix::fs::SeekFrom;
+
+impl File {
+    /// Make the data durable, and the attributes too unless `data_only`: all of the file's data on
+    /// all nodes, whoever wrote them.
+    pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
+        let request = Request::Sync {
+            handle: Some(self.home.handle),
+            data_only,
+        };
+        if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
+            self.sync_others(&request)?;
+        }
+        self.fs.call(self.home.node, request).map(|_| ())
+    }
+
+    fn sync_others(&self, request: &Request) -> Result<(), Errno> {
+        let attr = self.fs.get_attr(self.ino)?;
+        if attr.kind != forebay_wire::Kind::File {
+            return Ok(());
+        }
+        let (layout, home) = (self.fs.sessions.layout(), self.home.node);
+        let holds =
+            |node: &Node| *node != home && layout.object_length(self.ino, *node, attr.size) > 0;
+        let nodes: Vec<Node> = self.fs.sessions.nodes().filter(holds).collect();
+        self.open_parts(nodes.iter().copied())?;
+        for node in &nodes {
+            self.part(*node)?;
+        }
+        let mut again = Vec::new();
+        let mut failed = None;
+        let requests = nodes.into_iter().map(|node| (node, request.clone()));
+        self.fs
+            .sessions
+            .each(None, requests, |node, said| match said {
+                Ok(_) => {}
+                Err(Errno::EBADF | Errno::ESTALE) => again.push(node),
+                Err(errno) => failed = Some(errno),
+            });
+        for node in again {
+            self.open_part(node)?;
+            self.fs.call(node, request.clone())?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Reserve, free or clear a range.
+    pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
+        if !self.fs.sessions.striped() {
+            return self.allocate_part(&self.home, offset, length, what);
+        }
+        if !self.mode.write {
+            return Err(Errno::EBADF);
+        }
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        if end > i64::MAX as u64 {
+            return Err(Errno::EFBIG);
+        }
+        // The length changes last: nothing has happened to it if a node is full.
+        let (quietly, extends) = match what {
+            Allocate::Reserve { keep_size } => (Allocate::Reserve { keep_size: true }, !keep_size),
+            Allocate::Zero { keep_size } => (Allocate::Zero { keep_size: true }, !keep_size),
+            Allocate::PunchHole => (Allocate::PunchHole, false),
+        };
+        let layout = self.fs.sessions.layout();
+        for node in self.fs.sessions.nodes() {
+            let from = layout.object_length(self.ino, node, offset);
+            let to = layout.object_length(self.ino, node, end);
+            if to > from {
+                self.allocate_part(self.part(node)?, from, to - from, quietly)?;
+            }
+        }
+        if extends && let Some(last) = layout.pieces(self.ino, end - 1, 1).next() {
+            let reserve = Allocate::Reserve { keep_size: false };
+            let part = self.part(last.node)?;
+            self.allocate_part(part, last.object_offset, last.length, reserve)?;
+        }
+        Ok(())
+    }
+
+    fn allocate_part(
+        &self,
+        part: &Part,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Result<(), Errno> {
+        let request = Request::Allocate {
+            handle: part.handle,
+            offset,
+            length,
+            what,
+        };
+        self.with_part(part, || {
+            let ask = || self.fs.call(part.node, request.clone());
+            let mut reply = ask();
+            if reply == Err(Errno::ENOSPC) && self.fs.give_back(part.node, HandleId(0)) {
+                reply = ask();
+            }
+            if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
+                self.fs.flush_removals(|| {
+                    reply = ask();
+                    reply != Err(Errno::ENOSPC)
+                });
+            }
+            reply
+        })
+        .map(|_| ())
+    }
+
+    /// The next byte at or behind `offset` that is in a hole, or that is not. `ENXIO`: none is.
+    pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        if !self.fs.sessions.striped() {
+            return match &self.home.local {
+                Some(file) => seek_object(file, offset, hole)?.ok_or(Errno::ENXIO),
+                None => self.seek_without_holes(offset, hole),
+            };
+        }
+        let mut parts = Vec::new();
+        self.open_parts(self.fs.sessions.nodes())?;
+        for node in self.fs.sessions.nodes() {
+            parts.push(self.part(node)?);
+        }
+        if parts.iter().any(|part| part.local.is_none()) {
+            return self.seek_without_holes(offset, hole);
+        }
+        let size = self.length()?;
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        let layout = self.fs.sessions.layout();
+        if hole {
+            return self.seek_hole(layout, offset, size);
+        }
+        let mut next = None;
+        for part in parts {
+            let from = layout.object_length(self.ino, part.node, offset);
+            if let Some(file) = &part.local
+                && let Some(at) = seek_object(file, from, false)?
+            {
+                let place = file_offset(layout, self.ino, part.node, at);
+                next = Some(next.map_or(place, |known: u64| known.min(place)));
+            }
+        }
+        next.filter(|at| *at < size).ok_or(Errno::ENXIO)
+    }
+
+    fn seek_hole(&self, layout: Layout, offset: u64, size: u64) -> Result<u64, Errno> {
+        for piece in layout.pieces(self.ino, offset, size - offset) {
+            let part = self.part(piece.node)?;
+            let Some(file) = &part.local else {
+                continue;
+            };
+            // Behind the end of the object there is nothing but hole; a block that it fills in part
+            // counts as data, as on other file systems.
+            let at = match seek_object(file, piece.object_offset, true)? {
+                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK),
+                Some(at) => at,
+                None => piece.object_offset,
+            };
+            if at < piece.object_offset + piece.length {
+                return Ok(piece.offset + (at - piece.object_offset));
+            }
+        }
+        Ok(size)
+    }
+
+    /// Holes are an optimization: a file may always be taken to have none but its end.
+    fn seek_without_holes(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        let size = self.length()?;
+        if offset >= size {
+            Err(Errno::ENXIO)
+        } else {
+            Ok(if hole { size } else { offset })
+        }
+    }
+
+    /// Draw the space for `length` bytes that are about to be written at `offset` through the
+    /// [`descriptor`](File::descriptor). `ENOSPC`: the instance has no room for all of them.
+    pub fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
+        self.list();
+        let cost = blocks(offset, length);
+        while !self.home.draw(cost) {
+            if self.home.reserve(&self.fs, cost)? < cost {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copy within the instance; less than asked for at the end of this file. `EXDEV`: the two
+    /// cannot be copied between directly.
+    pub fn copy_to(
+        &self,
+        offset: u64,
+        to: &File,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64, Errno> {
+        let (Some(source), Some(target)) = (self.descriptor(), to.descriptor()) else {
+            return Err(Errno::EXDEV);
+        };
+        if !self.mode.read {
+            return Err(Errno::EBADF);
+        }
+        let length = length
+            .min(self.length()?.saturating_sub(offset))
+            .min(1 << 30);
+        if length == 0 {
+            return Ok(0);
+        }
+        to.promise(to_offset, length)?;
+        let (mut from, mut into) = (offset, to_offset);
+        let copied = rustix::fs::copy_file_range(
+            source,
+            Some(&mut from),
+            target,
+            Some(&mut into),
+            length as usize,
+        )?;
+        Ok(copied as u64)
+    }
+}
+
+/// Where byte `at` of the data object on `node` lies in the file.
+fn file_offset(layout: Layout, ino: Ino, node: Node, at: u64) -> u64 {
+    layout.end(ino, node, at + 1) - 1
+}
+
+/// The next hole or data at or behind `offset`; `None` behind the end.
+fn seek_object(file: &std::fs::File, offset: u64, hole: bool) -> Result<Option<u64>, Errno> {
+    let to = if hole {
+        SeekFrom::Hole(offset)
+    } else {
+        SeekFrom::Data(offset)
+    };
+    match rustix::fs::seek(file, to) {
+        Ok(at) => Ok(Some(at)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,400 @@
+//! The operations of an instance's file system, by inode. Each goes to the node that is the home of
+//! what it is about: of the directory where a name is given, else of the inode.
+
+mod attributes;
+
+use crate::file::{File, Removals};
+use crate::session::Options;
+use crate::sessions::{Nodes, Sessions};
+use forebay_wire::message::{Entry, New, OnExisting, OpenMode, SetAttr, XattrMode};
+use forebay_wire::{Attr, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// How often a create follows a name that others keep changing.
+const TRIES: u32 = 100;
+
+/// An attached instance. Clones share the sessions; they end with the last of them and of its
+/// files.
+#[derive(Clone, Debug)]
+pub struct Fs {
+    pub(crate) sessions: Arc<Sessions>,
+    caller: Option<Caller>,
+    /// Files being written, whose unused promises of space can be given back when it runs out.
+    pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
+    pub(crate) removals: Arc<Removals>,
+}
+
+/// A file that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: Arc<File>,
+    /// Its attributes.
+    pub attr: Attr,
+    /// It was made by this request.
+    pub created: bool,
+    /// How long the attributes may be believed.
+    pub(crate) valid: Duration,
+    /// When they were received.
+    heard: Instant,
+}
+
+/// Some entries of a directory.
+#[derive(Debug)]
+pub struct DirPage {
+    /// The entries; the last one's cookie continues from there.
+    pub entries: Vec<Entry>,
+    /// Nothing follows.
+    pub end: bool,
+    /// How long all that may be believed.
+    pub(crate) valid: Duration,
+}
+
+/// Capacity and use of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes in all.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Inodes in all.
+    pub inodes: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+}
+
+impl Fs {
+    /// Attach to an instance. `nodes` are the addresses of its storage daemons in the order of its
+    /// nodes, or the address of any one of them, which then gives those of the others.
+    pub fn attach(
+        nodes: impl Into<Nodes>,
+        instance: InstanceId,
+        options: Options,
+    ) -> Result<Fs, Errno> {
+        let sessions = Sessions::begin(&nodes.into(), instance, options, false)?;
+        Ok(Fs {
+            sessions: Arc::new(sessions),
+            caller: None,
+            writers: Arc::default(),
+            removals: Arc::default(),
+        })
+    }
+
+    /// The same sessions, on behalf of someone else. Only root and the daemon's user may do so.
+    pub fn on_behalf_of(&self, caller: Caller) -> Fs {
+        Fs {
+            caller: Some(caller),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn call(&self, node: Node, request: Request) -> Result<Reply, Errno> {
+        self.sessions
+            .call(node, self.caller.as_ref(), request)
+            .map(|said| said.reply)
+    }
+
+    /// Other sessions with the same instance, which are told what may be cached.
+    pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
+        Ok(Fs {
+            sessions: Arc::new(self.sessions.again_for_cache()?),
+            caller: self.caller.clone(),
+            writers: Arc::default(),
+            removals: Arc::default(),
+        })
+    }
+
+    fn attr(&self, node: Node, request: Request) -> Result<Attr, Errno> {
+        self.attr_for(node, request).map(|(attr, _)| attr)
+    }
+
+    fn done(&self, node: Node, request: Request) -> Result<(), Errno> {
+        self.call(node, request).map(|_| ())
+    }
+
+    /// Attributes of an entry.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        let (found, _) = self.lookup_for(parent, name)?;
+        found.ok_or(Errno::ENOENT)
+    }
+
+    /// Attributes of an inode.
+    pub fn get_attr(&self, ino: Ino) -> Result<Attr, Errno> {
+        self.attr_of(ino).map(|(attr, _)| attr)
+    }
+
+    /// Change attributes. `file`: the open file through which it is done, if any.
+    pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
+        let handle = file.map(File::handle);
+        self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
+    }
+
+    /// Target of a symbolic link.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
+        self.bytes(ino.shard(), Request::ReadLink { ino })
+    }
+
+    fn bytes(&self, node: Node, request: Request) -> Result<Vec<u8>, Errno> {
+        match self.call(node, request)? {
+            Reply::Bytes(bytes) => Ok(bytes),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
+    pub fn make(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
+        let name = name.to_vec();
+        let request = Request::Make {
+            parent,
+            name,
+            new,
+            mode,
+        };
+        self.attr(parent.shard(), request)
+    }
+
+    /// Make a directory.
+    pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
+        self.make(parent, name, New::Dir, mode)
+    }
+
+    /// Make and open a file; if it exists open that, or fail if `exclusive`.
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        mode: u16,
+        exclusive: bool,
+        open: OpenMode,
+    ) -> Result<Opened, Errno> {
+        let handle = self.sessions.new_handle();
+        let open = self.by_descriptor(parent.shard(), open)?;
+        let mut tries = 0;
+        loop {
+            let request = Request::Create {
+                parent,
+                name: name.to_vec(),
+                mode,
+                exclusive,
+                handle,
+                open,
+            };
+            let found = match self.opened(parent.shard(), handle, open, request)? {
+                Found::Here(opened) => Ok(opened),
+                Found::Elsewhere(ino) => self.open_as(ino, handle, open),
+            };
+            match found {
+                // It went between the two requests; the name may be free by now.
+                Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
+                other => return self.completed(other?),
+            }
+        }
+    }
+
+    /// Open a file or directory. The attributes are those at that moment.
+    pub fn open(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
+        self.completed(self.open_quickly(ino, open)?)
+    }
+
+    fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
+        let attr = self.complete(opened.attr)?;
+        let valid = opened.valid.saturating_sub(opened.heard.elapsed());
+        Ok(Opened {
+            attr,
+            valid,
+            ..opened
+        })
+    }
+
+    /// As [`open`](Fs::open), but length, space and times may not be known.
+    pub(crate) fn open_quickly(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
+        self.open_as(ino, self.sessions.new_handle(), open)
+    }
+
+    fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
+        let open = self.by_descriptor(ino.shard(), open)?;
+        let request = Request::Open { ino, handle, open };
+        match self.opened(ino.shard(), handle, open, request)? {
+            Found::Here(opened) => Ok(opened),
+            Found::Elsewhere(_) => Err(Errno::EPROTO),
+        }
+    }
+
+    /// A daemon of this host passes data objects, and only so can they be read and written.
+    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
+        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
+        Ok(OpenMode { descriptor, ..open })
+    }
+
+    fn opened(
+        &self,
+        node: Node,
+        handle: HandleId,
+        mode: OpenMode,
+        request: Request,
+    ) -> Result<Found, Errno> {
+        let said = self.sessions.call(node, self.caller.as_ref(), request)?;
+        let heard = Instant::now();
+        let (mut attr, created, permit) = match said.reply {
+            Reply::Opened {
+                attr,
+                created,
+                permit,
+            } => (attr, created, permit),
+            Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
+            _ => return Err(Errno::EPROTO),
+        };
+        self.sessions.with(node)?.remember(handle, attr.ino, mode);
+        let file = File::new(
+            self.clone(),
+            attr.ino,
+            handle,
+            mode,
+            said.descriptor,
+            permit,
+        );
+        // Nobody can have written to it yet.
+        if created {
+            attr.unsettled = None;
+        }
+        Ok(Found::Here(Opened {
+            file,
+            attr,
+            created,
+            valid: said.valid,
+            heard,
+        }))
+    }
+
+    /// Remove a name of something that is not a directory.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.done(parent.shard(), Request::Unlink { parent, name })?;
+        self.removals.note();
+        Ok(())
+    }
+
+    /// Remove an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.done(parent.shard(), Request::RmDir { parent, name })
+    }
+
+    /// Change a name.
+    pub fn rename(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        existing: OnExisting,
+    ) -> Result<(), Errno> {
+        let (name, to_name) = (name.to_vec(), to_name.to_vec());
+        let request = Request::Rename {
+            parent,
+            name,
+            to,
+            to_name,
+            existing,
+        };
+        self.done(parent.shard(), request)?;
+        self.removals.note();
+        Ok(())
+    }
+
+    /// Give a file a further name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        let name = name.to_vec();
+        self.attr(parent.shard(), Request::Link { ino, parent, name })
+    }
+
+    /// Set an extended attribute.
+    pub fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let request = Request::SetXattr {
+            ino,
+            name,
+            value,
+            mode,
+        };
+        self.done(ino.shard(), request)
+    }
+
+    /// Value of an extended attribute; `ENODATA` if there is none.
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        let name = name.to_vec();
+        self.bytes(ino.shard(), Request::GetXattr { ino, name })
+    }
+
+    /// Names of extended attributes.
+    pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        match self.call(ino.shard(), Request::ListXattr { ino })? {
+            Reply::Names(names) => Ok(names),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Remove an extended attribute.
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.done(ino.shard(), Request::RemoveXattr { ino, name })
+    }
+
+    /// Make all changes of names and attributes so far durable.
+    pub fn sync(&self) -> Result<(), Errno> {
+        let request = Request::Sync {
+            handle: None,
+            data_only: false,
+        };
+        self.ask_all(&request, |_| Ok(()))
+    }
+
+    /// Capacity and use, of all nodes together.
+    pub fn stat_fs(&self) -> Result<StatFs, Errno> {
+        let mut total = StatFs::default();
+        self.ask_all(&Request::StatFs, |reply| match reply {
+            Reply::StatFs {
+                capacity,
+                used,
+                inodes,
+                inodes_used,
+            } => {
+                total.capacity = total.capacity.saturating_add(capacity);
+                total.used = total.used.saturating_add(used);
+                total.inodes = total.inodes.saturating_add(inodes);
+                total.inodes_used = total.inodes_used.saturating_add(inodes_used);
+                Ok(())
+            }
+            _ => Err(Errno::EPROTO),
+        })?;
+        Ok(total)
+    }
+
+    /// Ask the same of all nodes.
+    fn ask_all(
+        &self,
+        request: &Request,
+        mut take: impl FnMut(Reply) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        let requests = self.sessions.nodes().map(|node| (node, request.clone()));
+        self.sessions
+            .each(self.caller.as_ref(), requests, |_, said| {
+                let taken = said.and_then(|said| take(said.reply));
+                result = result.and(taken);
+            });
+        result
+    }
+}
+
+/// Where a name led.
+enum Found {
+    Here(Opened),
+    /// To an inode of another home.
+    Elsewhere(Ino),
+}

@@ -1,0 +1,158 @@
+//! Names and directories through the mount, and what the kernel and we agree on first.
+
+use super::convert::{self, errno};
+use super::served::{MountedFs, entry};
+use forebay_wire::Request as wire;
+use forebay_wire::{Attr, Errno, Ino};
+use fuser::{
+    Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
+    ReplyStatfs, Request,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Largest read or write in one request.
+const MAX_IO: u32 = 1 << 20;
+/// Cookies of the entries that every directory has.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+impl MountedFs {
+    pub fn negotiate(&mut self, config: &mut KernelConfig) {
+        // Each of these is an improvement where the kernel knows it, and dispensable where not.
+        for flag in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_MAX_PAGES,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ] {
+            let _ = config.add_capabilities(flag);
+        }
+        let usable = self.trusted
+            && self.passthrough()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        self.passthrough.store(usable, Ordering::Release);
+        let _ = config.set_max_write(MAX_IO);
+        let _ = config.set_max_readahead(MAX_IO);
+        let _ = config.set_max_background(64);
+    }
+
+    pub fn do_lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self
+            .fs_for(request)
+            .lookup_for(convert::ino(parent), name.as_bytes());
+        match found {
+            Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
+            Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
+            Ok((None, valid)) => reply.entry(&valid, &convert::absent(), Generation(0)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    pub fn do_link(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<(Attr, Duration), Errno> {
+        let (ino, parent) = (convert::ino(ino), convert::ino(parent));
+        let name = name.as_bytes().to_vec();
+        let link = wire::Link { ino, parent, name };
+        self.fs_for(request).attr_for(parent.shard(), link)
+    }
+
+    pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
+        let fs = self.fs_for(request);
+        let ino = INodeNo(dir.0);
+        if offset < DOT && reply.add(ino, DOT, fuser::FileType::Directory, ".") {
+            return reply.ok();
+        }
+        if offset < DOT_DOT {
+            let parent = fs
+                .lookup(dir, b"..")
+                .map_or(ino, |attr| INodeNo(attr.ino.0));
+            if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
+                return reply.ok();
+            }
+        }
+        match fs.read_dir(dir, offset.max(DOT_DOT), 16 * 1024, false) {
+            Ok(page) => {
+                for entry in page.entries {
+                    let kind = convert::file_type(entry.kind);
+                    let name = OsStr::from_bytes(&entry.name);
+                    if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    pub fn do_read_dir_plus(
+        &self,
+        request: &Request,
+        dir: Ino,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let fs = self.fs_for(request);
+        for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
+            if offset < cookie {
+                // The kernel takes only number and kind of these two.
+                let Ok(attr) = fs.lookup(dir, name.as_bytes()) else {
+                    continue;
+                };
+                let (attr, none) = (convert::attr(&attr), Duration::ZERO);
+                if reply.add(attr.ino, cookie, name, &none, &attr, Generation(0)) {
+                    return reply.ok();
+                }
+            }
+        }
+        let mut after = offset.max(DOT_DOT);
+        loop {
+            let page = match fs.read_dir(dir, after, 64 * 1024, true) {
+                Ok(page) => page,
+                Err(error) => return reply.error(errno(error)),
+            };
+            let mut empty = true;
+            for entry in &page.entries {
+                after = entry.cookie;
+                let Some(attr) = &entry.attr else { continue };
+                empty = false;
+                let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
+                let (ino, valid) = (attr.ino, &page.valid);
+                if reply.add(ino, entry.cookie, name, valid, &attr, Generation(0)) {
+                    break;
+                }
+            }
+            // To the kernel an empty answer is the end, and all of these may just have gone.
+            if !empty || page.end || page.entries.is_empty() {
+                return reply.ok();
+            }
+        }
+    }
+
+    pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {
+        match self.fs_for(request).stat_fs() {
+            Ok(stat) => {
+                let block = 4096;
+                let free = stat.capacity.saturating_sub(stat.used) / block;
+                let files_free = stat.inodes.saturating_sub(stat.inodes_used);
+                let blocks = stat.capacity / block;
+                reply.statfs(blocks, free, free, stat.inodes, files_free, 4096, 255, 4096);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}

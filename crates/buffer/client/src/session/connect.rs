@@ -1,0 +1,193 @@
+//! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
+
+use super::{Reopen, Session, lock};
+use forebay_wire::auth;
+use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
+use forebay_wire::stream::{Link, Stream};
+use forebay_wire::{Call, Caller, Errno, Reply, Request};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How the daemon knows the session.
+#[derive(Debug, Default)]
+pub struct Identity {
+    resume: Option<Resume>,
+    recovery_seq: u64,
+}
+
+impl Session {
+    /// Try until it works, is refused, or patience ends.
+    pub(super) fn persist<T>(
+        &self,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> Result<T, Errno> {
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let error = match attempt() {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            // An error from the daemon, or of its protocol, does not go away by trying again.
+            // Only EAGAIN asks for that.
+            if let Some(refused) = error.get_ref().and_then(|e| e.downcast_ref::<Errno>())
+                && *refused != Errno::EAGAIN
+            {
+                return Err(*refused);
+            }
+            if error.kind() == io::ErrorKind::InvalidData {
+                tracing::error!(%error, address = %self.address, "cannot talk to storage daemon");
+                return Err(Errno::EPROTO);
+            }
+            if start.elapsed() >= self.options.patience {
+                tracing::error!(%error, address = %self.address, "storage daemon does not answer");
+                return Err(Errno::EIO);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Connect, say who we are, and make sure that the daemon knows our handles.
+    pub(super) fn connect(&self, slot: u32, seq: u64, bulk: bool) -> io::Result<Link> {
+        let mut identity = lock(&self.identity);
+        let (link, epoch) = match self.greet(&identity, slot, seq, bulk) {
+            Err(error) if refused_with(&error, Errno::ESTALE) && identity.resume.is_some() => {
+                // The session has expired. Its successor opens what can still be opened.
+                *identity = Identity::default();
+                self.epoch.store(0, Ordering::Release);
+                self.greet(&identity, slot, seq, bulk)
+                    .map(|(link, resume, epoch)| {
+                        identity.resume = Some(resume);
+                        (link, epoch)
+                    })?
+            }
+            other => other.map(|(link, resume, epoch)| {
+                identity.resume = Some(resume);
+                (link, epoch)
+            })?,
+        };
+        if self.epoch() != epoch {
+            if !lock(&self.handles).is_empty() {
+                self.reopen(&mut identity)?;
+            }
+            self.epoch.store(epoch, Ordering::Release);
+        }
+        drop(identity);
+        if bulk {
+            link.stream().set_timeout(Some(self.options.patience))?;
+        }
+        // Metadata calls wait as long as it takes: a sync may take long, and a daemon that dies
+        // closes the connection.
+        Ok(link)
+    }
+
+    fn greet(
+        &self,
+        identity: &Identity,
+        slot: u32,
+        seq: u64,
+        bulk: bool,
+    ) -> io::Result<(Link, Resume, u64)> {
+        let stream = Stream::connect(&self.address, Duration::from_secs(5))?;
+        let mut link = Link::new(stream);
+        let hello = Hello {
+            version: PROTOCOL,
+            instance: self.instance,
+            resume: identity.resume,
+            slot,
+            bulk,
+            caches: self.caches,
+        };
+        let mut say = |request| {
+            let answer = link.call(
+                &Call {
+                    seq,
+                    caller: None,
+                    request,
+                },
+                &[],
+                &mut [],
+            )?;
+            match answer.reply {
+                Reply::Failed(errno) => Err(io::Error::other(errno)),
+                reply => Ok(reply),
+            }
+        };
+        let mut reply = say(Request::Hello(hello.clone()))?;
+        if let Reply::Challenge { nonce } = reply {
+            let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
+            say(Request::Prove(auth::prove(munge, key, &nonce)?))?;
+            reply = say(Request::Hello(hello))?;
+        }
+        match reply {
+            Reply::Welcome {
+                resume,
+                epoch,
+                place,
+                ..
+            } => {
+                if self.node.is_some_and(|node| node != place.node) {
+                    tracing::error!(address = %self.address, expected = ?self.node, is = ?place.node,
+                        "the storage daemon at this address has another place in the instance: \
+                         addresses must be in the order of the nodes");
+                    return Err(io::Error::other(Errno::EINVAL));
+                }
+                let _ = self.place.set(place);
+                Ok((link, resume, epoch))
+            }
+            _ => Err(io::Error::other(Errno::EPROTO)),
+        }
+    }
+
+    /// The daemon restarted and has forgotten which files are open.
+    fn reopen(&self, identity: &mut Identity) -> io::Result<()> {
+        let (mut link, _, _) =
+            self.greet(identity, RECOVERY_SLOT, identity.recovery_seq + 1, false)?;
+        // The daemon checks rights only when a file is opened first; here it takes the word of
+        // those it trusts.
+        let own = rustix::process::geteuid().as_raw();
+        let caller = (own == 0).then_some(Caller {
+            uid: 0,
+            gid: 0,
+            checked: true,
+        });
+        let handles = lock(&self.handles).clone();
+        for (handle, what) in handles {
+            identity.recovery_seq += 1;
+            let (ino, request) = match what {
+                Reopen::File(ino, open) => (ino, Request::Open { ino, handle, open }),
+                Reopen::Object(permit, open) => (
+                    permit.ino,
+                    Request::OpenObject {
+                        handle,
+                        permit,
+                        open,
+                    },
+                ),
+            };
+            let call = Call {
+                seq: identity.recovery_seq,
+                caller: caller.clone(),
+                request,
+            };
+            match link.call(&call, &[], &mut [])?.reply {
+                // Who uses the handle next gets another permit.
+                Reply::Failed(Errno::EKEYREJECTED) => {}
+                Reply::Failed(errno) => {
+                    tracing::warn!(%errno, %ino, "a file could not be opened again");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused_with(error: &io::Error, errno: Errno) -> bool {
+    error
+        .get_ref()
+        .and_then(|e| e.downcast_ref::<Errno>())
+        .is_some_and(|e| *e == errno)
+}

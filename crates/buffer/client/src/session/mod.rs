@@ -1,0 +1,354 @@
+//! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
+
+mod bulk;
+mod connect;
+
+use connect::Identity;
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::{CACHE_TIME, OpenMode};
+use forebay_wire::munge::Munge;
+use forebay_wire::place::{Permit, Place};
+use forebay_wire::stream::{Address, Answer, Link};
+use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How to reach a daemon.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long to keep trying when a daemon does not answer; then calls fail with `EIO`.
+    pub patience: Duration,
+    /// Connections to each daemon for requests; as many can be under way at a time. At most 60.
+    pub connections: u32,
+    /// The pool's key, for daemons on other hosts.
+    pub key: Option<PoolKey>,
+    /// This host's `munged`, for daemons on other hosts; comes before the key.
+    pub munge: Option<Munge>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            patience: Duration::from_secs(60),
+            connections: 16,
+            key: None,
+            munge: None,
+        }
+    }
+}
+
+/// First pause before a request that met another one is tried again.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// Longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long an answer that can be done without is waited for.
+const GLANCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    /// Number of the last call.
+    seq: u64,
+    link: Option<Link>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    free: Vec<Slot>,
+    made: u32,
+    bulk: Vec<Link>,
+}
+
+/// How a handle is opened again after a restart of the daemon.
+#[derive(Clone, Debug)]
+enum Reopen {
+    File(Ino, OpenMode),
+    Object(Permit, OpenMode),
+}
+
+/// The answer to a call.
+#[derive(Debug)]
+pub struct Said {
+    /// The reply.
+    pub reply: Reply,
+    /// The descriptor that came along.
+    pub descriptor: Option<OwnedFd>,
+    /// How long it may be believed.
+    pub valid: Duration,
+}
+
+/// A request that was sent, to be [finished](Session::finish).
+#[derive(Debug)]
+#[must_use = "its connection is lost unless it is finished"]
+pub struct UnderWay {
+    slot: Slot,
+    call: Call,
+    sent: Instant,
+    /// The connection took it.
+    taken: bool,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    address: Address,
+    instance: Option<InstanceId>,
+    /// The place of the daemon's node in the instance, if that must be a certain one.
+    node: Option<Node>,
+    caches: bool,
+    options: Options,
+    place: OnceLock<Place>,
+    pool: Mutex<Pool>,
+    returned: Condvar,
+    identity: Mutex<Identity>,
+    epoch: AtomicU64,
+    handles: Mutex<BTreeMap<HandleId, Reopen>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Begin a session: with an instance, or without to administer the daemon. `node`: the daemon
+    /// must be that one of the instance. `caches`: one cache sits between the session and all who
+    /// use it.
+    pub fn begin(
+        address: Address,
+        instance: Option<InstanceId>,
+        node: Option<Node>,
+        options: Options,
+        caches: bool,
+    ) -> Result<Session, Errno> {
+        let session = Session {
+            address,
+            instance,
+            node,
+            caches,
+            options,
+            place: OnceLock::new(),
+            pool: Mutex::default(),
+            returned: Condvar::new(),
+            identity: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            handles: Mutex::default(),
+        };
+        let mut slot = session.take_slot();
+        let link = session.persist(|| session.connect(slot.number, 1, false));
+        slot.link = Some(link?);
+        session.put_slot(slot);
+        Ok(session)
+    }
+
+    /// Is the daemon on this host? Then data do not travel over sockets.
+    pub fn is_local(&self) -> bool {
+        matches!(self.address, Address::Unix(_))
+    }
+
+    /// Where the instance lies, as it was when the session began.
+    pub fn place(&self) -> Result<&Place, Errno> {
+        self.place.get().ok_or(Errno::EPROTO)
+    }
+
+    /// The daemon's start that the session last spoke to.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The daemon opened a handle; open it again if it restarts.
+    pub fn remember(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
+        lock(&self.handles).insert(handle, Reopen::File(ino, again(mode)));
+    }
+
+    /// The daemon opened a data object by this permit; open it again if it restarts.
+    pub fn remember_object(&self, handle: HandleId, permit: Permit, mode: OpenMode) {
+        lock(&self.handles).insert(handle, Reopen::Object(permit, again(mode)));
+    }
+
+    /// A handle is being closed.
+    pub fn forget(&self, handle: HandleId) {
+        lock(&self.handles).remove(&handle);
+    }
+
+    fn take_slot(&self) -> Slot {
+        let mut pool = lock(&self.pool);
+        loop {
+            if let Some(slot) = pool.free.pop() {
+                return slot;
+            }
+            if pool.made < self.options.connections.clamp(1, 60) {
+                pool.made += 1;
+                return Slot {
+                    number: pool.made - 1,
+                    seq: 0,
+                    link: None,
+                };
+            }
+            pool = self
+                .returned
+                .wait(pool)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn put_slot(&self, slot: Slot) {
+        lock(&self.pool).free.push(slot);
+        self.returned.notify_one();
+    }
+
+    /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
+    /// once, however often it is repeated.
+    pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
+        let said = self.ask(caller, request)?;
+        match said.reply {
+            Reply::Failed(errno) => Err(errno),
+            _ => Ok(said),
+        }
+    }
+
+    /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
+    pub fn ask(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
+        self.finish(self.start(caller, request))
+    }
+
+    /// Send a request without waiting for the answer. Whoever has several under way must send them
+    /// in the order of their nodes, lest two wait for each other's connections.
+    pub fn start(&self, caller: Option<&Caller>, request: Request) -> UnderWay {
+        let sent = Instant::now();
+        let mut slot = self.take_slot();
+        slot.seq += 1;
+        let call = Call {
+            seq: slot.seq,
+            caller: caller.cloned(),
+            request,
+        };
+        let taken = match &mut slot.link {
+            Some(link) => link.send(&call, &[]).is_ok(),
+            None => false,
+        };
+        if !taken {
+            slot.link = None;
+        }
+        UnderWay {
+            slot,
+            call,
+            sent,
+            taken,
+        }
+    }
+
+    /// Wait for the answer to a request that was sent; send it again where that is needed.
+    pub fn finish(&self, under_way: UnderWay) -> Result<Said, Errno> {
+        let UnderWay {
+            mut slot,
+            mut call,
+            mut sent,
+            mut taken,
+        } = under_way;
+        let start = sent;
+        let mut pause = FIRST_PAUSE;
+        let result = loop {
+            let answer = self.persist(|| {
+                let mut link = match slot.link.take() {
+                    Some(link) => link,
+                    None => self.connect(slot.number, slot.seq, false)?,
+                };
+                if !std::mem::take(&mut taken) {
+                    link.send(&call, &[])?;
+                }
+                let answer = link.receive(call.seq, &mut [])?;
+                slot.link = Some(link);
+                Ok(answer)
+            });
+            // It met another request. Nothing was done, and it may go through the next time.
+            let met = matches!(&answer, Ok(said) if said.reply == Reply::Failed(Errno::EAGAIN));
+            if !met {
+                break answer;
+            }
+            if start.elapsed() >= self.options.patience {
+                tracing::error!(address = %self.address, request = ?call.request,
+                    "a request met others, or missed a storage node, until patience ended");
+                break Err(Errno::EIO);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            sent = Instant::now();
+            slot.seq += 1;
+            call.seq = slot.seq;
+        };
+        self.put_slot(slot);
+        Ok(said(result?, sent))
+    }
+}
+
+impl Session {
+    /// Make a request that is not worth waiting for if the daemon is not there.
+    pub fn glance(&self, request: Request) -> Option<Said> {
+        let sent = Instant::now();
+        let mut slot = self.take_slot();
+        slot.seq += 1;
+        let call = Call {
+            seq: slot.seq,
+            caller: None,
+            request,
+        };
+        let link = slot.link.take();
+        let link = link.or_else(|| self.connect(slot.number, slot.seq, false).ok());
+        let answer = link.and_then(|mut link| {
+            link.stream().set_timeout(Some(GLANCE)).ok()?;
+            let answer = link.call(&call, &[], &mut []).ok()?;
+            link.stream().set_timeout(None).ok()?;
+            slot.link = Some(link);
+            Some(answer)
+        });
+        self.put_slot(slot);
+        answer.map(|answer| said(answer, sent))
+    }
+}
+
+/// How to open again what was opened like this.
+fn again(mode: OpenMode) -> OpenMode {
+    OpenMode {
+        truncate: false,
+        descriptor: false,
+        ..mode
+    }
+}
+
+/// An answer to a call sent at `sent`.
+fn said(answer: Answer, sent: Instant) -> Said {
+    let valid = if answer.cacheable {
+        Duration::from_nanos(CACHE_TIME).saturating_sub(sent.elapsed())
+    } else {
+        Duration::ZERO
+    };
+    Said {
+        reply: answer.reply,
+        descriptor: answer.descriptor,
+        valid,
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Without the goodbye the session would linger for the time of a lease.
+        let slot = lock(&self.pool).free.pop();
+        if let Some(Slot {
+            seq,
+            link: Some(mut link),
+            ..
+        }) = slot
+        {
+            let _ = link.stream().set_timeout(Some(Duration::from_secs(5)));
+            let call = Call {
+                seq: seq + 1,
+                caller: None,
+                request: Request::Bye,
+            };
+            let _ = link.call(&call, &[], &mut []);
+        }
+    }
+}
