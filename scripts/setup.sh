@@ -2,7 +2,7 @@
 # Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
 #   scripts/setup.sh test    the same; Chromium, in which the tests open the reports; and the
-#                            programs that the tests run on a mounted buffer
+#                            programs that the tests run on a mounted buffer and between hosts
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -104,7 +104,8 @@ need_chromium() {
 # Programs for which the buffer has to look like any file system.
 need_programs() {
     local missing=() program
-    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make; do
+    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
+        munged:munge ip:iproute2 nsenter:util-linux; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"

@@ -1,24 +1,16 @@
-//! `forebay run SCRIPT`, `status`, `recover`, `stage`: jobs on a burst buffer in a directory.
+//! `forebay run SCRIPT`, `status`, `recover`, `stage`: jobs on a burst buffer, in a directory or
+//! over several hosts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
-use forebay_model::jobscript::{Capacity, Direction, JobScript};
-use forebay_service::embedded::PoolOptions;
+use clap::{Subcommand, ValueEnum};
+use forebay_model::jobscript::{Direction, JobScript};
 use forebay_service::run::{OnFailure, RunError, RunOptions, recover, run_job, stage_now, status};
 use forebay_service::show::{self, Terminal};
 
-#[derive(Debug, Args)]
-pub struct PoolArguments {
-    /// Directory of the pool [default: $XDG_STATE_HOME/forebay, or ./.forebay]
-    #[arg(long, value_name = "DIRECTORY")]
-    pool: Option<PathBuf>,
-    /// Size of the pool, such as 10GiB [default: as it was; of a new one 4/5 of what is free]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pool_size: Option<forebay_model::units::Bytes>,
-}
+use super::pool::{self, PoolArguments, PoolCommand};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Failed {
@@ -51,6 +43,9 @@ pub enum JobCommand {
         /// The job's id [default: one is made up]
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
+        /// Compute nodes on which the buffer is mounted [default: this one]
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        hosts: Vec<String>,
         /// The job script
         script: PathBuf,
         /// Its arguments
@@ -72,6 +67,9 @@ pub enum JobCommand {
         /// Destroy their results instead
         #[arg(long)]
         discard: bool,
+        /// This job only; needed in a pool over several hosts
+        #[arg(long, value_name = "ID")]
+        job_id: Option<String>,
     },
     /// Stage into or out of a persistent instance or of a job that is kept
     Stage {
@@ -91,23 +89,8 @@ pub enum JobCommand {
         /// To where
         destination: String,
     },
-}
-
-fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
-    match Capacity::parse(text)? {
-        Capacity::Bytes(bytes) => Ok(bytes),
-        Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
-    }
-}
-
-impl PoolArguments {
-    fn options(self) -> PoolOptions {
-        let default = PoolOptions::default();
-        PoolOptions {
-            directory: self.pool.unwrap_or(default.directory),
-            size: self.pool_size,
-        }
-    }
+    #[command(flatten)]
+    Pool(PoolCommand),
 }
 
 /// The stage that the arguments describe, read as the directive that they are short for.
@@ -175,6 +158,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             pool,
             on_failure,
             job_id,
+            hosts,
             script,
             arguments,
         } => {
@@ -184,7 +168,8 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 Failed::Discard => OnFailure::Discard,
             };
             let options = RunOptions {
-                pool: pool.options(),
+                pool: pool.which()?,
+                hosts,
                 script,
                 arguments,
                 token: job_id,
@@ -205,7 +190,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
         }
         JobCommand::Status { pool, json } => {
-            let found = status(&pool.options())?;
+            let found = status(&pool.which()?)?;
             if json {
                 let text = serde_json::to_string_pretty(&found).unwrap_or_default();
                 println!("{text}");
@@ -214,8 +199,12 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             }
             Ok(ExitCode::SUCCESS)
         }
-        JobCommand::Recover { pool, discard } => {
-            let list = recover(&pool.options(), discard, terminal)?;
+        JobCommand::Recover {
+            pool,
+            discard,
+            job_id,
+        } => {
+            let list = recover(&pool.which()?, job_id.as_deref(), discard, terminal)?;
             terminal.finish();
             print!("{}", show::recovered(&list));
             let kept = |one: &forebay_service::Recovered| {
@@ -242,10 +231,11 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                     return Ok(ExitCode::from(2));
                 }
             };
-            let moved = stage_now(&pool.options(), &instance, what, terminal)?;
+            let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
             terminal.finish();
             println!("staged {} files, {}", moved.files, show::size(moved.bytes));
             Ok(ExitCode::SUCCESS)
         }
+        JobCommand::Pool(command) => pool::execute(command),
     }
 }

@@ -7,6 +7,7 @@ mod machine;
 pub mod nodes;
 mod options;
 mod output;
+mod pool;
 mod traffic;
 mod validate;
 

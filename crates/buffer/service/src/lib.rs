@@ -6,17 +6,21 @@
 //! so does a simulator that loses, delays and repeats their messages.
 //!
 //! [`embedded`] drives all three in one process over a directory, with a storage daemon and
-//! mounts; [`run`] brings a job script through its whole life on that.
+//! mounts; [`hosts`] drives each as a daemon on its own host; [`run`] brings a job script through
+//! its whole life on either, and [`calls`] answers the job when it asks to stage.
 #![warn(missing_docs)]
 
+pub mod calls;
 pub mod controller;
 pub mod database;
 pub mod embedded;
 pub mod host;
+pub mod hosts;
 pub mod node;
 pub mod protocol;
 pub mod run;
 pub mod show;
 pub mod table;
+mod views;
 
 pub use run::{Recovered, RunError, RunOptions, RunReport, recover, run_job};

@@ -7,6 +7,7 @@
 use forebay_model::jobscript::{AccessMode, Stage};
 use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_wire::place::Place;
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
@@ -108,6 +109,9 @@ pub struct FragmentPlan {
     pub root_permissions: u32,
     /// Most files in it, if there is a limit.
     pub max_files: Option<u64>,
+    /// Its place among the instance's fragments.
+    #[serde(default)]
+    pub place: Place,
 }
 
 /// A stage as a mover needs to know it.
@@ -140,6 +144,10 @@ pub struct MountPlan {
     pub owner: Owner,
     /// Nodes that hold its fragments, in the fragments' order.
     pub nodes: Vec<NodeId>,
+    /// Where their storage daemons listen, in the same order. Empty if the only one is in the
+    /// same process.
+    #[serde(default)]
+    pub addresses: Vec<String>,
 }
 
 /// From the controller.

@@ -65,6 +65,7 @@ impl Site {
                     name: name.into(),
                     pool: "fast".into(),
                     granules: 10,
+                    address: Some(format!("{name}:7511")),
                 },
             )
             .unwrap();

@@ -1,24 +1,25 @@
 //! Copying the contents of one file.
 
-use std::os::fd::OwnedFd;
+use rustix::fs::{Advice, copy_file_range, fadvise};
+use rustix::io::Errno;
 
-use rustix::fs::{Advice, SeekFrom, copy_file_range, fadvise, fdatasync, seek};
-use rustix::io::{Errno, pread, pwrite};
-
+use crate::end::Body;
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::request::Verify;
 
 /// Bytes that are read at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
+/// Bytes that the kernel is asked to copy at a time: few enough to be stopped soon.
+const KERNEL_CHUNK: u64 = 16 << 20;
 /// Runs of zeros that are left out of a file with holes, where the file system does not say
 /// where these are.
 const PIECE: usize = 64 << 10;
 
 /// A part of a file that is to be copied.
 pub(crate) struct Part<'a> {
-    pub source: &'a OwnedFd,
-    pub target: &'a OwnedFd,
+    pub source: &'a dyn Body,
+    pub target: &'a dyn Body,
     pub from: u64,
     pub to: u64,
     /// Whether the source has fewer blocks than bytes.
@@ -55,9 +56,8 @@ pub(crate) fn copy(
             if progress.is_cancelled() {
                 return Err(Failure::Cancelled);
             }
-            let wanted = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
             if kernel {
-                match within_kernel(part, at, wanted)? {
+                match within_kernel(part, at, (end - at).min(KERNEL_CHUNK))? {
                     Some(copied) => {
                         progress.staged_bytes(copied);
                         at += copied;
@@ -66,6 +66,7 @@ pub(crate) fn copy(
                     None => kernel = false,
                 }
             }
+            let wanted = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
             let Some(chunk) = buffer.get_mut(..wanted) else {
                 break;
             };
@@ -76,7 +77,9 @@ pub(crate) fn copy(
                 if part.sparse && piece.iter().all(|byte| *byte == 0) {
                     continue;
                 }
-                write_all(part.target, piece, offset)?;
+                part.target
+                    .write(piece, offset)
+                    .map_err(|e| Failure::target("writing it", e))?;
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);
                 }
@@ -104,14 +107,18 @@ fn add(hasher: &mut blake3::Hasher, offset: u64, piece: &[u8]) {
 
 /// Reads a copy back from its storage and compares checksums.
 pub(crate) fn read_back(
-    target: &OwnedFd,
+    target: &dyn Body,
     sum: &Sum,
     progress: &Progress,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
-    fdatasync(target).map_err(|e| Failure::target("writing it", e))?;
+    target
+        .flush()
+        .map_err(|e| Failure::target("writing it", e))?;
     // Without this the copy would be compared with the memory it was just written to.
-    let _ = fadvise(target, 0, None, Advice::DontNeed);
+    if let Some(descriptor) = target.descriptor() {
+        let _ = fadvise(descriptor, 0, None, Advice::DontNeed);
+    }
     let mut hasher = blake3::Hasher::new();
     for (offset, length) in &sum.pieces {
         if progress.is_cancelled() {
@@ -126,22 +133,22 @@ pub(crate) fn read_back(
     if hasher.finalize().to_hex().to_string() == sum.digest {
         return Ok(());
     }
-    Err(Failure::File(
-        "what was read back differs from what was written: the storage there is faulty".to_owned(),
-    ))
+    let reason =
+        "what was read back differs from what was written: the storage there is faulty".to_owned();
+    Err(Failure::File(reason, Errno::IO))
 }
 
 /// The next stretch of data at or after `at`, not going beyond `to`; empty at `to` if there is
 /// none.
-fn extent(source: &OwnedFd, at: u64, to: u64) -> Result<(u64, u64), Failure> {
-    let start = match seek(source, SeekFrom::Data(at)) {
+fn extent(source: &dyn Body, at: u64, to: u64) -> Result<(u64, u64), Failure> {
+    let start = match source.seek(at, false) {
         Ok(start) => start.min(to),
         Err(Errno::NXIO) => return Ok((to, to)),
         // The file system does not know: everything may be data.
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok((at, to)),
         Err(errno) => return Err(Failure::source("looking for its holes", errno)),
     };
-    let end = match seek(source, SeekFrom::Hole(start)) {
+    let end = match source.seek(start, true) {
         Ok(end) => end.min(to),
         Err(_) => to,
     };
@@ -154,15 +161,16 @@ fn extent(source: &OwnedFd, at: u64, to: u64) -> Result<(u64, u64), Failure> {
 }
 
 /// Lets the kernel copy, or `None` if it cannot between these two.
-fn within_kernel(part: &Part<'_>, at: u64, wanted: usize) -> Result<Option<u64>, Failure> {
+fn within_kernel(part: &Part<'_>, at: u64, wanted: u64) -> Result<Option<u64>, Failure> {
+    let (Some(source), Some(target)) = (part.source.descriptor(), part.target.descriptor()) else {
+        return Ok(None);
+    };
+    part.target
+        .promise(at, wanted)
+        .map_err(|e| Failure::target("copying it", e))?;
+    let wanted = usize::try_from(wanted).unwrap_or(CHUNK);
     let (mut from, mut to) = (at, at);
-    match copy_file_range(
-        part.source,
-        Some(&mut from),
-        part.target,
-        Some(&mut to),
-        wanted,
-    ) {
+    match copy_file_range(source, Some(&mut from), target, Some(&mut to), wanted) {
         Ok(0) => Err(changed()),
         Ok(copied) => Ok(Some(copied as u64)),
         Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => Ok(None),
@@ -171,34 +179,14 @@ fn within_kernel(part: &Part<'_>, at: u64, wanted: usize) -> Result<Option<u64>,
 }
 
 fn changed() -> Failure {
-    Failure::File("changed while it was staged: it is shorter than it was".to_owned())
+    let reason = "changed while it was staged: it is shorter than it was".to_owned();
+    Failure::File(reason, Errno::BUSY)
 }
 
-fn read_all(source: &OwnedFd, mut buffer: &mut [u8], mut at: u64) -> Result<(), Failure> {
-    while !buffer.is_empty() {
-        match pread(source, &mut *buffer, at) {
-            Ok(0) => return Err(changed()),
-            Ok(read) => {
-                at += read as u64;
-                buffer = buffer.get_mut(read..).unwrap_or_default();
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Failure::source("reading it", errno)),
-        }
+fn read_all(source: &dyn Body, buffer: &mut [u8], at: u64) -> Result<(), Failure> {
+    match source.read(buffer, at) {
+        Ok(read) if read == buffer.len() => Ok(()),
+        Ok(_) => Err(changed()),
+        Err(errno) => Err(Failure::source("reading it", errno)),
     }
-    Ok(())
-}
-
-fn write_all(target: &OwnedFd, mut piece: &[u8], mut at: u64) -> Result<(), Failure> {
-    while !piece.is_empty() {
-        match pwrite(target, piece, at) {
-            Ok(written) => {
-                at += written as u64;
-                piece = piece.get(written..).unwrap_or_default();
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(Failure::target("writing it", errno)),
-        }
-    }
-    Ok(())
 }

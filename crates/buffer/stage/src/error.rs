@@ -16,6 +16,22 @@ pub struct Problem {
     pub path: PathBuf,
     /// What was wrong and, where that is not plain, what would be right.
     pub reason: String,
+    /// The number of `errno(3)` that comes closest; 0 for a warning.
+    pub code: i32,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        path: impl Into<PathBuf>,
+        reason: impl Into<String>,
+        errno: Errno,
+    ) -> Problem {
+        Problem {
+            path: path.into(),
+            reason: reason.into(),
+            code: errno.raw_os_error(),
+        }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -67,9 +83,9 @@ impl std::error::Error for StageError {}
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// With a problem that concerns this file alone.
-    File(String),
+    File(String, Errno),
     /// With one that makes going on useless (a full target, for instance).
-    Fatal(String),
+    Fatal(String, Errno),
     /// The stage was cancelled.
     Cancelled,
 }
@@ -80,9 +96,9 @@ impl Failure {
         let reason = format!("{what}: {}", describe(errno));
         match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::STALE | Errno::NOTCONN => {
-                Failure::Fatal(reason)
+                Failure::Fatal(reason, errno)
             }
-            _ => Failure::File(reason),
+            _ => Failure::File(reason, errno),
         }
     }
 
@@ -90,9 +106,9 @@ impl Failure {
     pub fn source(what: &str, errno: Errno) -> Failure {
         let reason = format!("{what}: {}", describe(errno));
         match errno {
-            Errno::STALE | Errno::NOTCONN => Failure::Fatal(reason),
-            Errno::NOENT => Failure::File("vanished while it was staged".to_owned()),
-            _ => Failure::File(reason),
+            Errno::STALE | Errno::NOTCONN => Failure::Fatal(reason, errno),
+            Errno::NOENT => Failure::File("vanished while it was staged".to_owned(), errno),
+            _ => Failure::File(reason, errno),
         }
     }
 }
@@ -113,19 +129,25 @@ pub(crate) struct Problems {
 
 impl Problems {
     /// Notes a problem and says how many there are now.
-    pub fn add(&self, path: &Path, reason: impl Into<String>) -> u64 {
+    pub fn add(&self, problem: Problem) -> u64 {
         let mut inner = self
             .inner
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.1 += 1;
         if inner.0.len() < LISTED {
-            inner.0.push(Problem {
-                path: path.to_owned(),
-                reason: reason.into(),
-            });
+            inner.0.push(problem);
         }
         inner.1
+    }
+
+    /// Notes something that could not be kept.
+    pub fn warn(&self, path: &Path, reason: impl Into<String>) {
+        self.add(Problem {
+            path: path.to_owned(),
+            reason: reason.into(),
+            code: 0,
+        });
     }
 
     /// Whether there is none.

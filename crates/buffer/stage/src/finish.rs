@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, fstat, linkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
+use crate::end::Folder;
 use crate::error::{Failure, Problem};
-use crate::metadata::{apply, same_contents};
-use crate::mover::{Directory, HIDDEN, Job};
+use crate::metadata::apply;
+use crate::mover::{Directory, HIDDEN_LINK, Job};
 use crate::walk::{Found, FoundDirectory, FoundName};
 
 /// Finishes a stage whose files are copied. Problems are noted in the job.
@@ -49,43 +49,50 @@ fn further_name(name: &FoundName) -> Result<(), Failure> {
     let from = Directory::open(&name.tree, &first_directory)?;
     let to = Directory::open(&name.tree, &directory)?;
     let made = |errno| match errno {
-        Errno::NOENT => Failure::File(format!(
-            "its other name {} was not staged",
-            name.first.display()
-        )),
+        Errno::NOENT => Failure::File(
+            format!("its other name {} was not staged", name.first.display()),
+            errno,
+        ),
         errno => Failure::target("making a further name", errno),
     };
-    let source = statat(&*from.target, first, AtFlags::SYMLINK_NOFOLLOW).map_err(made)?;
-    match statat(&*to.target, last, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(there) if (there.st_dev, there.st_ino) == (source.st_dev, source.st_ino) => {
-            return Ok(());
+    let source = from.target.look(first).map_err(made)?;
+    if to
+        .target
+        .look(last)
+        .is_ok_and(|there| there.inode == source.inode)
+    {
+        return Ok(());
+    }
+    let hidden = OsStr::new(HIDDEN_LINK);
+    match to.target.link(hidden, &*from.target, first) {
+        // The rest of an interrupted stage.
+        Err(Errno::EXIST) => {
+            to.target.remove(hidden).map_err(made)?;
+            to.target.link(hidden, &*from.target, first).map_err(made)?;
         }
-        _ => {}
+        outcome => outcome.map_err(made)?,
     }
-    let hidden = format!("{HIDDEN}link");
-    match unlinkat(&*to.target, &hidden, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(made(errno)),
-    }
-    linkat(&*from.target, first, &*to.target, &hidden, AtFlags::empty()).map_err(made)?;
-    renameat(&*to.target, &hidden, &*to.target, last).map_err(made)
+    to.target.rename(hidden, last).map_err(made)
 }
 
 fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure> {
     let here = Directory::open(&found.tree, &found.path)?;
-    let now = fstat(&here.source).map_err(|e| Failure::source("reading its state", e))?;
+    let now = here
+        .source
+        .state()
+        .map_err(|e| Failure::source("reading its state", e))?;
     // The target of a request that existed before keeps what it has.
     let own = found.tree.made || !found.path.as_os_str().is_empty();
     if own {
-        if let Some(lost) = apply(&here.source, &found.stat, &here.target)? {
-            job.warnings.add(&found.tree.shown.join(&found.path), lost);
+        if let Some(lost) = apply(&*here.source, &found.state, &*here.target)? {
+            job.warnings.warn(&found.tree.shown.join(&found.path), lost);
         }
     }
-    if same_contents(&found.stat, &now) {
+    if found.state.has_same_contents(&now) {
         return Ok(());
     }
     let reason = "files were made or removed in it while it was staged; stage it again when nobody writes to it";
-    Err(Failure::File(reason.to_owned()))
+    Err(Failure::File(reason.to_owned(), Errno::BUSY))
 }
 
 /// Puts everything on stable storage: only then may anyone remove the source.
@@ -96,7 +103,7 @@ fn sync(job: &Job<'_>, found: &Found) -> Result<(), Problem> {
             .iter()
             .filter(|d| d.path.as_os_str().is_empty())
         {
-            flush(&directory.tree.target, &directory.tree.shown)?;
+            flush(&*directory.tree.target, &directory.tree.shown)?;
         }
         for (path, parent) in job.parents() {
             flush(&*parent, &path)?;
@@ -116,12 +123,10 @@ fn sync(job: &Job<'_>, found: &Found) -> Result<(), Problem> {
     }
 }
 
-fn flush(fd: &impl std::os::fd::AsFd, path: &Path) -> Result<(), Problem> {
-    rustix::fs::syncfs(fd).map_err(|errno| Problem {
-        path: path.to_owned(),
-        reason: format!(
-            "its copy cannot be put on stable storage: {}",
-            crate::error::describe(errno)
-        ),
+fn flush(folder: &dyn Folder, path: &Path) -> Result<(), Problem> {
+    folder.flush().map_err(|errno| {
+        let reason = crate::error::describe(errno);
+        let reason = format!("its copy cannot be put on stable storage: {reason}");
+        Problem::new(path, reason, errno)
     })
 }

@@ -40,9 +40,10 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal of the stage with this name; one of another stage is begun anew.
     pub fn open(path: &Path, stage: &str) -> Result<Journal, Problem> {
-        let problem = |reason: std::io::Error| Problem {
+        let problem = |error: std::io::Error| Problem {
             path: path.to_owned(),
-            reason: format!("the journal cannot be used: {reason}"),
+            reason: format!("the journal cannot be used: {error}"),
+            code: error.raw_os_error().unwrap_or(libc::EIO),
         };
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let header = format!("{FORMAT} {stage} ");
@@ -146,6 +147,7 @@ impl Journal {
         Problem {
             path: self.path.clone(),
             reason,
+            code: error.raw_os_error().unwrap_or(libc::EIO),
         }
     }
 }

@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, fstat, ftruncate, unlinkat};
-
 use crate::copy::{Part, copy, read_back};
 use crate::error::Failure;
-use crate::file::{OpenFile, is_sparse, matches};
+use crate::file::{OpenFile, matches};
 use crate::mover::Job;
 use crate::request::Verify;
 
@@ -29,12 +27,12 @@ pub(crate) struct Large {
 
 impl Job<'_> {
     pub fn open_large(&self, file: OpenFile, size: u64) -> Result<(), Failure> {
-        let was =
-            fstat(&file.hidden).map_err(|e| Failure::target("reading its copy's state", e))?;
-        let resumable = was.st_size == file.stat.st_size;
+        let making = |e| Failure::target("making its copy", e);
+        let was = file.hidden.opened_state().map_err(making)?;
+        let resumable = was.size == size;
         if !resumable {
-            ftruncate(&file.hidden, 0).map_err(|e| Failure::target("making its copy", e))?;
-            ftruncate(&file.hidden, size).map_err(|e| Failure::target("making its copy", e))?;
+            file.hidden.resize(0).map_err(making)?;
+            file.hidden.resize(size).map_err(making)?;
         }
         let parts = size.div_ceil(self.options.segment.max(1));
         let large = Large {
@@ -89,11 +87,7 @@ impl Job<'_> {
         // Parts that a journal knows of are kept for the next run, unless the file is at fault.
         let keep = self.journal.is_some() && failed && self.is_stopped();
         if outcome.is_err() && !keep {
-            let _ = unlinkat(
-                &*large.file.parent,
-                &large.file.hidden_name,
-                AtFlags::empty(),
-            );
+            let _ = large.file.parent.remove(&large.file.hidden_name);
         }
         if !failed {
             self.note(&large.file.shown, outcome);
@@ -102,7 +96,7 @@ impl Job<'_> {
 
     fn copy_part(&self, large: &Large, part: u64, buffer: &mut [u8]) -> Result<(), Failure> {
         let file = &large.file;
-        let size = u64::try_from(file.stat.st_size).unwrap_or(0);
+        let size = file.state.size;
         let from = part.saturating_mul(self.options.segment);
         let to = from.saturating_add(self.options.segment).min(size);
         let known = self
@@ -110,24 +104,24 @@ impl Job<'_> {
             .as_ref()
             .and_then(|journal| journal.known(&file.key, Some(part)));
         let digest = if let Some(known) =
-            known.filter(|known| large.resumed && matches(known, &file.stat))
+            known.filter(|known| large.resumed && matches(known, &file.state))
         {
             self.progress.staged_bytes(to - from);
             known.digest.clone()
         } else {
             let range = Part {
-                source: &file.source,
-                target: &file.hidden,
+                source: &*file.source,
+                target: &*file.hidden,
                 from,
                 to,
-                sparse: is_sparse(&file.stat),
+                sparse: file.state.is_sparse(),
             };
             let sum = copy(&range, self.options.verify, self.progress, buffer)?;
             if self.options.verify == Verify::ReadBack {
-                read_back(&file.hidden, &sum, self.progress, buffer)?;
+                read_back(&*file.hidden, &sum, self.progress, buffer)?;
             }
-            self.record(&file.key, Some(part), &file.stat, sum.digest.clone())?;
-            self.sync_sometimes(&file.hidden, to - from)?;
+            self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
+            self.sync_sometimes(file, to - from)?;
             sum.digest
         };
         large

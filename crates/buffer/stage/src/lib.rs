@@ -1,8 +1,9 @@
 //! Movers between the buffer and the parallel file system.
 //!
-//! A [`Request`] names files and directories on one side and where they go on the other; both
-//! sides are directory trees as the system shows them. [`stage`] copies them with several threads
-//! and returns a [`Report`], or what went wrong with which file.
+//! A [`Request`] names files and directories on one side and where they go on the other. One side
+//! is the parallel file system, the other a [`Space`]: a name space of an instance, reached through
+//! the client library. [`stage`] copies with several threads and returns a [`Report`], or what went
+//! wrong with which file.
 //!
 //! What is kept: contents, holes, permissions, owner and group (as far as the process may set
 //! them), times, symbolic links as links, hard links among the staged files, extended attributes
@@ -18,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod copy;
+mod end;
 mod error;
 mod file;
 mod finish;
@@ -30,6 +32,7 @@ mod progress;
 mod request;
 mod walk;
 
+pub use end::{Identity, Space};
 pub use error::{Problem, StageError};
 pub use mover::stage;
 pub use place::Place;

@@ -2,35 +2,37 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use rustix::fs::{Mode, OFlags, fstat, openat};
-
 use crate::copy::CHUNK;
+use crate::end::{Folder, State};
 use crate::error::{Failure, LISTED, Problem, Problems, StageError};
+use crate::file::Destination;
 use crate::journal::Journal;
 use crate::large::Queue;
-use crate::place::{Place, strictly_beneath};
+use crate::place::{Place, descend};
 use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use rustix::io::Errno;
 
 /// Files that are found ahead of being copied.
 const AHEAD: usize = 1 << 16;
 /// Beginning of the names of files that are not whole yet.
 pub(crate) const HIDDEN: &str = ".forebay-stage-";
+/// A further name of a file before it gets its own.
+pub(crate) const HIDDEN_LINK: &str = ".forebay-stage-link";
 
 /// A directory tree that is copied.
 pub(crate) struct Tree {
     /// The item's place in the request: part of its files' names in the journal.
     pub index: usize,
-    pub source: OwnedFd,
-    pub target: OwnedFd,
+    pub source: Box<dyn Folder>,
+    pub target: Box<dyn Folder>,
     /// For messages.
     pub shown: PathBuf,
     /// Whether the target was made by this stage.
@@ -44,6 +46,7 @@ pub(crate) enum Task {
         tree: Arc<Tree>,
         directory: Arc<Path>,
         name: OsString,
+        seen: State,
     },
     /// A symbolic link.
     Link {
@@ -58,6 +61,9 @@ pub(crate) enum Task {
         target: Place,
     },
 }
+
+/// A directory that got single files, with a path for messages.
+type Parent = (PathBuf, Arc<dyn Folder>);
 
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -84,7 +90,7 @@ pub(crate) struct Job<'a> {
     /// Tasks that were found and are not dealt with yet.
     pub pending: AtomicU64,
     /// Directories that got single files: one on each file system, by its device number.
-    parents: Mutex<BTreeMap<u64, (PathBuf, Arc<OwnedFd>)>>,
+    parents: Mutex<BTreeMap<u64, Parent>>,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
@@ -169,17 +175,11 @@ impl Job<'_> {
     pub fn note(&self, shown: &Path, outcome: Result<(), Failure>) {
         match outcome {
             Ok(()) | Err(Failure::Cancelled) => {}
-            Err(Failure::Fatal(reason)) => self.stop(Problem {
-                path: shown.to_owned(),
-                reason,
-            }),
-            Err(Failure::File(reason)) => {
-                if self.problems.add(shown, reason) > LISTED as u64 {
+            Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(shown, reason, errno)),
+            Err(Failure::File(reason, errno)) => {
+                if self.problems.add(Problem::new(shown, reason, errno)) > LISTED as u64 {
                     let reason = format!("stopped after {LISTED} problems; this was the last");
-                    self.stop(Problem {
-                        path: shown.to_owned(),
-                        reason,
-                    });
+                    self.stop(Problem::new(shown, reason, errno));
                 }
             }
         }
@@ -252,22 +252,22 @@ impl Job<'_> {
                 tree,
                 directory,
                 name,
+                seen,
             } => {
                 let shown = tree.shown.join(&directory).join(&name);
                 let key = tree_key(&tree, &directory, &name);
                 let outcome = Directory::at(nearby, &tree, &directory).and_then(|here| {
-                    let flags =
-                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                    let source = openat(&here.source, &name, flags, Mode::empty())
+                    let source = here
+                        .source
+                        .open(&name, Some(&seen))
                         .map_err(|e| Failure::source("opening it", e))?;
-                    self.file(
-                        source,
-                        here.target.clone(),
+                    let to = Destination {
+                        parent: here.target.clone(),
                         name,
                         key,
-                        shown.clone(),
-                        buffer,
-                    )
+                        shown: shown.clone(),
+                    };
+                    self.file(source, to, buffer)
                 });
                 self.note(&shown, outcome);
             }
@@ -286,40 +286,51 @@ impl Job<'_> {
                 source,
                 target,
             } => {
-                let opened = source.open(OFlags::RDONLY | OFlags::NONBLOCK);
-                let opened = opened.and_then(|source| Ok((source, target.open_parent()?)));
-                match opened {
-                    Err(problem) => {
-                        self.problems.add(&problem.path, problem.reason);
-                    }
-                    Ok((file, (parent, name))) => {
-                        let key = PathBuf::from(index.to_string());
-                        let parent = Arc::new(parent);
-                        self.remember(&parent, target.display());
-                        let size =
-                            fstat(&file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-                        self.progress.found(size);
-                        let shown = source.display();
-                        let outcome = self.file(file, parent, name, key, shown.clone(), buffer);
-                        self.note(&shown, outcome);
-                    }
+                if let Err(problem) = self.single(index, &source, &target, buffer) {
+                    self.problems.add(problem);
                 }
             }
         }
     }
 
+    /// Copies a file that is named by itself. Fails only if one end cannot be opened.
+    fn single(
+        &self,
+        index: usize,
+        source: &Place,
+        target: &Place,
+        buffer: &mut [u8],
+    ) -> Result<(), Problem> {
+        let file = source.open_file()?;
+        let (parent, name) = target.open_parent()?;
+        let parent: Arc<dyn Folder> = Arc::from(parent);
+        self.remember(&parent, target.display());
+        let size = file.opened_state().map_or(0, |state| state.size);
+        self.progress.found(size);
+        let shown = source.display();
+        let to = Destination {
+            parent,
+            name,
+            key: PathBuf::from(index.to_string()),
+            shown: shown.clone(),
+        };
+        let outcome = self.file(file, to, buffer);
+        self.note(&shown, outcome);
+        Ok(())
+    }
+
     /// Keeps a directory open for the end, when its file system is put on stable storage.
-    fn remember(&self, parent: &Arc<OwnedFd>, shown: PathBuf) {
-        if let Ok(stat) = fstat(&**parent) {
+    fn remember(&self, parent: &Arc<dyn Folder>, shown: PathBuf) {
+        if let Ok(device) = parent.device() {
             let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
             parents
-                .entry(stat.st_dev)
+                .entry(device)
                 .or_insert_with(|| (shown, parent.clone()));
         }
     }
 
     /// A directory on each file system that got single files, with a path for messages.
-    pub fn parents(&self) -> Vec<(PathBuf, Arc<OwnedFd>)> {
+    pub fn parents(&self) -> Vec<Parent> {
         let parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         parents.values().cloned().collect()
     }
@@ -335,8 +346,8 @@ pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
 pub(crate) struct Directory {
     tree: usize,
     path: Arc<Path>,
-    pub source: OwnedFd,
-    pub target: Arc<OwnedFd>,
+    pub source: Box<dyn Folder>,
+    pub target: Arc<dyn Folder>,
 }
 
 impl Directory {
@@ -352,20 +363,19 @@ impl Directory {
             *last = Some(Directory::open(tree, path)?);
         }
         last.as_ref()
-            .ok_or_else(|| Failure::Fatal("no directory is open".to_owned()))
+            .ok_or_else(|| Failure::Fatal("no directory is open".to_owned(), Errno::IO))
     }
 
     pub fn open(tree: &Tree, path: &Arc<Path>) -> Result<Directory, Failure> {
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let source = strictly_beneath(&tree.source, path, flags)
+        let source = descend(&*tree.source, path)
             .map_err(|e| Failure::source("opening its directory", e))?;
-        let target = strictly_beneath(&tree.target, path, flags)
+        let target = descend(&*tree.target, path)
             .map_err(|e| Failure::target("opening its directory's copy", e))?;
         Ok(Directory {
             tree: tree.index,
             path: path.clone(),
             source,
-            target: Arc::new(target),
+            target: Arc::from(target),
         })
     }
 }

@@ -1,221 +1,188 @@
-//! Opening directories and files on either side without being led astray.
+//! Paths on either side, opened without being led astray.
 
-use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
+use crate::end::{
+    Body, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path, open_within,
+};
 use crate::error::{Problem, describe};
 
 /// A path on one side.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Place {
-    /// The instance's root; `None` on the parallel file system.
-    root: Option<PathBuf>,
+    end: End,
     path: PathBuf,
 }
 
+#[derive(Clone, Debug)]
+enum End {
+    Outside(Option<Arc<Identity>>),
+    Inside(Arc<Space>),
+}
+
 impl Place {
-    /// A path of the parallel file system, symbolic links in it followed.
+    /// A path of the parallel file system, symbolic links in it followed, reached with the rights
+    /// of this process.
     pub fn outside(path: impl Into<PathBuf>) -> Place {
+        Place::outside_as(path, None)
+    }
+
+    /// The same, with someone else's rights.
+    pub fn outside_as(path: impl Into<PathBuf>, who: Option<Arc<Identity>>) -> Place {
         Place {
-            root: None,
+            end: End::Outside(who),
             path: path.into(),
         }
     }
 
-    /// `path` below an instance's root. Neither `..` nor a symbolic link leads out of the root;
+    /// `path` in an instance's name space. Neither `..` nor a symbolic link leads out of it;
     /// missing directories are made when it is a target.
-    pub fn inside(root: impl Into<PathBuf>, path: impl Into<PathBuf>) -> Place {
+    pub fn inside(space: &Arc<Space>, path: impl Into<PathBuf>) -> Place {
         Place {
-            root: Some(root.into()),
+            end: End::Inside(space.clone()),
             path: path.into(),
         }
     }
 
     /// The whole path, for messages.
     pub fn display(&self) -> PathBuf {
-        match &self.root {
-            Some(root) if self.path.as_os_str().is_empty() => root.clone(),
-            Some(root) => root.join(&self.path),
-            None => self.path.clone(),
+        match &self.end {
+            End::Inside(space) if self.path.as_os_str().is_empty() => space.shown().to_owned(),
+            End::Inside(space) => space.shown().join(&self.path),
+            End::Outside(_) => self.path.clone(),
         }
     }
 
-    fn problem(&self, reason: impl Into<String>) -> Problem {
-        Problem {
-            path: self.display(),
-            reason: reason.into(),
-        }
+    fn problem(&self, reason: impl Into<String>, errno: Errno) -> Problem {
+        Problem::new(self.display(), reason, errno)
     }
 
-    /// Opens what is there.
-    pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd, Problem> {
-        let flags = flags | OFlags::CLOEXEC;
-        let opened = match &self.root {
-            None => openat(CWD, &self.path, flags, Mode::empty()),
-            Some(root) => {
-                let base = self.base(root)?;
-                if self.path.as_os_str().is_empty() {
-                    openat(&base, ".", flags, Mode::empty())
-                } else {
-                    beneath(&base, &self.path, flags)
-                }
-            }
+    fn cannot_open(&self, errno: Errno) -> Problem {
+        let reason = match (errno, &self.end) {
+            (Errno::XDEV, End::Inside(_)) => "leads out of the instance".to_owned(),
+            (Errno::LOOP, End::Inside(_)) => "its symbolic links lead in circles".to_owned(),
+            (Errno::NOENT, _) => "does not exist".to_owned(),
+            _ => describe(errno),
         };
-        opened.map_err(|errno| match errno {
-            Errno::XDEV | Errno::LOOP if self.root.is_some() => {
-                self.problem("a symbolic link leads out of the instance")
-            }
-            Errno::NOENT => self.problem("does not exist"),
-            errno => self.problem(describe(errno)),
-        })
+        self.problem(reason, errno)
     }
 
-    fn base(&self, root: &Path) -> Result<OwnedFd, Problem> {
-        openat(
-            CWD,
-            root,
-            OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|errno| Problem {
-            path: root.to_owned(),
-            reason: format!("the instance cannot be opened: {}", describe(errno)),
-        })
+    /// Opens the directory that is there.
+    pub(crate) fn open_folder(&self) -> Result<Box<dyn Folder>, Problem> {
+        let opened = match &self.end {
+            End::Outside(who) => open_folder(&self.path, who),
+            End::Inside(space) => match open_within(space, &self.path) {
+                Ok(Found::Folder(folder)) => Ok(folder),
+                Ok(Found::Body(_)) => Err(Errno::NOTDIR),
+                Err(errno) => Err(errno),
+            },
+        };
+        opened.map_err(|errno| self.cannot_open(errno))
+    }
+
+    /// Opens the file that is there.
+    pub(crate) fn open_file(&self) -> Result<Box<dyn Body>, Problem> {
+        let opened = match &self.end {
+            End::Outside(who) => open_path(&self.path, who),
+            End::Inside(space) => match open_within(space, &self.path) {
+                Ok(Found::Body(body)) => Ok(body),
+                Ok(Found::Folder(_)) => {
+                    let reason = "is a directory; stage it with type=directory";
+                    return Err(self.problem(reason, Errno::ISDIR));
+                }
+                Err(errno) => Err(errno),
+            },
+        };
+        opened.map_err(|errno| self.cannot_open(errno))
+    }
+
+    /// The contents of a file of at most `most` bytes.
+    pub fn read(&self, most: u64) -> Result<Vec<u8>, Problem> {
+        let file = self.open_file()?;
+        let state = file.state().map_err(|errno| self.cannot_open(errno))?;
+        if state.kind != Kind::File {
+            return Err(self.problem("is not a file", Errno::INVAL));
+        }
+        if state.size > most {
+            let reason = format!("is larger than {most} bytes");
+            return Err(self.problem(reason, Errno::FBIG));
+        }
+        let mut bytes = vec![0; usize::try_from(state.size).unwrap_or(0)];
+        let read = file.read(&mut bytes, 0);
+        bytes.truncate(read.map_err(|errno| self.problem(describe(errno), errno))?);
+        Ok(bytes)
     }
 
     /// The directory and the name in it of a file that is to be made.
-    pub(crate) fn open_parent(&self) -> Result<(OwnedFd, std::ffi::OsString), Problem> {
-        let name = self
-            .path
-            .file_name()
-            .ok_or_else(|| self.problem("names no file"))?
-            .to_owned();
+    pub(crate) fn open_parent(&self) -> Result<(Box<dyn Folder>, OsString), Problem> {
+        let name = self.path.file_name();
+        let name = name.ok_or_else(|| self.problem("names no file", Errno::INVAL))?;
         let parent = self.path.parent().unwrap_or(Path::new(""));
         let place = Place {
-            root: self.root.clone(),
+            end: self.end.clone(),
             path: parent.to_owned(),
         };
-        if place.root.is_some() {
-            return Ok((place.make()?.0, name));
-        }
-        let path = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
+        let folder = match &self.end {
+            End::Inside(_) => place.make()?.0,
+            End::Outside(who) => {
+                let path = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                open_folder(path, who).map_err(|errno| {
+                    let reason = match errno {
+                        // Made by nobody but the user: else a file system that is not mounted
+                        // would go unseen.
+                        Errno::NOENT => {
+                            "the directory does not exist; make it before staging out".to_owned()
+                        }
+                        errno => describe(errno),
+                    };
+                    place.problem(reason, errno)
+                })?
+            }
         };
-        let opened = openat(
-            CWD,
-            path,
-            OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        opened.map(|fd| (fd, name)).map_err(|errno| {
-            place.problem(match errno {
-                // Made by nobody but the user: else a file system that is not mounted would go unseen.
-                Errno::NOENT => {
-                    "the directory does not exist; make it before staging out".to_owned()
-                }
-                errno => describe(errno),
-            })
-        })
+        Ok((folder, name.to_owned()))
     }
 
     /// Opens a directory that is to be a target, making it if need be (inside an instance with
     /// all above it), and says whether it was made.
-    pub(crate) fn make(&self) -> Result<(OwnedFd, bool), Problem> {
-        let Some(root) = &self.root else {
-            let (parent, name) = self.open_parent()?;
-            return make_in(&parent, Path::new(&name), true)
-                .map_err(|errno| self.problem(describe(errno)));
-        };
-        let mut here = self.base(root)?;
-        let mut made = false;
-        for component in self.path.components() {
-            let Component::Normal(name) = component else {
-                return Err(self.problem("leads out of the instance"));
-            };
-            (here, made) = make_in(&here, Path::new(name), false).map_err(|errno| match errno {
-                Errno::LOOP | Errno::NOTDIR => {
-                    self.problem("a symbolic link or a file is where a directory is wanted")
-                }
-                errno => self.problem(describe(errno)),
-            })?;
+    pub(crate) fn make(&self) -> Result<(Box<dyn Folder>, bool), Problem> {
+        match &self.end {
+            End::Inside(space) => make_within(space, &self.path).map_err(|errno| {
+                let reason = match errno {
+                    Errno::XDEV => "leads out of the instance".to_owned(),
+                    Errno::LOOP | Errno::NOTDIR => {
+                        "a symbolic link or a file is where a directory is wanted".to_owned()
+                    }
+                    errno => describe(errno),
+                };
+                self.problem(reason, errno)
+            }),
+            End::Outside(who) => {
+                let (parent, name) = self.open_parent()?;
+                let made = parent.make(&name);
+                made.and_then(|made| Ok((open_folder(&self.path, who)?, made)))
+                    .map_err(|errno| self.problem(describe(errno), errno))
+            }
         }
-        Ok((here, made))
     }
 }
 
-/// Opens the directory `name` in `parent`, making it if need be, and says whether it was made.
-pub(crate) fn make_in(
-    parent: &OwnedFd,
-    name: &Path,
-    follow: bool,
-) -> Result<(OwnedFd, bool), Errno> {
-    let made = match mkdirat(parent, name, Mode::RWXU) {
-        Ok(()) => true,
-        Err(Errno::EXIST) => false,
-        Err(errno) => return Err(errno),
+/// Opens the directory `path` below `folder`, following no symbolic link.
+pub(crate) fn descend(folder: &dyn Folder, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+    let mut components = path.components();
+    let Some(first) = components.next() else {
+        return folder.again();
     };
-    let follow = if follow {
-        OFlags::empty()
-    } else {
-        OFlags::NOFOLLOW
-    };
-    let fd = openat(
-        parent,
-        name,
-        OFlags::DIRECTORY | OFlags::CLOEXEC | follow,
-        Mode::empty(),
-    )?;
-    Ok((fd, made))
-}
-
-/// Opens `path` below `base`; the kernel sees to it that nothing leads out.
-fn beneath(base: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-    match openat2(
-        base,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-    ) {
-        // Kernels before 5.6, and filters that do not know the call: then no links at all.
-        Err(Errno::NOSYS | Errno::PERM) => strictly_beneath(base, path, flags),
-        outcome => outcome,
+    let mut here = folder.folder(first.as_os_str())?;
+    for component in components {
+        here = here.folder(component.as_os_str())?;
     }
-}
-
-/// Opens `path` below `base` component by component, following no symbolic link.
-pub(crate) fn strictly_beneath(
-    base: &OwnedFd,
-    path: &Path,
-    flags: OFlags,
-) -> Result<OwnedFd, Errno> {
-    let mut components = path.components().peekable();
-    let mut here: Option<OwnedFd> = None;
-    while let Some(component) = components.next() {
-        let Component::Normal(name) = component else {
-            return Err(Errno::XDEV);
-        };
-        let flags = if components.peek().is_some() {
-            OFlags::DIRECTORY | OFlags::PATH
-        } else {
-            flags
-        };
-        let from = here.as_ref().unwrap_or(base);
-        let next = openat(
-            from,
-            name,
-            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        here = Some(next);
-    }
-    match here {
-        Some(fd) => Ok(fd),
-        None => openat(base, ".", flags | OFlags::CLOEXEC, Mode::empty()),
-    }
+    Ok(here)
 }

@@ -16,7 +16,7 @@ pub enum What {
 }
 
 /// Something to copy, and the name that its copy gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Item {
     /// File or directory.
     pub what: What,
@@ -27,7 +27,7 @@ pub struct Item {
 }
 
 /// Everything one stage copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Each with its own target.
     pub items: Vec<Item>,

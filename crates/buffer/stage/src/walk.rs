@@ -2,26 +2,27 @@
 //! the copying threads, further names of a file noted for the end.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::Sender;
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat};
+use rustix::io::Errno;
 
+use crate::end::{Kind, State};
 use crate::error::{Failure, Problem};
 use crate::journal::Copied;
 use crate::mover::{HIDDEN, Job, Task, Tree};
-use crate::place::{make_in, strictly_beneath};
+use crate::place::descend;
 use crate::request::{Item, Request, What};
 
 /// A directory that was found, with its state at that time.
 pub(crate) struct FoundDirectory {
     pub tree: Arc<Tree>,
     pub path: Arc<Path>,
-    pub stat: Stat,
+    pub state: State,
 }
 
 /// A further name of a file.
@@ -71,7 +72,7 @@ impl<'a, 'j> Walk<'a, 'j> {
                 What::Directory => match self.tree(index, item) {
                     Ok(tree) => self.directory_tree(&Arc::new(tree)),
                     Err(problem) => {
-                        self.job.problems.add(&problem.path, problem.reason);
+                        self.job.problems.add(problem);
                     }
                 },
             }
@@ -93,7 +94,7 @@ impl<'a, 'j> Walk<'a, 'j> {
     }
 
     fn tree(&self, index: usize, item: &Item) -> Result<Tree, Problem> {
-        let source = item.source.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let source = item.source.open_folder()?;
         let (target, made) = item.target.make()?;
         // An interrupted run may have made it: then it is still ours to finish.
         let key = PathBuf::from(format!("{index}/"));
@@ -140,52 +141,40 @@ impl<'a, 'j> Walk<'a, 'j> {
         open: &mut Vec<Arc<Path>>,
         names: &mut HashMap<(u64, u64), PathBuf>,
     ) -> Result<(), Failure> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let source = strictly_beneath(&tree.source, path, flags)
+        let source = descend(&*tree.source, path)
             .map_err(|e| Failure::source("opening the directory", e))?;
-        let stat = fstat(&source).map_err(|e| Failure::source("reading its state", e))?;
+        let state = source
+            .state()
+            .map_err(|e| Failure::source("reading its state", e))?;
         if let Some(name) = path.file_name() {
-            let above =
-                strictly_beneath(&tree.target, path.parent().unwrap_or(Path::new("")), flags)
-                    .map_err(|e| Failure::target("opening the directory above its copy", e))?;
-            make_in(&above, Path::new(name), false)
-                .map_err(|e| Failure::target("making the directory", e))?;
+            let above = descend(&*tree.target, path.parent().unwrap_or(Path::new("")))
+                .map_err(|e| Failure::target("opening the directory above its copy", e))?;
+            let made = above.make(name).and_then(|_| above.folder(name));
+            made.map_err(|e| Failure::target("making the directory", e))?;
         }
         self.found.directories.push(FoundDirectory {
             tree: tree.clone(),
             path: path.clone(),
-            stat,
+            state,
         });
         self.job.totals.directories.fetch_add(1, Ordering::Relaxed);
-        let entries =
-            Dir::read_from(&source).map_err(|e| Failure::source("reading the directory", e))?;
-        for entry in entries {
-            if self.job.is_stopped() {
-                return Err(Failure::Cancelled);
-            }
-            let entry = entry.map_err(|e| Failure::source("reading the directory", e))?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
+        let read = source.entries(&mut |name, seen| {
             let shown = || tree.shown.join(path).join(name);
             if name.as_bytes().starts_with(HIDDEN.as_bytes()) {
-                self.job
-                    .warnings
-                    .add(&shown(), "left out: it is the rest of an interrupted stage");
-                continue;
-            }
-            let stat = match statat(&source, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(errno) => {
-                    self.job
-                        .note(&shown(), Err(Failure::source("reading its state", errno)));
-                    continue;
+                let reason = "left out: it is the rest of an interrupted stage";
+                self.job.warnings.warn(&shown(), reason);
+            } else {
+                match seen {
+                    Ok(seen) => self.entry(tree, path, name.to_owned(), seen, open, names),
+                    Err(errno) => {
+                        let failure = Failure::source("reading its state", errno);
+                        self.job.note(&shown(), Err(failure));
+                    }
                 }
-            };
-            self.entry(tree, path, name.to_owned(), &stat, open, names);
-        }
-        Ok(())
+            }
+            !self.job.is_stopped()
+        });
+        read.map_err(|e| Failure::source("reading the directory", e))
     }
 
     fn entry(
@@ -193,15 +182,15 @@ impl<'a, 'j> Walk<'a, 'j> {
         tree: &Arc<Tree>,
         path: &Arc<Path>,
         name: OsString,
-        stat: &Stat,
+        seen: State,
         open: &mut Vec<Arc<Path>>,
         names: &mut HashMap<(u64, u64), PathBuf>,
     ) {
         let progress = self.job.progress;
         let (tree, directory) = (tree.clone(), path.clone());
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => open.push(Arc::from(path.join(&name))),
-            FileType::Symlink => {
+        match seen.kind {
+            Kind::Directory => open.push(Arc::from(path.join(&name))),
+            Kind::Link => {
                 progress.found(0);
                 self.send(Task::Link {
                     tree,
@@ -209,11 +198,10 @@ impl<'a, 'j> Walk<'a, 'j> {
                     name,
                 });
             }
-            FileType::RegularFile => {
+            Kind::File => {
                 let full = path.join(&name);
-                if stat.st_nlink > 1 {
-                    let inode = (stat.st_dev, stat.st_ino);
-                    if let Some(first) = names.get(&inode) {
+                if seen.names > 1 {
+                    if let Some(first) = names.get(&seen.inode) {
                         progress.found(0);
                         self.found.names.push(FoundName {
                             tree,
@@ -222,19 +210,21 @@ impl<'a, 'j> Walk<'a, 'j> {
                         });
                         return;
                     }
-                    names.insert(inode, full);
+                    names.insert(seen.inode, full);
                 }
-                progress.found(u64::try_from(stat.st_size).unwrap_or(0));
+                progress.found(seen.size);
                 self.send(Task::File {
                     tree,
                     directory,
                     name,
+                    seen,
                 });
             }
-            _ => {
+            Kind::Other => {
                 let shown = tree.shown.join(path).join(&name);
                 let reason = "is a device, a pipe or a socket, which cannot be staged";
-                self.job.note(&shown, Err(Failure::File(reason.to_owned())));
+                let failure = Failure::File(reason.to_owned(), Errno::INVAL);
+                self.job.note(&shown, Err(failure));
             }
         }
     }

@@ -1,131 +1,20 @@
-//! Staging between two directory trees: everything arrives as it was, or one is told why not.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+//! Staging between a directory and an instance: everything arrives as it was, or one is told why
+//! not.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::time::Duration;
 
-use forebay_stage::{
-    Item, Meter, Options, Place, Progress, Report, Request, StageError, Verify, What, stage,
-};
-use rustix::fs::{XattrFlags, getxattr, setxattr};
-
-struct Sides {
-    _directory: tempfile::TempDir,
-    /// The parallel file system's side.
-    pfs: PathBuf,
-    /// An instance's root.
-    buffer: PathBuf,
-}
-
-fn sides() -> Sides {
-    let directory = tempfile::tempdir().unwrap();
-    let (pfs, buffer) = (
-        directory.path().join("pfs"),
-        directory.path().join("buffer"),
-    );
-    fs::create_dir(&pfs).unwrap();
-    fs::create_dir(&buffer).unwrap();
-    Sides {
-        _directory: directory,
-        pfs,
-        buffer,
-    }
-}
-
-impl Sides {
-    fn inside(&self, path: &str) -> Place {
-        Place::inside(&self.buffer, path)
-    }
-
-    fn outside(&self, path: &str) -> Place {
-        Place::outside(self.pfs.join(path))
-    }
-
-    fn stage_in(&self, what: What, from: &str, to: &str) -> Request {
-        one(what, self.outside(from), self.inside(to))
-    }
-
-    fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
-        one(what, self.inside(from), self.outside(to))
-    }
-}
-
-fn one(what: What, source: Place, target: Place) -> Request {
-    Request {
-        items: vec![Item {
-            what,
-            source,
-            target,
-        }],
-    }
-}
-
-fn run(request: &Request, options: &Options) -> Result<Report, StageError> {
-    stage(request, options, &Progress::new())
-}
-
-/// Bytes that differ everywhere.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
-
-/// Everything below a directory that a stage keeps, by path.
-fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
-    let mut seen = BTreeMap::new();
-    let mut open = vec![root.to_owned()];
-    let mut first_names: BTreeMap<u64, PathBuf> = BTreeMap::new();
-    while let Some(path) = open.pop() {
-        let state = fs::symlink_metadata(&path).unwrap();
-        let name = path.strip_prefix(root).unwrap().to_owned();
-        let what = if state.is_symlink() {
-            format!("-> {}", fs::read_link(&path).unwrap().display())
-        } else if state.is_dir() {
-            open.extend(
-                fs::read_dir(&path)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().path()),
-            );
-            "directory".to_owned()
-        } else {
-            format!(
-                "{} bytes, sum {}",
-                state.size(),
-                blake3::hash(&fs::read(&path).unwrap())
-            )
-        };
-        if state.is_file() && state.nlink() > 1 {
-            first_names
-                .entry(state.ino())
-                .or_insert_with(|| name.clone());
-        }
-        let times = if state.is_symlink() {
-            (0, 0)
-        } else {
-            (state.mtime(), state.mtime_nsec())
-        };
-        let line = format!(
-            "{what} {:o} {}:{} {times:?} links {}",
-            state.mode(),
-            state.uid(),
-            state.gid(),
-            if state.is_file() { state.nlink() } else { 0 }
-        );
-        seen.insert(name, line);
-    }
-    seen
-}
+use forebay_stage::{Meter, Options, Progress, StageError, Verify, What, stage};
+use rustix::fs::{XattrFlags, setxattr};
+use support::{noise, picture, run, sides};
 
 fn age(path: &Path, seconds: i64) {
     let time = rustix::fs::Timespec {
@@ -201,10 +90,7 @@ fn a_tree_arrives_as_it_was_and_returns() {
         assert_eq!((report.symbolic_links, report.hard_links), (2, 2));
         assert_eq!(report.bytes, 300_000 + 10 + 1);
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-        assert_eq!(
-            picture(&sides.buffer.join(&there)),
-            picture(&sides.pfs.join("in"))
-        );
+        assert_eq!(sides.buffer.picture(&there), picture(&sides.pfs.join("in")));
         run(&sides.stage_out(What::Directory, &there, &back), &options).unwrap();
         assert_eq!(
             picture(&sides.pfs.join(&back)),
@@ -216,7 +102,7 @@ fn a_tree_arrives_as_it_was_and_returns() {
 #[test]
 fn single_files_are_replaced_whole() {
     let sides = sides();
-    fs::write(sides.buffer.join("new"), b"new contents").unwrap();
+    sides.buffer.write("new", b"new contents");
     fs::write(sides.pfs.join("result"), b"old").unwrap();
     run(
         &sides.stage_out(What::File, "new", "result"),
@@ -227,7 +113,7 @@ fn single_files_are_replaced_whole() {
     let names: Vec<_> = fs::read_dir(&sides.pfs).unwrap().collect();
     assert_eq!(names.len(), 1, "nothing hidden is left: {names:?}");
     // A link inside the instance is followed to the file that it means.
-    symlink("new", sides.buffer.join("latest")).unwrap();
+    sides.buffer.symlink(Path::new("new"), "latest");
     run(
         &sides.stage_out(What::File, "latest", "copy"),
         &Options::default(),
@@ -251,16 +137,12 @@ fn holes_stay_holes() {
             ..Options::default()
         };
         run(&sides.stage_in(What::File, "sparse", "sparse"), &options).unwrap();
-        let copy = fs::File::open(sides.buffer.join("sparse")).unwrap();
-        let state = copy.metadata().unwrap();
-        assert_eq!(state.size(), 3 << 30);
-        assert!(state.blocks() * 512 < 10 << 20, "{} blocks", state.blocks());
-        let mut bytes = vec![0; 10_000];
-        copy.read_exact_at(&mut bytes, 1 << 30).unwrap();
+        let attr = sides.buffer.attr("sparse").unwrap();
+        assert_eq!(attr.size, 3 << 30);
+        assert!(attr.blocks * 512 < 10 << 20, "{} blocks", attr.blocks);
+        let bytes = sides.buffer.read_at("sparse", 1 << 30, 10_000);
         assert_eq!(bytes, noise(10_000, 3));
-        let mut end = [0; 4];
-        copy.read_exact_at(&mut end, (2 << 30) - 3).unwrap();
-        assert_eq!(&end, b"end\0");
+        assert_eq!(sides.buffer.read_at("sparse", (2 << 30) - 3, 4), b"end\0");
     }
 }
 
@@ -274,9 +156,11 @@ fn extended_attributes_are_kept() {
         return;
     }
     run(&sides.stage_in(What::File, "f", "f"), &Options::default()).unwrap();
-    let mut value = [0u8; 64];
-    let length = getxattr(sides.buffer.join("f"), "user.origin", &mut value[..]).unwrap();
-    assert_eq!(&value[..length], b"run 7");
+    let ino = sides.buffer.attr("f").unwrap().ino;
+    assert_eq!(
+        sides.buffer.fs.get_xattr(ino, b"user.origin").unwrap(),
+        b"run 7"
+    );
 }
 
 #[test]
@@ -320,17 +204,14 @@ fn an_interrupted_stage_goes_on() {
             Ok(report) => break report,
             Err(error) => assert_eq!(error, StageError::Cancelled),
         }
-        assert!(!sides.buffer.join("in/large").exists() || rounds > 1);
+        assert!(!sides.buffer.exists("in/large") || rounds > 1);
     };
     assert!(report.resumed > 0, "{report:?}");
-    assert_eq!(
-        picture(&sides.buffer.join("in")),
-        picture(&sides.pfs.join("in"))
-    );
+    assert_eq!(sides.buffer.picture("in"), picture(&sides.pfs.join("in")));
     // Once it is done, asking again does nothing.
-    fs::remove_file(sides.buffer.join("in/f0")).unwrap();
+    sides.buffer.remove("in/f0");
     assert_eq!(run(&request, &options).unwrap().files, 0);
-    assert!(!sides.buffer.join("in/f0").exists());
+    assert!(!sides.buffer.exists("in/f0"));
 }
 
 #[test]
@@ -352,15 +233,11 @@ fn a_file_that_changed_between_runs_is_copied_again() {
         error.contains("in/pipe: is a device, a pipe or a socket"),
         "{error}"
     );
-    assert_eq!(
-        fs::read(sides.buffer.join("in/a")).unwrap(),
-        b"one",
-        "all others are staged"
-    );
+    assert_eq!(sides.buffer.read("in/a"), b"one", "all others are staged");
     fs::write(sides.pfs.join("in/a"), b"two").unwrap();
     fs::remove_file(sides.pfs.join("in/pipe")).unwrap();
     run(&request, &options).unwrap();
-    assert_eq!(fs::read(sides.buffer.join("in/a")).unwrap(), b"two");
+    assert_eq!(sides.buffer.read("in/a"), b"two");
 }
 
 #[test]
@@ -395,11 +272,7 @@ fn what_changes_or_vanishes_is_told() {
         error.contains("growing: changed while it was staged"),
         "{error}"
     );
-    assert_eq!(
-        fs::read_dir(&sides.buffer).unwrap().count(),
-        0,
-        "no half of it is left"
-    );
+    assert_eq!(sides.buffer.entries("").len(), 0, "no half of it is left");
     let gone = run(
         &sides.stage_in(What::File, "gone", "x"),
         &Options::default(),
@@ -409,7 +282,7 @@ fn what_changes_or_vanishes_is_told() {
         gone.to_string().ends_with("pfs/gone: does not exist"),
         "{gone}"
     );
-    fs::write(sides.buffer.join("r"), b"r").unwrap();
+    sides.buffer.write("r", b"r");
     let error = run(
         &sides.stage_out(What::File, "r", "unmounted/r"),
         &Options::default(),
@@ -429,9 +302,11 @@ fn nothing_leads_out_of_an_instance() {
     let sides = sides();
     fs::write(sides.pfs.join("secret"), b"secret").unwrap();
     fs::create_dir(sides.pfs.join("victim")).unwrap();
-    symlink(sides.pfs.join("secret"), sides.buffer.join("absolute")).unwrap();
-    symlink("../pfs/secret", sides.buffer.join("relative")).unwrap();
-    symlink("../pfs/victim", sides.buffer.join("directory")).unwrap();
+    sides.buffer.symlink(&sides.pfs.join("secret"), "absolute");
+    sides.buffer.symlink(Path::new("../pfs/secret"), "relative");
+    sides
+        .buffer
+        .symlink(Path::new("../pfs/victim"), "directory");
     for path in [
         "absolute",
         "relative",
@@ -494,7 +369,7 @@ fn many_small_files_go_through_and_are_counted() {
     );
     assert!(end.walked && meter.files_rate().is_some());
     assert_eq!(
-        picture(&sides.buffer.join("many")),
+        sides.buffer.picture("many"),
         picture(&sides.pfs.join("many"))
     );
 }
@@ -513,7 +388,7 @@ fn a_full_target_is_told_and_nothing_half_is_left() {
         eprintln!("a small file system cannot be mounted here: not tried");
         return;
     }
-    fs::write(sides.buffer.join("big"), noise(4 << 20, 1)).unwrap();
+    sides.buffer.write("big", &noise(4 << 20, 1));
     let outcome = run(
         &sides.stage_out(What::File, "big", "small/big"),
         &Options::default(),

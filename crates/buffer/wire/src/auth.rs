@@ -1,10 +1,14 @@
 //! Who is at the other end of a connection.
 //!
-//! On a Unix socket the kernel says. On TCP the client proves with a keyed hash over a random
-//! challenge that it holds the pool's key, and names the user it speaks for: holders of the key
-//! are trusted to tell the truth about that, as root on a cluster's own nodes is.
+//! On a Unix socket the kernel says. On TCP the client answers a random challenge in one of two
+//! ways. With a MUNGE credential that contains the challenge, `munged` says who made it. With a
+//! keyed hash over the challenge it proves that it holds the pool's key, and names the user it
+//! speaks for: holders of the key are trusted to tell the truth about that, as root on a
+//! cluster's own nodes is.
 
 use crate::ids::Errno;
+use crate::munge::{Credential, Munge};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -111,6 +115,101 @@ impl PoolKey {
     }
 }
 
+/// An answer to a challenge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proof {
+    /// By the pool's key: [`PoolKey::prove`].
+    Key {
+        /// The keyed hash.
+        mac: [u8; 32],
+        /// User for whom the holder speaks.
+        uid: u32,
+        /// Group for whom it speaks.
+        gid: u32,
+    },
+    /// A MUNGE credential whose payload is the challenge.
+    Munge(Vec<u8>),
+}
+
+/// What is to be proved in answer to `nonces` in one kind of conversation, which `context` names.
+/// An answer given in one kind is of no use in another, so nobody who gets to put challenges in
+/// the one can pass the answers on in the other.
+pub fn challenge(context: &str, nonces: &[[u8; 32]]) -> [u8; 32] {
+    blake3::derive_key(context, nonces.as_flattened())
+}
+
+/// Context of the challenges of storage daemons.
+const STORAGE: &str = "forebay storage daemon 1";
+
+/// This process's proof to a storage daemon: by MUNGE if there is one, else by the key.
+pub fn prove(munge: Option<&Munge>, key: Option<&PoolKey>, nonce: &[u8; 32]) -> io::Result<Proof> {
+    answer(munge, key, &challenge(STORAGE, &[*nonce]))
+}
+
+/// This process's answer to a [`challenge`]: by MUNGE if there is one, else by the key.
+pub fn answer(
+    munge: Option<&Munge>,
+    key: Option<&PoolKey>,
+    challenge: &[u8; 32],
+) -> io::Result<Proof> {
+    if let Some(munge) = munge {
+        return munge
+            .encode(challenge)
+            .map(Proof::Munge)
+            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error));
+    }
+    let Some(key) = key else {
+        return Err(io::Error::other(Errno::EKEYREJECTED));
+    };
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    Ok(Proof::Key {
+        mac: key.prove(challenge, uid, gid),
+        uid,
+        gid,
+    })
+}
+
+/// Whom a credential makes its sender, if it answers a storage daemon's challenge.
+pub fn munge_peer(credential: &Credential, nonce: &[u8; 32]) -> Result<Peer, Errno> {
+    credential_peer(credential, &challenge(STORAGE, &[*nonce]))
+}
+
+/// Whom a key's proof makes its sender, if it answers a storage daemon's challenge.
+pub fn key_peer(key: &PoolKey, proof: &Proof, nonce: &[u8; 32]) -> Result<Peer, Errno> {
+    proof_peer(key, proof, &challenge(STORAGE, &[*nonce]))
+}
+
+/// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
+/// this process's own user.
+pub fn credential_peer(credential: &Credential, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+    if credential.payload != challenge {
+        return Err(Errno::EKEYREJECTED);
+    }
+    let own = rustix::process::geteuid().as_raw();
+    Ok(Peer {
+        uid: credential.uid,
+        gid: credential.gid,
+        groups: Vec::new(),
+        trusted: credential.uid == 0 || credential.uid == own,
+        local: false,
+    })
+}
+
+/// Whom a key's proof makes its sender, if it answers this [`challenge`].
+pub fn proof_peer(key: &PoolKey, proof: &Proof, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+    match proof {
+        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => Ok(Peer {
+            uid: *uid,
+            gid: *gid,
+            groups: Vec::new(),
+            trusted: true,
+            local: false,
+        }),
+        _ => Err(Errno::EKEYREJECTED),
+    }
+}
+
 /// 16 bytes that follow from `key` and `number` and tell nothing about either.
 pub fn keyed_block(key: &[u8; 32], number: u128) -> [u8; 16] {
     let mut block = [0; 16];
@@ -150,5 +249,16 @@ mod tests {
                 .verify(&[1; 32], 1000, 100, &mac)
         );
         assert!(PoolKey::new(b"short").is_err());
+    }
+
+    #[test]
+    fn an_answer_is_good_in_one_kind_of_conversation() {
+        let key = PoolKey::new(b"sixteen bytes ok").unwrap();
+        let nonce = [7; 32];
+        let proof = prove(None, Some(&key), &nonce).unwrap();
+        assert!(key_peer(&key, &proof, &nonce).unwrap().trusted);
+        assert!(proof_peer(&key, &proof, &nonce).is_err());
+        assert!(proof_peer(&key, &proof, &challenge("another", &[nonce])).is_err());
+        assert!(prove(None, None, &nonce).is_err());
     }
 }

@@ -185,6 +185,20 @@ impl File {
         }
     }
 
+    /// Draw the space for `length` bytes that are about to be written at `offset` through the
+    /// [`descriptor`](File::descriptor). `ENOSPC`: the instance has no room for all of them.
+    pub fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
+        self.list();
+        let cost = blocks(offset, length);
+        while !self.home.draw(cost) {
+            if self.home.reserve(&self.fs, cost)? < cost {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        Ok(())
+    }
+
     /// Copy within the instance; less than asked for at the end of this file. `EXDEV`: the two
     /// cannot be copied between directly.
     pub fn copy_to(
@@ -206,14 +220,7 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        to.check_write(to_offset, length as usize)?;
-        to.list();
-        let cost = blocks(to_offset, length);
-        while !to.home.draw(cost) {
-            if to.home.reserve(&to.fs, cost)? < cost {
-                return Err(Errno::ENOSPC);
-            }
-        }
+        to.promise(to_offset, length)?;
         let (mut from, mut into) = (offset, to_offset);
         let copied = rustix::fs::copy_file_range(
             source,

@@ -1,6 +1,7 @@
 //! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
 
 use super::{Reopen, Session, lock};
+use forebay_wire::auth;
 use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
@@ -116,16 +117,8 @@ impl Session {
         };
         let mut reply = say(Request::Hello(hello.clone()))?;
         if let Reply::Challenge { nonce } = reply {
-            let Some(key) = &self.options.key else {
-                return Err(io::Error::other(Errno::EKEYREJECTED));
-            };
-            let uid = rustix::process::geteuid().as_raw();
-            let gid = rustix::process::getegid().as_raw();
-            say(Request::Prove {
-                mac: key.prove(&nonce, uid, gid),
-                uid,
-                gid,
-            })?;
+            let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
+            say(Request::Prove(auth::prove(munge, key, &nonce)?))?;
             reply = say(Request::Hello(hello))?;
         }
         match reply {

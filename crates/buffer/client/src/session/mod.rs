@@ -6,6 +6,7 @@ mod connect;
 use connect::Identity;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::{CACHE_TIME, OpenMode};
+use forebay_wire::munge::Munge;
 use forebay_wire::place::{Permit, Place};
 use forebay_wire::stream::{Address, Answer, Link};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
@@ -24,6 +25,8 @@ pub struct Options {
     pub connections: u32,
     /// The pool's key, for daemons on other hosts.
     pub key: Option<PoolKey>,
+    /// This host's `munged`, for daemons on other hosts; comes before the key.
+    pub munge: Option<Munge>,
 }
 
 impl Default for Options {
@@ -32,6 +35,7 @@ impl Default for Options {
             patience: Duration::from_secs(60),
             connections: 16,
             key: None,
+            munge: None,
         }
     }
 }

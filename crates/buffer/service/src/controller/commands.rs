@@ -3,6 +3,10 @@
 use forebay_model::units::Bytes;
 use forebay_policy::pool::{self, NodeId};
 
+use forebay_wire::Node;
+use forebay_wire::auth::keyed_block;
+use forebay_wire::place::Place;
+
 use super::*;
 use crate::protocol::*;
 
@@ -95,7 +99,41 @@ impl Controller {
             owner,
             root_permissions,
             max_files,
+            place: self.place(id, fragment.instance)?,
         })
+    }
+
+    /// Where a fragment stands among those of its instance.
+    fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
+        let fragments = &self.state.instances.get(instance.0)?.fragments;
+        if fragments.len() < 2 {
+            return Some(Place::alone());
+        }
+        let node = fragments.iter().position(|fragment| *fragment == id)?;
+        let number = |half| (u128::from(instance.0) << 1) | half;
+        let mut secret = [0; 32];
+        let key = &self.settings.secret;
+        secret[..16].copy_from_slice(&keyed_block(key, number(0)));
+        secret[16..].copy_from_slice(&keyed_block(key, number(1)));
+        Some(Place {
+            node: Node(u16::try_from(node).ok()?),
+            nodes: u16::try_from(fragments.len()).ok()?,
+            stripe: self.settings.stripe,
+            secret,
+            peers: self.addresses(instance),
+        })
+    }
+
+    /// Where the storage daemons of an instance's fragments listen, in the fragments' order.
+    fn addresses(&self, instance: InstanceId) -> Vec<String> {
+        let of = |fragment: &Fragment| {
+            let node = self.state.nodes.get(u64::from(fragment.node.0));
+            node.and_then(|node| node.address.clone())
+        };
+        self.state
+            .fragments_of(instance)
+            .filter_map(|(_, fragment)| of(fragment))
+            .collect()
     }
 
     fn stage_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
@@ -153,12 +191,8 @@ impl Controller {
     fn mount_plan(&self, activation: ActivationId, row: &Activation) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
         let owner = self.state.sessions.get(row.session.0)?.owner;
-        let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
         let fragments = self.state.fragments_of(configuration.instance);
-        let nodes: Vec<NodeId> = fragments
-            .filter(|(_, f)| ready(f))
-            .map(|(_, f)| f.node)
-            .collect();
+        let nodes: Vec<NodeId> = fragments.map(|(_, f)| f.node).collect();
         Some(MountPlan {
             activation,
             instance: configuration.instance,
@@ -166,6 +200,7 @@ impl Controller {
             path: row.mount.clone(),
             owner,
             nodes,
+            addresses: self.addresses(configuration.instance),
         })
     }
 }

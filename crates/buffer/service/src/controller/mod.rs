@@ -64,6 +64,15 @@ pub struct Settings {
     pub max_sessions: usize,
     /// Most stages of one session.
     pub max_stages: usize,
+    /// Most storage nodes of an instance.
+    pub max_nodes: u32,
+    /// Bytes in a stripe of instances on several nodes.
+    pub stripe: u64,
+    /// What the secrets of instances on several nodes are made from: random, and the same
+    /// whenever this controller is restored.
+    pub secret: [u8; 32],
+    /// Directories of the parallel file system below which stages may be; empty for anywhere.
+    pub staged_below: Vec<String>,
 }
 
 impl Default for Settings {
@@ -82,6 +91,10 @@ impl Default for Settings {
             operator: 0,
             max_sessions: 65_536,
             max_stages: 65_536,
+            max_nodes: u32::from(forebay_wire::place::MAX_NODES),
+            stripe: 8 << 20,
+            secret: [0; 32],
+            staged_below: Vec::new(),
         }
     }
 }

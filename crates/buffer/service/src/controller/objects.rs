@@ -38,6 +38,9 @@ pub struct StorageNode {
     pub granules: u64,
     /// Whether an operator takes it out of service: it keeps what it has and gets nothing new.
     pub drained: bool,
+    /// Where its storage daemon listens, if other hosts can reach it.
+    #[serde(default)]
+    pub address: Option<String>,
 }
 
 /// Whether a session ends with its job or when someone says so.
@@ -104,6 +107,9 @@ pub struct Instance {
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
+    /// Most stages of it that are moved at a time, if its owner has set that.
+    #[serde(default)]
+    pub stages_at_once: Option<u32>,
 }
 
 /// How far a fragment is.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use forebay_model::jobscript::{
-    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Stage,
+    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Space,
+    Stage,
 };
 use forebay_model::units::Bytes;
 use forebay_policy::allocate::Preference;
@@ -150,6 +151,27 @@ pub enum Request {
         /// What and where.
         what: Stage,
     },
+    /// Stage when the job ends; answered at once with the stage's number.
+    Defer {
+        /// Which session.
+        token: String,
+        /// What and where.
+        what: Stage,
+    },
+    /// Stage now what was deferred.
+    Release {
+        /// Which.
+        stage: StageId,
+    },
+    /// Limit how many stages of an instance are moved at a time.
+    LimitStages {
+        /// Which session.
+        token: String,
+        /// Which of its instances.
+        space: Space,
+        /// The limit, at least 1. A storage node may have a lower one.
+        most: u32,
+    },
     /// Wait for a stage.
     AwaitStage {
         /// Which.
@@ -177,6 +199,8 @@ pub enum Request {
         pool: String,
         /// Granules it has.
         granules: u64,
+        /// Where its storage daemon listens, if other hosts can reach it.
+        address: Option<String>,
     },
     /// Take a node out of service or put it back (operators only).
     Drain {

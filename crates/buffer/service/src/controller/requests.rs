@@ -101,7 +101,19 @@ impl Controller {
             Request::DestroyPersistent { name, hurry } => {
                 self.teardown(caller, &name, hurry, Lifetime::Persistent)
             }
-            Request::Stage { token, what } => self.stage_now(caller, &token, what),
+            Request::Stage { token, what } => {
+                self.take_stage(caller, &token, what, StageState::Queued)
+            }
+            Request::Defer { token, what } => {
+                self.take_stage(caller, &token, what, StageState::Waiting)
+            }
+            Request::Release { stage } => {
+                self.own_stage(caller, stage)?;
+                self.release_stage(stage)
+            }
+            Request::LimitStages { token, space, most } => {
+                self.limit_stages(caller, &token, &space, most)
+            }
             Request::AwaitStage { stage } => {
                 self.own_stage(caller, stage)?;
                 Ok(Begun::Wait(Wait::Staged(vec![stage])))
@@ -123,9 +135,10 @@ impl Controller {
                 name,
                 pool,
                 granules,
+                address,
             } => {
                 self.operator(caller)?;
-                self.add_node(name, pool, granules)
+                self.add_node(name, pool, granules, address)
             }
             Request::Drain { node, drained } => {
                 self.operator(caller)?;
@@ -188,7 +201,13 @@ impl Controller {
         Ok(Begun::Answer(Answer::Done))
     }
 
-    fn add_node(&mut self, name: String, pool: String, granules: u64) -> Result<Begun, Failure> {
+    fn add_node(
+        &mut self,
+        name: String,
+        pool: String,
+        granules: u64,
+        address: Option<String>,
+    ) -> Result<Begun, Failure> {
         self.state.pool(Some(&pool))?;
         let known = self.state.nodes.iter().find(|(_, node)| node.name == name);
         let known = known.map(|(key, node)| (key, node.pool.clone()));
@@ -208,6 +227,7 @@ impl Controller {
                 pool,
                 granules,
                 drained,
+                address,
             },
         );
         Ok(Begun::Answer(Answer::Node(NodeId(

@@ -1,6 +1,6 @@
 //! Sessions set up: persistent instances looked up, granules allocated, objects made.
 
-use forebay_model::jobscript::{AccessMode, Capacity, InstanceType, Space};
+use forebay_model::jobscript::{AccessMode, Capacity, InstanceType, Space, Stage, StagePath};
 use forebay_model::units::Bytes;
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
@@ -126,6 +126,9 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Invalid, reason));
         }
+        for stage in &setup.stages {
+            self.check_outside(stage)?;
+        }
         let striped = setup.instance.as_ref().is_some_and(|spec| {
             spec.kind == InstanceType::Scratch
                 && spec.access.iter().any(|a| a.mode == AccessMode::Striped)
@@ -142,6 +145,31 @@ impl Controller {
                     stage.line
                 );
                 return Err(Failure::new(Cause::Invalid, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses paths of the parallel file system that are not below the directories for it.
+    pub(super) fn check_outside(&self, stage: &Stage) -> Result<(), Failure> {
+        let allowed = &self.settings.staged_below;
+        if allowed.is_empty() {
+            return Ok(());
+        }
+        for path in [&stage.source, &stage.destination] {
+            let StagePath::Pfs(path) = path else { continue };
+            let path = std::path::Path::new(path);
+            let plain = path
+                .components()
+                .all(|part| !matches!(part, std::path::Component::ParentDir));
+            if !plain || !allowed.iter().any(|directory| path.starts_with(directory)) {
+                let reason = format!(
+                    "line {}: `{}` is not below a directory from and to which this pool stages: {}",
+                    stage.line,
+                    path.display(),
+                    allowed.join(", ")
+                );
+                return Err(Failure::new(Cause::Denied, reason));
             }
         }
         Ok(())
@@ -165,7 +193,7 @@ impl Controller {
             size,
             preference: spec.preference,
             equalize: pool.equalize_fragments,
-            max_nodes: None,
+            max_nodes: Some(self.settings.max_nodes),
         };
         let nodes = self
             .state
@@ -244,6 +272,7 @@ impl Controller {
             configurations,
             broken: None,
             ending: false,
+            stages_at_once: None,
         };
         self.state.instances.put(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {

@@ -123,14 +123,17 @@ impl Controller {
         all
     }
 
-    pub(super) fn stage_now(
+    /// Takes a stage that a running job asks for: to be moved now, or, if `Waiting`, at its end.
+    pub(super) fn take_stage(
         &mut self,
         caller: Owner,
         token: &str,
         what: Stage,
+        state: StageState,
     ) -> Result<Begun, Failure> {
         let (id, session) = self.state.own_session(token, caller)?;
         self.usable(session)?;
+        self.check_outside(&what)?;
         if session.stages.len() >= self.settings.max_stages {
             let reason = format!(
                 "`{token}` has {} stages, the most there can be",
@@ -144,12 +147,47 @@ impl Controller {
                 format!("`{token}` has no such instance to stage"),
             )
         })?;
-        Ok(Begun::Answer(Answer::Stage(self.add_stage(
-            id,
-            instance,
-            what,
-            StageState::Queued,
-        ))))
+        Ok(Begun::Answer(Answer::Stage(
+            self.add_stage(id, instance, what, state),
+        )))
+    }
+
+    /// Begins a stage that waits for the end of its job.
+    pub(super) fn release_stage(&mut self, id: StageId) -> Result<Begun, Failure> {
+        match self.state.stages.get_mut(id.0) {
+            Some(stage) if stage.state == StageState::Waiting => {
+                stage.state = StageState::Queued;
+                stage.attempt += 1;
+                stage.queued = self.now;
+                Ok(Begun::Answer(Answer::Stage(id)))
+            }
+            _ => {
+                let reason = format!("stage {} is not deferred", id.0);
+                Err(Failure::new(Cause::Invalid, reason))
+            }
+        }
+    }
+
+    pub(super) fn limit_stages(
+        &mut self,
+        caller: Owner,
+        token: &str,
+        space: &Space,
+        most: u32,
+    ) -> Result<Begun, Failure> {
+        let (id, _) = self.state.own_session(token, caller)?;
+        if most == 0 {
+            let reason = "at least one stage must be moved at a time";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        let instance = self.stage_instance(id, Some(space));
+        let row = instance.and_then(|instance| self.state.instances.get_mut(instance.0));
+        let row = row.ok_or_else(|| {
+            let reason = format!("`{token}` has no such instance");
+            Failure::new(Cause::NotFound, reason)
+        })?;
+        row.stages_at_once = Some(most);
+        Ok(Begun::Answer(Answer::Done))
     }
 
     pub(super) fn own_stage(&self, caller: Owner, stage: StageId) -> Result<(), Failure> {
@@ -184,11 +222,13 @@ impl Controller {
     /// Gives queued stages to nodes that have a mover free.
     pub(super) fn start_stages(&mut self) {
         let mut running: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut moved: BTreeMap<InstanceId, u32> = BTreeMap::new();
         let mut queued: BTreeMap<NodeId, Vec<Waiting>> = BTreeMap::new();
         for (id, stage) in self.state.stages.iter() {
             match (&stage.state, stage.node) {
                 (StageState::Running | StageState::Cancelling, Some(node)) => {
                     *running.entry(node).or_default() += 1;
+                    *moved.entry(stage.instance).or_default() += 1;
                 }
                 (StageState::Queued, _) => {
                     let Some(node) = self.mover_of(StageId(id), stage) else {
@@ -217,11 +257,28 @@ impl Controller {
         };
         for (node, waiting) in queued {
             let busy = running.get(&node).copied().unwrap_or(0);
-            let slots = self.settings.stages_per_node.saturating_sub(busy);
-            for id in staging::next(&waiting, slots, &pressure) {
+            let mut slots = self.settings.stages_per_node.saturating_sub(busy);
+            if slots == 0 {
+                continue;
+            }
+            for id in staging::next(&waiting, waiting.len(), &pressure) {
+                let Some(instance) = self.state.stages.get(id).map(|stage| stage.instance) else {
+                    continue;
+                };
+                let row = self.state.instances.get(instance.0);
+                let most = row.and_then(|row| row.stages_at_once).unwrap_or(u32::MAX);
+                let of = moved.entry(instance).or_default();
+                if *of >= most {
+                    continue;
+                }
                 if let Some(stage) = self.state.stages.get_mut(id) {
                     stage.state = StageState::Running;
                     stage.node = Some(node);
+                    *of += 1;
+                    slots -= 1;
+                }
+                if slots == 0 {
+                    break;
                 }
             }
         }

@@ -192,23 +192,29 @@ impl Controller {
                 created: instance.created,
             });
         }
-        for (id, stage) in self.state.stages.iter() {
-            let id = StageId(id);
-            let token = self
-                .state
-                .sessions
-                .get(stage.session.0)
-                .map(|s| s.token.clone());
-            status.stages.push(StageStatus {
-                id,
-                token: token.unwrap_or_default(),
-                direction: stage.what.direction,
-                line: stage.what.line,
-                state: stage.state.clone(),
-                progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
-            });
-        }
+        let stages = self.state.stages.iter();
+        status.stages = stages
+            .map(|(id, stage)| self.shown(StageId(id), stage))
+            .collect();
         status
+    }
+
+    /// One stage.
+    pub fn stage(&self, id: StageId) -> Option<StageStatus> {
+        let stage = self.state.stages.get(id.0)?;
+        Some(self.shown(id, stage))
+    }
+
+    fn shown(&self, id: StageId, stage: &StageRecord) -> StageStatus {
+        let session = self.state.sessions.get(stage.session.0);
+        StageStatus {
+            id,
+            token: session.map(|s| s.token.clone()).unwrap_or_default(),
+            direction: stage.what.direction,
+            line: stage.what.line,
+            state: stage.state.clone(),
+            progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
+        }
     }
 
     /// The state of an instance, from its fragments'.

@@ -176,10 +176,23 @@ impl Controller {
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
-    use forebay_model::jobscript::Direction;
+    use forebay_model::jobscript::{Direction, Space, StagePath};
     let which = match stage.what.direction {
         Direction::In => "stage_in",
         Direction::Out => "stage_out",
     };
-    format!("{which} of line {}: {reason}", stage.what.line)
+    match stage.what.line {
+        // Asked for by a running job.
+        0 => match &stage.what.source {
+            StagePath::Pfs(path) => format!("{which} of {path}: {reason}"),
+            StagePath::Buffer(inside) => {
+                let root = match &inside.space {
+                    Space::Job => "$DW_JOB_STRIPED".to_owned(),
+                    Space::Persistent(name) => format!("$DW_PERSISTENT_STRIPED_{name}"),
+                };
+                format!("{which} of {root}/{}: {reason}", inside.path)
+            }
+        },
+        line => format!("{which} of line {line}: {reason}"),
+    }
 }

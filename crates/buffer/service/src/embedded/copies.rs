@@ -2,28 +2,65 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use forebay_model::jobscript::{Direction, StageKind, StagePath, read_list};
-use forebay_stage::{Item, Options, Place, Request, StageError, What, stage};
+use forebay_client::Fs;
+use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_stage::{Identity, Item, Options, Place, Problem, Request, StageError, What, stage};
+use forebay_wire::Caller;
 
 use super::Event;
 use crate::node::{Copied, Input};
-use crate::protocol::{InstanceId, Progress, StageId, StagePlan};
+use crate::protocol::{Owner, Progress, StageId, StagePlan};
+use crate::views::STRIPED;
+
+/// Largest list of files, in bytes.
+const MAX_LIST: u64 = 64 << 20;
+/// Problems that are remembered one by one, of all stages together.
+const MAX_PROBLEMS: usize = 65_536;
 
 struct Copy {
     attempt: u32,
-    instance: InstanceId,
     progress: Arc<forebay_stage::Progress>,
     thread: JoinHandle<()>,
+}
+
+/// What was in the way of stages, by stage.
+#[derive(Default)]
+struct Problems {
+    of: BTreeMap<StageId, Vec<Problem>>,
+    count: usize,
+}
+
+impl Problems {
+    fn put(&mut self, stage: StageId, problems: Vec<Problem>) {
+        self.take(stage);
+        if problems.is_empty() {
+            return;
+        }
+        self.count += problems.len();
+        self.of.insert(stage, problems);
+        while self.count > MAX_PROBLEMS {
+            let Some((_, oldest)) = self.of.pop_first() else {
+                break;
+            };
+            self.count -= oldest.len();
+        }
+    }
+
+    fn take(&mut self, stage: StageId) {
+        let gone = self.of.remove(&stage).unwrap_or_default();
+        self.count -= gone.len();
+    }
 }
 
 /// The stages of one process.
 pub(super) struct Copies {
     journals: PathBuf,
     running: BTreeMap<StageId, Copy>,
+    problems: Arc<Mutex<Problems>>,
 }
 
 impl Copies {
@@ -31,36 +68,37 @@ impl Copies {
         Copies {
             journals,
             running: BTreeMap::new(),
+            problems: Arc::default(),
         }
     }
 
-    /// Begins a stage; `root` is the instance's striped name space.
+    /// Begins a stage of the instance that `attached` is.
     pub fn begin(
         &mut self,
         plan: StagePlan,
-        root: PathBuf,
+        attached: Fs,
         events: Sender<Event>,
     ) -> Result<(), String> {
         let progress = Arc::new(forebay_stage::Progress::new());
-        let (id, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
+        let (id, attempt) = (plan.stage, plan.attempt);
         let journal = self.journal(id);
-        let shared = progress.clone();
+        let (shared, problems) = (progress.clone(), self.problems.clone());
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
         let thread = thread.spawn(move || {
-            let outcome = run(&plan, &root, &journal, &shared);
+            let (outcome, met) = run(&plan, attached, &journal, &shared);
+            let mut problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
+            problems.put(id, met);
+            drop(problems);
             // The driver outlives its stages; if it has ended, nobody asks any more.
             let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
         });
         let thread = thread.map_err(|e| format!("no thread can be made: {e}"))?;
-        self.running.insert(
-            id,
-            Copy {
-                attempt,
-                instance,
-                progress,
-                thread,
-            },
-        );
+        let copy = Copy {
+            attempt,
+            progress,
+            thread,
+        };
+        self.running.insert(id, copy);
         Ok(())
     }
 
@@ -75,16 +113,22 @@ impl Copies {
         }
     }
 
-    /// A stage's thread has said its last; the instance that it used.
-    pub fn ended(&mut self, stage: StageId) -> Option<InstanceId> {
-        let copy = self.running.remove(&stage)?;
-        let _ = copy.thread.join();
-        Some(copy.instance)
+    /// A stage's thread has said its last.
+    pub fn ended(&mut self, stage: StageId) {
+        if let Some(copy) = self.running.remove(&stage) {
+            let _ = copy.thread.join();
+        }
     }
 
     /// A stage is done for good: its journal would make a later one of that number do nothing.
     pub fn forget(&self, stage: StageId) {
         let _ = std::fs::remove_file(self.journal(stage));
+    }
+
+    /// What was in the way of a stage when it was last tried.
+    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        problems.of.get(&stage).cloned().unwrap_or_default()
     }
 
     /// How far all of them are.
@@ -119,101 +163,148 @@ fn progress(counters: &forebay_stage::Progress) -> Progress {
 
 fn run(
     plan: &StagePlan,
-    root: &Path,
+    attached: Fs,
     journal: &Path,
     counters: &forebay_stage::Progress,
-) -> Copied {
-    let request = match request(plan, root) {
+) -> (Copied, Vec<Problem>) {
+    let failed = |problem: Problem| (Copied::Failed(problem.to_string()), vec![problem]);
+    let request = match Ends::new(plan, attached).and_then(|ends| ends.request()) {
         Ok(request) => request,
-        Err(reason) => return Copied::Failed(reason),
+        Err(problem) => return failed(problem),
     };
     let options = Options {
         journal: Some(journal.to_owned()),
         ..Options::default()
     };
     match stage(&request, &options, counters) {
-        Ok(_) => Copied::Whole(progress(counters)),
-        Err(StageError::Cancelled) => Copied::Stopped,
-        Err(error) => Copied::Failed(error.to_string()),
+        Ok(_) => (Copied::Whole(progress(counters)), Vec::new()),
+        Err(StageError::Cancelled) => (Copied::Stopped, Vec::new()),
+        Err(StageError::Stopped(problem)) => failed(problem),
+        Err(error) => {
+            let text = error.to_string();
+            let StageError::Incomplete { problems, .. } = error else {
+                return (Copied::Failed(text), Vec::new());
+            };
+            (Copied::Failed(text), problems)
+        }
     }
 }
 
-/// What the mover is to copy.
-fn request(plan: &StagePlan, root: &Path) -> Result<Request, String> {
-    let place = |path: &StagePath| match path {
-        StagePath::Pfs(path) => Place::outside(path),
-        StagePath::Buffer(inside) => Place::inside(root, &inside.path),
-    };
-    let stage = &plan.what;
-    let one = |what| Request {
-        items: vec![Item {
-            what,
-            source: place(&stage.source),
-            target: place(&stage.destination),
-        }],
-    };
-    match stage.kind {
-        StageKind::File => Ok(one(What::File)),
-        StageKind::Directory => Ok(one(What::Directory)),
-        StageKind::List => list(plan, root),
-    }
+/// The two ends of a stage, both reached with its owner's rights.
+struct Ends<'a> {
+    plan: &'a StagePlan,
+    space: Arc<forebay_stage::Space>,
+    who: Option<Arc<Identity>>,
 }
 
-fn list(plan: &StagePlan, root: &Path) -> Result<Request, String> {
-    let stage = &plan.what;
-    let file = match &stage.source {
-        StagePath::Pfs(path) => PathBuf::from(path),
-        StagePath::Buffer(inside) => root.join(&inside.path),
-    };
-    let told = |reason: String| format!("list {}: {reason}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|e| told(e.to_string()))?;
-    let entries = read_list(&text).map_err(|errors| told(errors.to_string()))?;
-    let mut request = Request::default();
-    let mut names = std::collections::BTreeSet::new();
-    for entry in entries {
-        let (source, path) = match (&entry, stage.direction) {
-            (StagePath::Pfs(path), Direction::In) => (Place::outside(path), path),
-            (StagePath::Buffer(inside), Direction::Out) => {
-                (Place::inside(root, &inside.path), &inside.path)
-            }
-            (StagePath::Buffer(_), Direction::In) => {
-                return Err(told(
-                    "a stage_in's list names paths of the parallel file system".into(),
-                ));
-            }
-            (StagePath::Pfs(_), Direction::Out) => {
-                return Err(told(
-                    "a stage_out's list names paths such as `$DW_JOB_STRIPED/name`".into(),
-                ));
-            }
+impl Ends<'_> {
+    fn new(plan: &StagePlan, attached: Fs) -> Result<Ends<'_>, Problem> {
+        let Owner { uid, gid } = plan.owner;
+        let who = Identity::of(uid, gid).map(Arc::new);
+        let fs = match who {
+            None => attached,
+            Some(_) => attached.on_behalf_of(Caller {
+                uid,
+                gid,
+                checked: false,
+            }),
         };
-        if let (StagePath::Buffer(inside), Some(space)) = (&entry, stage.space()) {
-            if inside.space != *space {
-                return Err(told(
-                    "its paths are in several instances; write a list for each".into(),
-                ));
+        let shown = match plan.what.space() {
+            Some(Space::Persistent(name)) => format!("$DW_PERSISTENT_STRIPED_{name}"),
+            Some(Space::Job) | None => "$DW_JOB_STRIPED".to_owned(),
+        };
+        let space = forebay_stage::Space::new(fs, Path::new(STRIPED), &shown);
+        let space = space.map_err(|error| Problem {
+            path: PathBuf::from(shown),
+            reason: format!("the instance cannot be opened: {error}"),
+            code: error.raw_os_error().unwrap_or(forebay_wire::Errno::EIO.0),
+        })?;
+        Ok(Ends { plan, space, who })
+    }
+
+    fn place(&self, path: &StagePath) -> Place {
+        match path {
+            StagePath::Pfs(path) => Place::outside_as(path, self.who.clone()),
+            StagePath::Buffer(inside) => Place::inside(&self.space, &inside.path),
+        }
+    }
+
+    /// The place of a file called `name` in the destination.
+    fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
+        match &self.plan.what.destination {
+            StagePath::Pfs(directory) => {
+                Place::outside_as(Path::new(directory).join(name), self.who.clone())
             }
-        }
-        let name = Path::new(path)
-            .file_name()
-            .ok_or_else(|| told(format!("`{path}` names no file")))?;
-        if !names.insert(name.to_owned()) {
-            let name = name.to_string_lossy();
-            return Err(told(format!(
-                "two files are called `{name}`, but all go to one directory"
-            )));
-        }
-        let target = match &stage.destination {
-            StagePath::Pfs(directory) => Place::outside(Path::new(directory).join(name)),
             StagePath::Buffer(directory) => {
-                Place::inside(root, Path::new(&directory.path).join(name))
+                Place::inside(&self.space, Path::new(&directory.path).join(name))
             }
-        };
-        request.items.push(Item {
-            what: What::File,
-            source,
-            target,
-        });
+        }
     }
-    Ok(request)
+
+    /// What the mover is to copy.
+    fn request(&self) -> Result<Request, Problem> {
+        let stage = &self.plan.what;
+        let one = |what| Request {
+            items: vec![Item {
+                what,
+                source: self.place(&stage.source),
+                target: self.place(&stage.destination),
+            }],
+        };
+        match stage.kind {
+            StageKind::File => Ok(one(What::File)),
+            StageKind::Directory => Ok(one(What::Directory)),
+            StageKind::List => self.list(),
+        }
+    }
+
+    fn list(&self) -> Result<Request, Problem> {
+        let stage = &self.plan.what;
+        let place = self.place(&stage.source);
+        let told = |reason: String| Problem {
+            path: place.display(),
+            reason: format!("list: {reason}"),
+            code: forebay_wire::Errno::EINVAL.0,
+        };
+        let text = String::from_utf8(place.read(MAX_LIST)?)
+            .map_err(|_| told("it is not text in UTF-8".to_owned()))?;
+        let entries = read_list(&text).map_err(|errors| told(errors.to_string()))?;
+        let mut request = Request::default();
+        let mut names = std::collections::BTreeSet::new();
+        for entry in entries {
+            let path = match (&entry, stage.direction) {
+                (StagePath::Pfs(path), Direction::In) => path,
+                (StagePath::Buffer(inside), Direction::Out) => &inside.path,
+                (StagePath::Buffer(_), Direction::In) => {
+                    let reason = "a stage_in's list names paths of the parallel file system";
+                    return Err(told(reason.to_owned()));
+                }
+                (StagePath::Pfs(_), Direction::Out) => {
+                    let reason = "a stage_out's list names paths such as `$DW_JOB_STRIPED/name`";
+                    return Err(told(reason.to_owned()));
+                }
+            };
+            if let (StagePath::Buffer(inside), Some(space)) = (&entry, stage.space())
+                && inside.space != *space
+            {
+                let reason = "its paths are in several instances; write a list for each";
+                return Err(told(reason.to_owned()));
+            }
+            let name = Path::new(path)
+                .file_name()
+                .ok_or_else(|| told(format!("`{path}` names no file")))?;
+            if !names.insert(name.to_owned()) {
+                let name = name.to_string_lossy();
+                return Err(told(format!(
+                    "two files are called `{name}`, but all go to one directory"
+                )));
+            }
+            request.items.push(Item {
+                what: What::File,
+                source: self.place(&entry),
+                target: self.below_destination(name),
+            });
+        }
+        Ok(request)
+    }
 }

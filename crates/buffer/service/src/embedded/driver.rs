@@ -2,24 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::Duration;
 
-use forebay_client::Admin;
-use forebay_model::jobscript::AccessMode;
 use forebay_policy::pool::NodeId;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::Errno;
-use forebay_wire::message::InstanceSpec;
 
-use super::copies::Copies;
-use super::views::Views;
-use super::{Event, now};
+use super::flash::Flash;
+use super::{Event, StageReport, now};
 use crate::controller::{self, Controller, Outcome, Settings};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
-use crate::protocol::{FragmentPlan, MountPlan, Order, Owner, Peer};
+use crate::protocol::{MountPlan, Order, Owner, Peer};
+use crate::views::{Reach, Views};
 
 /// The host's name in the embedded pool.
 pub(crate) const HOST: &str = "localhost";
@@ -30,22 +27,16 @@ const SOCKET_PATH: usize = 100;
 
 enum Step {
     Controller(controller::Input),
-    Node(node::Input),
     Host(host::Input),
 }
 
 pub(super) struct Driver {
     controller: Controller,
     controller_records: Database,
-    node: Node,
-    node_records: Database,
+    flash: Flash,
     host: Host,
-    daemon: Daemon,
-    admin: Admin,
-    views: Views,
-    copies: Copies,
+    views: Arc<Views>,
     replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
-    events: Sender<Event>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
     shown: (PathBuf, Vec<u8>),
@@ -79,21 +70,20 @@ impl Driver {
                 std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));
         }
         let daemon = Daemon::start(options).map_err(|e| text(&e))?;
-        let admin = Admin::connect(daemon.address(), forebay_client::Options::default());
-        let admin = admin.map_err(|e| format!("the storage daemon does not answer: {e}"))?;
-        let views = Views::new(directory.join("mounts"), daemon.address(), HOST.to_owned());
+        let reach = Reach {
+            own: Some((String::new(), daemon.address())),
+            options: forebay_client::Options::default(),
+        };
+        let views = Arc::new(Views::new(directory.join("mounts"), HOST.to_owned(), reach));
+        let journals = directory.join("journals");
+        let flash = Flash::new(node, node_records, daemon, views.clone(), journals, events)?;
         Ok(Driver {
             controller,
             controller_records,
-            node,
-            node_records,
+            flash,
             host: Host::new(HOST.to_owned(), now()),
-            admin,
-            daemon,
             views,
-            copies: Copies::new(PathBuf::from(directory).join("journals")),
             replies: BTreeMap::new(),
-            events,
             steps: VecDeque::new(),
             shown: (directory.join("status.json"), Vec::new()),
         })
@@ -102,16 +92,8 @@ impl Driver {
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         self.steps.push_back(Step::Host(host::Input::Tick));
-        self.steps.push_back(Step::Node(node::Input::Started));
         let outcome = self.serve(inbox);
-        self.copies.stop_all();
-        self.views.leave_all();
-        drop(self.admin);
-        let stopped = self
-            .daemon
-            .stop()
-            .map_err(|e| format!("the storage daemon: {e}"));
-        outcome.and(stopped)
+        outcome.and(self.flash.stop())
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
@@ -127,12 +109,7 @@ impl Driver {
             }
             if ticked.elapsed() >= TICK {
                 ticked = std::time::Instant::now();
-                if self.daemon.has_ended() {
-                    return Err("the storage daemon has ended: its storage failed".to_owned());
-                }
-                self.steps
-                    .extend(self.copies.progress().into_iter().map(Step::Node));
-                self.steps.push_back(Step::Node(node::Input::Tick));
+                self.flash.tick()?;
                 self.steps.push_back(Step::Host(host::Input::Tick));
                 self.steps
                     .push_back(Step::Controller(controller::Input::Tick));
@@ -172,28 +149,39 @@ impl Driver {
                 let gid = rustix::process::getegid().as_raw();
                 let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
             }
-            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
-                if let Some(instance) = self.copies.ended(stage) {
-                    self.views.leave_open(instance);
-                }
-                self.steps
-                    .push_back(Step::Node(node::Input::Copied(stage, attempt, outcome)));
+            Event::Stages(stages, answer) => {
+                let report = |id| {
+                    Some(StageReport {
+                        status: self.controller.stage(id)?,
+                        problems: self.flash.problems(id),
+                    })
+                };
+                let _ = answer.send(stages.into_iter().filter_map(report).collect());
             }
-            Event::Node(input) => self.steps.push_back(Step::Node(input)),
+            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
+                self.flash.copied(stage, attempt, outcome);
+            }
+            Event::Node(input) => self.flash.take(input),
+            Event::Attached(plan, outcome) => self.flash.attached(plan, outcome),
+            // The controller is in this process, not outside.
+            Event::Order(_) | Event::Welcome(_) => {}
             Event::Stop => {}
         }
     }
 
     /// Takes steps until there are none.
     fn settle(&mut self) -> Result<(), String> {
-        while let Some(step) = self.steps.pop_front() {
-            match step {
-                Step::Controller(input) => self.controller_step(input)?,
-                Step::Node(input) => self.node_step(input)?,
-                Step::Host(input) => self.host_step(input),
+        loop {
+            for report in self.flash.settle()? {
+                self.steps
+                    .push_back(Step::Controller(controller::Input::Report(report)));
+            }
+            match self.steps.pop_front() {
+                Some(Step::Controller(input)) => self.controller_step(input)?,
+                Some(Step::Host(input)) => self.host_step(input),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     fn controller_step(&mut self, input: controller::Input) -> Result<(), String> {
@@ -223,103 +211,14 @@ impl Driver {
             .nodes
             .get(0)
             .map_or(0, |node| node.granules);
-        self.node.set_granules(granules);
+        self.flash.set_granules(granules);
         Ok(())
     }
 
     fn deliver(&mut self, peer: &Peer, order: Order) {
-        self.steps.push_back(match peer {
-            Peer::Node(_) => Step::Node(node::Input::Order(order)),
-            Peer::Host(_) => Step::Host(host::Input::Order(order)),
-        });
-    }
-
-    fn node_step(&mut self, input: node::Input) -> Result<(), String> {
-        let done = match &input {
-            node::Input::Copied(stage, _, node::Copied::Whole(_)) => Some(*stage),
-            _ => None,
-        };
-        for effect in self.node.step(input) {
-            match effect {
-                node::Effect::Persist(changes) => {
-                    self.node_records
-                        .commit(&changes)
-                        .map_err(|e| e.to_string())?;
-                }
-                node::Effect::Report(report) => {
-                    self.steps
-                        .push_back(Step::Controller(controller::Input::Report(report)));
-                }
-                node::Effect::Create(plan) => {
-                    let made = self.create(&plan);
-                    self.steps
-                        .push_back(Step::Node(node::Input::Created(plan.fragment, made)));
-                }
-                node::Effect::Destroy(plan) => {
-                    let gone = self.destroy(&plan);
-                    self.steps
-                        .push_back(Step::Node(node::Input::Destroyed(plan.fragment, gone)));
-                }
-                node::Effect::BeginCopy(plan) => self.begin_copy(plan),
-                node::Effect::StopCopy(stage, _) => self.copies.stop(stage),
-            }
-        }
-        // Its end is durable now: the journal has done its work.
-        if let Some(stage) = done {
-            self.copies.forget(stage);
-        }
-        Ok(())
-    }
-
-    fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
-        let inodes = plan
-            .max_files
-            .unwrap_or((plan.capacity.0 / 4096).max(100_000));
-        let spec = InstanceSpec {
-            id: forebay_wire::InstanceId(plan.instance.0),
-            uid: plan.owner.uid,
-            gid: plan.owner.gid,
-            mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
-            capacity: plan.capacity.0,
-            // The root and the directories of the access modes are not the user's files.
-            inodes: inodes.saturating_add(4),
-            place: forebay_wire::place::Place::alone(),
-        };
-        match self.admin.create_instance(spec) {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
-        }
-    }
-
-    fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
-        self.views.end(plan.instance)?;
-        // Nobody may use it any more, whoever still has a file of it open.
-        match self
-            .admin
-            .remove_instance(forebay_wire::InstanceId(plan.instance.0), true)
-        {
-            Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
-        }
-    }
-
-    fn begin_copy(&mut self, plan: crate::protocol::StagePlan) {
-        let (stage, attempt, instance) = (plan.stage, plan.attempt, plan.instance);
-        let root = self.views.root(instance, AccessMode::Striped);
-        let begun = self
-            .views
-            .enter(instance, AccessMode::Striped, plan.owner)
-            .and_then(|()| {
-                self.copies
-                    .begin(plan, root, self.events.clone())
-                    .inspect_err(|_| {
-                        let _ = self.views.leave(instance);
-                    })
-            });
-        if let Err(reason) = begun {
-            let failed = node::Copied::Failed(reason);
-            self.steps
-                .push_back(Step::Node(node::Input::Copied(stage, attempt, failed)));
+        match peer {
+            Peer::Node(_) => self.flash.take(node::Input::Order(order)),
+            Peer::Host(_) => self.steps.push_back(Step::Host(host::Input::Order(order))),
         }
     }
 
@@ -343,7 +242,8 @@ impl Driver {
     }
 
     fn show(&mut self, plan: &MountPlan) -> Result<(), String> {
-        self.views.enter(plan.instance, plan.mode, plan.owner)?;
+        self.views
+            .enter(plan.instance, plan.mode, plan.owner, &plan.addresses)?;
         self.views
             .show(plan.instance, plan.mode, &plan.path)
             .inspect_err(|_| {

@@ -5,22 +5,30 @@
 
 mod copies;
 mod driver;
-mod views;
+mod flash;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_model::units::Bytes;
+use forebay_stage::Problem;
 
 pub(crate) use driver::HOST;
+pub(crate) use flash::Flash;
 
-use crate::controller::{Cause, Controller, Envelope, Failure, Outcome, Request, Settings, Status};
+use crate::controller::{
+    Cause, Controller, Envelope, Failure, Outcome, Request, Settings, StageStatus, Status,
+};
 use crate::database::Database;
-use crate::protocol::{Instant, Owner};
+use crate::hosts::Welcome;
+use crate::protocol::{Instant, Order, Owner, StageId, StagePlan};
+use crate::views;
 
 /// Name of the pool and of its only node.
 pub const POOL: &str = "embedded";
@@ -76,28 +84,106 @@ impl fmt::Display for PoolError {
 
 impl std::error::Error for PoolError {}
 
-/// What the driver's thread is told.
-enum Event {
+/// What a driver's thread is told.
+pub(crate) enum Event {
     Ask(Box<Envelope>, SyncSender<Outcome>),
     Status(SyncSender<Status>),
     Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
+    Stages(Vec<StageId>, SyncSender<Vec<StageReport>>),
     Node(crate::node::Input),
+    Order(Order),
+    Welcome(Welcome),
+    Attached(StagePlan, Result<forebay_client::Fs, String>),
     Stop,
+}
+
+/// One stage, and what was in its way when it was last tried.
+#[derive(Clone, Debug)]
+pub struct StageReport {
+    /// How far it is.
+    pub status: StageStatus,
+    /// Files that could not be staged, and why; at most a thousand.
+    pub problems: Vec<Problem>,
 }
 
 /// An open pool.
 pub struct Pool {
-    events: Sender<Event>,
+    asker: Asker,
     driver: Option<JoinHandle<Result<(), String>>>,
     directory: PathBuf,
-    caller: Owner,
-    client: u64,
-    number: std::sync::atomic::AtomicU64,
     _lock: fs::File,
 }
 
+/// One who makes requests of an open pool; clones may do so from any thread. Once the pool is
+/// closed all of them fail.
+#[derive(Clone)]
+pub struct Asker {
+    events: Sender<Event>,
+    caller: Owner,
+    client: u64,
+    number: Arc<AtomicU64>,
+}
+
+impl Asker {
+    /// The user and group that requests are made for.
+    pub fn caller(&self) -> Owner {
+        self.caller
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&self, request: Request) -> Outcome {
+        let answer = self.begin(request)?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Asks; the answer comes through the channel.
+    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        // Every request has a client of its own, so that several can be under way.
+        let client = (self.client << 20) | (number & 0xf_ffff);
+        let envelope = Envelope {
+            client,
+            number,
+            caller: self.caller,
+            request,
+        };
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Ask(Box::new(envelope), answer))
+            .map_err(|_| ended())?;
+        Ok(receiver)
+    }
+
+    /// Pools, nodes, sessions, instances and stages.
+    pub fn status(&self) -> Result<Status, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Status(answer))
+            .map_err(|_| ended())?;
+        receiver.recv().map_err(|_| ended())
+    }
+
+    /// The variables of a session's job and what they are set to.
+    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Paths(token.to_owned(), answer))
+            .map_err(|_| ended())?;
+        receiver.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// How far these stages are; those that are not known any more are left out.
+    pub fn stages(&self, stages: Vec<StageId>) -> Result<Vec<StageReport>, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events
+            .send(Event::Stages(stages, answer))
+            .map_err(|_| ended())?;
+        receiver.recv().map_err(|_| ended())
+    }
+}
+
 /// The time for the state machines: milliseconds since 1970.
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -128,15 +214,18 @@ impl Pool {
         let driver = thread
             .spawn(move || driver.run(&inbox))
             .map_err(|e| PoolError::new(&directory, format!("no thread can be made: {e}")))?;
-        let pool = Pool {
+        let asker = Asker {
             events,
-            driver: Some(driver),
-            directory: directory.clone(),
             caller,
             // Requests of an earlier process are never mistaken for ours: times only rise, and
             // only one process at a time has the pool.
             client: now().0,
-            number: std::sync::atomic::AtomicU64::new(0),
+            number: Arc::new(AtomicU64::new(0)),
+        };
+        let pool = Pool {
+            asker,
+            driver: Some(driver),
+            directory: directory.clone(),
             _lock: lock,
         };
         pool.furnish(size)
@@ -181,6 +270,7 @@ impl Pool {
             name,
             pool,
             granules,
+            address: None,
         })
         .map(|_| ())
     }
@@ -190,54 +280,9 @@ impl Pool {
         &self.directory
     }
 
-    /// The user and group that requests are made for.
-    pub fn caller(&self) -> Owner {
-        self.caller
-    }
-
-    /// Asks and waits for the answer.
-    pub fn ask(&self, request: Request) -> Outcome {
-        let answer = self.begin(request)?;
-        answer.recv().unwrap_or_else(|_| Err(ended()))
-    }
-
-    /// Asks; the answer comes through the channel.
-    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        let number = self
-            .number
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-            + 1;
-        // Every request has a client of its own, so that several can be under way.
-        let client = (self.client << 20) | (number & 0xf_ffff);
-        let envelope = Envelope {
-            client,
-            number,
-            caller: self.caller,
-            request,
-        };
-        let (answer, receiver) = sync_channel(1);
-        self.events
-            .send(Event::Ask(Box::new(envelope), answer))
-            .map_err(|_| ended())?;
-        Ok(receiver)
-    }
-
-    /// Pools, nodes, sessions, instances and stages.
-    pub fn status(&self) -> Result<Status, Failure> {
-        let (answer, receiver) = sync_channel(1);
-        self.events
-            .send(Event::Status(answer))
-            .map_err(|_| ended())?;
-        receiver.recv().map_err(|_| ended())
-    }
-
-    /// The variables of a session's job and what they are set to.
-    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
-        let (answer, receiver) = sync_channel(1);
-        self.events
-            .send(Event::Paths(token.to_owned(), answer))
-            .map_err(|_| ended())?;
-        receiver.recv().unwrap_or_else(|_| Err(ended()))
+    /// One who makes requests of it.
+    pub fn asker(&self) -> &Asker {
+        &self.asker
     }
 
     /// Stops copies, unmounts, makes everything durable and gives the directory back.
@@ -249,11 +294,19 @@ impl Pool {
         let Some(driver) = self.driver.take() else {
             return Ok(());
         };
-        let _ = self.events.send(Event::Stop);
+        let _ = self.asker.events.send(Event::Stop);
         let outcome = driver
             .join()
             .unwrap_or_else(|_| Err("the driver has failed".to_owned()));
         outcome.map_err(|reason| PoolError::new(&self.directory, reason))
+    }
+}
+
+impl std::ops::Deref for Pool {
+    type Target = Asker;
+
+    fn deref(&self) -> &Asker {
+        &self.asker
     }
 }
 

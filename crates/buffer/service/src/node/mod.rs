@@ -176,6 +176,16 @@ impl Node {
         self.granules = granules;
     }
 
+    /// Where the storage daemons of an instance listen that has a fragment here, in the fragments'
+    /// order. Empty if this is the only one.
+    pub fn peers_of(&self, instance: InstanceId) -> Vec<String> {
+        self.fragments
+            .iter()
+            .find(|(_, row)| row.plan.instance == instance)
+            .map(|(_, row)| row.plan.place.peers.clone())
+            .unwrap_or_default()
+    }
+
     /// The fragments it has, whatever their state.
     pub fn fragments(&self) -> Vec<FragmentId> {
         self.fragments.keys().into_iter().map(FragmentId).collect()

@@ -1,6 +1,7 @@
-//! A job script through its whole life on an embedded pool: set up, stage in, mount, run,
+//! A job script through its whole life on a pool: set up, stage in, mount, run,
 //! unmount, stage out, tear down.
 
+mod buffer;
 mod process;
 mod recover;
 mod script;
@@ -13,11 +14,16 @@ use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::{Direction, JobScript, ScriptErrors};
 
+pub use buffer::{Buffer, Which, order, status};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use watch::{Observer, Quiet};
 
-use crate::controller::{Failure, InstanceSpec, Request, Setup, Status, variable};
-use crate::embedded::{Pool, PoolError, PoolOptions};
+use crate::calls::JobCalls;
+use crate::controller::{
+    Cause, Failure, InstanceSpec, Request, Setup, StageState, StageStatus, variable,
+};
+use crate::embedded::PoolError;
+use crate::hosts::ServeError;
 use crate::protocol::Progress;
 
 /// What becomes of the results of a script that fails.
@@ -36,7 +42,9 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     /// The pool.
-    pub pool: PoolOptions,
+    pub pool: Which,
+    /// Compute nodes on which the instance is mounted; this one if none is named.
+    pub hosts: Vec<String>,
     /// The job script.
     pub script: PathBuf,
     /// Its own arguments.
@@ -80,8 +88,12 @@ pub enum RunError {
     Script(PathBuf, ScriptErrors),
     /// It asks for something that this buffer does not do.
     Unsupported(PathBuf, String),
-    /// The pool cannot be used.
+    /// It is asked for in a way that makes no sense here.
+    Usage(String),
+    /// The embedded pool cannot be used.
     Pool(PoolError),
+    /// The pool over several hosts cannot be used.
+    Shared(ServeError),
     /// A step was refused or failed; nothing of the job is left in the pool.
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
@@ -95,10 +107,14 @@ pub enum RunError {
 impl RunError {
     /// Whether the user's input is at fault.
     pub fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            RunError::Unreadable(..) | RunError::Script(..) | RunError::Unsupported(..)
-        )
+        match self {
+            RunError::Unreadable(..)
+            | RunError::Script(..)
+            | RunError::Unsupported(..)
+            | RunError::Usage(_) => true,
+            RunError::Shared(error) => error.is_bad_input(),
+            _ => false,
+        }
     }
 }
 
@@ -115,6 +131,8 @@ impl fmt::Display for RunError {
             }
             RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
             RunError::Pool(error) => error.fmt(f),
+            RunError::Usage(reason) => f.write_str(reason),
+            RunError::Shared(error) => error.fmt(f),
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
             RunError::Kept(step, failure, token) => write!(
                 f,
@@ -154,7 +172,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
         ));
     }
     let interrupt = watch::Interrupt::install();
-    let pool = Pool::open(&options.pool)?;
+    let pool = Buffer::open(&options.pool)?;
     let mut life = Life {
         pool: &pool,
         token: &token,
@@ -175,7 +193,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
 }
 
 struct Life<'a> {
-    pool: &'a Pool,
+    pool: &'a Buffer,
     token: &'a str,
     observer: &'a mut dyn Observer,
     interrupt: &'a watch::Interrupt,
@@ -211,7 +229,10 @@ impl Life<'_> {
                 return Err(self.abandon("stage in", stop));
             }
         }
-        let hosts = vec![crate::embedded::HOST.to_owned()];
+        let hosts = match self.hosts(options) {
+            Ok(hosts) => hosts,
+            Err(failure) => return Err(self.abandon("mount", Stop::Failed(failure))),
+        };
         if let Err(stop) = self.step(
             "mount",
             Request::Activate {
@@ -242,7 +263,7 @@ impl Life<'_> {
             return Ok((code, true));
         }
         let discard = code != 0 && options.on_failure == OnFailure::Discard;
-        if !discard && script.stages(Direction::Out).next().is_some() {
+        if !discard && self.has_stages_out() {
             self.step(
                 "stage out",
                 Request::StageOut {
@@ -271,6 +292,31 @@ impl Life<'_> {
                 .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
         }
         Ok((code, false))
+    }
+
+    fn hosts(&self, options: &RunOptions) -> Result<Vec<String>, Failure> {
+        if !options.hosts.is_empty() {
+            return Ok(options.hosts.clone());
+        }
+        let own = self.pool.host().map(|host| vec![host.to_owned()]);
+        own.ok_or_else(|| {
+            let reason = "there is no agent of the pool on this host; start one, or name hosts \
+                          that have one with --hosts";
+            Failure::new(Cause::NotFound, reason)
+        })
+    }
+
+    /// Whether anything is to be staged out that is not, by the script or by what ran in it.
+    fn has_stages_out(&self) -> bool {
+        let left = |stage: &StageStatus| {
+            stage.token == self.token
+                && stage.direction == Direction::Out
+                && !matches!(stage.state, StageState::Done | StageState::Cancelled)
+        };
+        // If in doubt, yes.
+        self.pool
+            .status()
+            .map_or(true, |status| status.stages.iter().any(left))
     }
 
     /// Makes the persistent instances that the script asks for.
@@ -356,14 +402,24 @@ impl Life<'_> {
             });
         }
         environment.push(("FOREBAY_JOB_ID".to_owned(), self.token.to_owned()));
+        // Ends before the job's end is staged: from then on nothing can be added to that.
+        let calls = match self.pool {
+            Buffer::Embedded(pool) => {
+                JobCalls::open(pool.asker(), pool.directory(), self.token, &environment).map(Some)
+            }
+            Buffer::Shared(_) => Ok(None),
+        };
+        let calls = calls.map_err(|error| {
+            let reason = format!("the socket for the job's own staging cannot be made: {error}");
+            let failure = Failure::new(Cause::Failed, reason);
+            self.abandon("run", Stop::Failed(failure))
+        })?;
+        environment.extend(calls.as_ref().map(JobCalls::variable));
         let started = process::Job::start(&options.script, &options.arguments, &environment);
         let mut job = match started {
             Ok(job) => job,
             Err(error) => {
-                let stop = Stop::Failed(Failure::new(
-                    crate::controller::Cause::Failed,
-                    error.to_string(),
-                ));
+                let stop = Stop::Failed(Failure::new(Cause::Failed, error.to_string()));
                 self.abandon("run", stop);
                 return Err(RunError::Start(options.script.clone(), error));
             }
@@ -378,9 +434,4 @@ impl Life<'_> {
         });
         Ok(code)
     }
-}
-
-/// The status of a pool, whether or not a process uses it.
-pub fn status(options: &PoolOptions) -> Result<Status, RunError> {
-    Ok(crate::embedded::status(options)?)
 }

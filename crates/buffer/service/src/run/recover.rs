@@ -3,9 +3,8 @@
 use forebay_model::jobscript::{Direction, Stage};
 
 use super::watch::{self, Interrupt, Observer};
-use super::{RunError, Stop};
-use crate::controller::{Answer, Failure, Lifetime, Request};
-use crate::embedded::{Pool, PoolOptions};
+use super::{Buffer, RunError, Stop, Which};
+use crate::controller::{Answer, Cause, Failure, Lifetime, Request};
 use crate::protocol::Progress;
 
 /// What became of an interrupted job.
@@ -31,14 +30,20 @@ pub struct Recovered {
 }
 
 /// Finishes what interrupted jobs in a pool left: stages out the results of those that ran (or
-/// destroys them, if `discard`), and takes all of them down. Persistent instances stay.
+/// destroys them, if `discard`), and takes all of them down. Persistent instances stay. In a pool
+/// that is shared nobody can tell which jobs were interrupted, so one of them has to be named.
 pub fn recover(
-    options: &PoolOptions,
+    which: &Which,
+    job: Option<&str>,
     discard: bool,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Recovered>, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Pool::open(options)?;
+    let pool = Buffer::open(which)?;
+    if let (Buffer::Shared(_), None) = (&pool, job) {
+        let reason = "name the job with --job-id: in a shared pool other jobs may be running";
+        return Err(RunError::Usage(reason.to_owned()));
+    }
     let mut recovered = Vec::new();
     let status = pool
         .status()
@@ -47,6 +52,7 @@ pub fn recover(
         .sessions
         .iter()
         .filter(|s| s.lifetime == Lifetime::Job)
+        .filter(|s| job.is_none_or(|job| s.token == job))
     {
         let token = session.token.clone();
         let recovery = match one(
@@ -63,12 +69,16 @@ pub fn recover(
         };
         recovered.push(Recovered { token, recovery });
     }
+    if let (Some(job), true) = (job, recovered.is_empty()) {
+        let failure = Failure::new(Cause::NotFound, format!("there is no job `{job}`"));
+        return Err(RunError::Step("recover", failure));
+    }
     pool.close()?;
     Ok(recovered)
 }
 
 fn one(
-    pool: &Pool,
+    pool: &Buffer,
     token: &str,
     written: bool,
     discard: bool,
@@ -105,13 +115,13 @@ fn one(
 
 /// Stages into or out of a persistent instance, or of a job that is kept, and waits for it.
 pub fn stage_now(
-    options: &PoolOptions,
+    which: &Which,
     token: &str,
     what: Stage,
     observer: &mut dyn Observer,
 ) -> Result<Progress, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Pool::open(options)?;
+    let pool = Buffer::open(which)?;
     let fail = |failure| RunError::Step("stage", failure);
     let answer = pool
         .ask(Request::Stage {

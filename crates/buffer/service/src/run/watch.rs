@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use forebay_model::jobscript::Direction;
 
-use super::Stop;
+use super::{Buffer, Stop};
 use crate::controller::{Cause, Failure, Request, StageState, StageStatus, Status};
-use crate::embedded::Pool;
 use crate::protocol::Progress;
 
 /// Time between looks at progress.
@@ -60,7 +59,7 @@ impl Interrupt {
 
 /// Asks for a step and waits until it is done, has failed, or the process is interrupted.
 pub(super) fn wait(
-    pool: &Pool,
+    pool: &Buffer,
     request: Request,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
@@ -75,7 +74,8 @@ pub(super) fn wait(
             }
             Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(Stop::Interrupted),
             Err(RecvTimeoutError::Timeout) => {
-                let status = pool.status().map_err(Stop::Failed)?;
+                // Progress is not worth failing for.
+                let Ok(status) = pool.status() else { continue };
                 let running = |stage: &&StageStatus| stage.state == StageState::Running;
                 let running: Vec<StageStatus> =
                     status.stages.iter().filter(running).cloned().collect();

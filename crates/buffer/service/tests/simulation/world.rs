@@ -209,6 +209,7 @@ impl World {
                 name: format!("bb{index}"),
                 pool: "wlm_pool".into(),
                 granules: *granules,
+                address: Some(format!("bb{index}:7511")),
             });
         }
         for (number, request) in (1..).zip(requests) {

@@ -3,10 +3,13 @@
 use super::bulk::OpenObjects;
 use super::connection::Connection;
 use super::peers::Peers;
+use super::proof::{Unproven, start_decoder};
+use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, Request, SessionId};
+use forebay_wire::auth::Proof;
+use forebay_wire::{Call, Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -40,6 +43,8 @@ pub struct EventLoop {
     touched: Vec<ConnId>,
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
+    sealer: Option<(SyncSender<sealer::Job>, JoinHandle<()>)>,
+    decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
@@ -71,6 +76,12 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
+        let sealer = start_sealer(parts.objects.clone(), parts.wake.clone())?;
+        let munge = options.munge;
+        let decoder = match munge.clone() {
+            Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
+            None => None,
+        };
         Ok(EventLoop {
             parts,
             sync_interval: options.sync_interval,
@@ -84,13 +95,15 @@ impl EventLoop {
             touched: Vec::new(),
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
+            sealer: Some(sealer),
+            decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
             sync_under_way: 0,
             opens: Arc::default(),
             bulk_threads: Arc::default(),
             bulk_pending: Vec::new(),
-            peers: Peers::new(options.key),
+            peers: Peers::new(options.key, munge),
         })
     }
 
@@ -106,6 +119,12 @@ impl EventLoop {
             let _ = thread.join();
         }
         if let Some((sender, thread)) = self.checkpointer.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        // It stops in the middle of an object.
+        self.parts.wake.stop.store(true, Ordering::Release);
+        if let Some((sender, thread)) = self.sealer.take() {
             drop(sender);
             let _ = thread.join();
         }
@@ -285,6 +304,29 @@ impl EventLoop {
                     sequence,
                 });
             }
+            Effect::Written(object) => {
+                // When too many wait, this one has no checksums until it is looked at again.
+                if let Some((sender, _)) = &self.sealer {
+                    let _ = sender.try_send(sealer::Job::Written(object));
+                }
+            }
+            Effect::Scrub {
+                conn,
+                seq,
+                instance,
+            } => {
+                let job = sealer::Job::Scrub(instance, conn, seq);
+                let taken = self.sealer.as_ref().map(|(s, _)| s.try_send(job).is_ok());
+                if taken != Some(true) {
+                    self.reply(
+                        conn,
+                        seq,
+                        &Reply::Failed(forebay_wire::Errno::EBUSY),
+                        None,
+                        false,
+                    );
+                }
+            }
             Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
             Effect::BulkOpen(session, handle, object, mode) => {
                 self.opens.open(session, handle, object, mode);
@@ -385,7 +427,7 @@ impl EventLoop {
                     // Other daemons send one message after the other and want no answers.
                     let goes_on = matches!(call.request, Request::Peer(_));
                     conn.busy = !goes_on;
-                    self.step(Input::Call(id, call));
+                    self.take_call(id, call);
                     if !goes_on {
                         return;
                     }
@@ -398,6 +440,24 @@ impl EventLoop {
         }
     }
 
+    fn take_call(&mut self, id: ConnId, call: Call) {
+        match (call, &self.decoder) {
+            (
+                Call {
+                    seq,
+                    request: Request::Prove(Proof::Munge(credential)),
+                    ..
+                },
+                Some(decoder),
+            ) => {
+                if decoder.try_send((id, seq, credential)).is_err() {
+                    self.step(Input::Decoded(id, seq, None));
+                }
+            }
+            (call, _) => self.step(Input::Call(id, call)),
+        }
+    }
+
     fn forget(&mut self, id: ConnId) {
         // Closing the socket takes it out of the epoll set.
         if self.conns.remove(&id).is_some() {
@@ -407,6 +467,9 @@ impl EventLoop {
 
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
+        for (conn, seq, credential) in self.parts.wake.take_decoded() {
+            self.step(Input::Decoded(conn, seq, credential));
+        }
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));

@@ -10,6 +10,8 @@ mod bulk;
 mod connection;
 mod events;
 mod peers;
+mod proof;
+mod sealer;
 mod sync;
 mod wake;
 
@@ -21,6 +23,7 @@ use crate::storage::Disk;
 use events::EventLoop;
 use forebay_wire::Timestamp;
 use forebay_wire::auth::{self, PoolKey};
+use forebay_wire::munge::Munge;
 use forebay_wire::stream::Address;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
@@ -43,10 +46,12 @@ pub struct Options {
     pub dir: PathBuf,
     /// Unix socket to listen at.
     pub socket: PathBuf,
-    /// TCP address to listen at; needs `key`. Port 0 takes a free one.
+    /// TCP address to listen at; needs `key` or `munge`. Port 0 takes a free one.
     pub tcp: Option<SocketAddr>,
     /// The pool's key, which clients on other hosts must have.
     pub key: Option<PoolKey>,
+    /// This host's `munged`, by which clients on other hosts are known.
+    pub munge: Option<Munge>,
     /// What clients may use up.
     pub limits: Limits,
     /// Bytes reserved for each segment of the log, at least 4 MiB.
@@ -64,6 +69,7 @@ impl Options {
             dir,
             tcp: None,
             key: None,
+            munge: None,
             limits: Limits::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),
@@ -119,8 +125,10 @@ pub struct Daemon {
 impl Daemon {
     /// Recover what is in the directory and start to serve it.
     pub fn start(options: Options) -> Result<Daemon, StartError> {
-        if options.tcp.is_some() && options.key.is_none() {
-            return Err(StartError::Options("listening on TCP needs the pool's key"));
+        if options.tcp.is_some() && options.key.is_none() && options.munge.is_none() {
+            return Err(StartError::Options(
+                "listening on TCP needs MUNGE or the pool's key",
+            ));
         }
         if options.segment_size < 4 << 20 {
             return Err(StartError::Options(
@@ -154,7 +162,7 @@ impl Daemon {
         };
         let mut seed = [0; 32];
         at("/dev/urandom", auth::random(&mut seed))?;
-        let shard = Shard::start(
+        let mut shard = Shard::start(
             state,
             log.last(),
             objects.clone(),
@@ -164,6 +172,9 @@ impl Daemon {
             seed,
         )
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
+        if options.munge.is_some() {
+            shard.accept_munge();
+        }
         // A socket left over from a daemon that was killed; the lock says it is not in use.
         let _ = std::fs::remove_file(&options.socket);
         let unix = at(

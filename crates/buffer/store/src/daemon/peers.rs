@@ -3,9 +3,10 @@
 //! A message that cannot be sent now is dropped, as the protocol between daemons permits: what
 //! matters is said again.
 
-use forebay_wire::auth::PoolKey;
+use forebay_wire::auth::{self, PoolKey, Proof};
 use forebay_wire::frame;
 use forebay_wire::message::{Hello, PROTOCOL};
+use forebay_wire::munge::Munge;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Reply, Request};
@@ -26,14 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Peers {
     key: Option<PoolKey>,
+    munge: Option<Munge>,
     senders: HashMap<String, SyncSender<Box<PeerMessage>>>,
 }
 
 impl Peers {
-    /// None yet; daemons on other hosts want `key`.
-    pub fn new(key: Option<PoolKey>) -> Peers {
+    /// None yet; daemons on other hosts want a MUNGE credential or proof of the `key`.
+    pub fn new(key: Option<PoolKey>, munge: Option<Munge>) -> Peers {
         Peers {
             key,
+            munge,
             senders: HashMap::new(),
         }
     }
@@ -59,17 +62,23 @@ impl Peers {
     fn start(&self, address: &str) -> io::Result<SyncSender<Box<PeerMessage>>> {
         let to: Address = address.parse().map_err(io::Error::other)?;
         let (sender, messages) = sync_channel(QUEUE);
-        let key = self.key.clone();
+        let (key, munge) = (self.key.clone(), self.munge.clone());
         std::thread::Builder::new()
             .name("forebay-peer".into())
             .stack_size(256 << 10)
-            .spawn(move || run(&to, key.as_ref(), &messages))?;
+            .spawn(move || {
+                let prove = |nonce: &[u8; 32]| auth::prove(munge.as_ref(), key.as_ref(), nonce);
+                run(&to, &prove, &messages);
+            })?;
         Ok(sender)
     }
 }
 
+/// Answers a challenge.
+type Prove<'a> = &'a dyn Fn(&[u8; 32]) -> io::Result<Proof>;
+
 /// Send messages until there will be no more.
-fn run(to: &Address, key: Option<&PoolKey>, messages: &Receiver<Box<PeerMessage>>) {
+fn run(to: &Address, prove: Prove<'_>, messages: &Receiver<Box<PeerMessage>>) {
     let mut stream: Option<Stream> = None;
     let mut failed: Option<Instant> = None;
     let mut bytes = Vec::new();
@@ -93,7 +102,7 @@ fn run(to: &Address, key: Option<&PoolKey>, messages: &Receiver<Box<PeerMessage>
         }
         let open = match stream.take() {
             Some(open) => Ok(open),
-            None => connect(to, key),
+            None => connect(to, prove),
         };
         match open.and_then(|open| open.send_all(&bytes, &[], None).map(|()| open)) {
             Ok(open) => (stream, failed) = (Some(open), None),
@@ -115,7 +124,7 @@ fn is_closed(stream: &Stream) -> bool {
     !matches!(poll(&mut polled, Some(&now)), Ok(0))
 }
 
-fn connect(to: &Address, key: Option<&PoolKey>) -> io::Result<Stream> {
+fn connect(to: &Address, prove: Prove<'_>) -> io::Result<Stream> {
     let stream = Stream::connect(to, PATIENCE)?;
     stream.set_timeout(Some(PATIENCE))?;
     if let Address::Unix(_) = to {
@@ -138,14 +147,10 @@ fn connect(to: &Address, key: Option<&PoolKey>) -> io::Result<Stream> {
         bulk: false,
         caches: false,
     };
-    let key = key.ok_or_else(|| io::Error::other(Errno::EKEYREJECTED))?;
     let Reply::Challenge { nonce } = say(1, Request::Hello(hello))? else {
         return Err(io::Error::other(Errno::EPROTO));
     };
-    let uid = rustix::process::geteuid().as_raw();
-    let gid = rustix::process::getegid().as_raw();
-    let mac = key.prove(&nonce, uid, gid);
-    match say(2, Request::Prove { mac, uid, gid })? {
+    match say(2, Request::Prove(prove(&nonce)?))? {
         Reply::Done => Ok(link.into_stream()),
         Reply::Failed(errno) => Err(io::Error::other(errno)),
         _ => Err(io::Error::other(Errno::EPROTO)),

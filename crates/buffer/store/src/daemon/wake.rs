@@ -2,6 +2,7 @@
 
 use crate::shard::ConnId;
 use forebay_wire::Reply;
+use forebay_wire::munge::Credential;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,11 @@ pub struct Wake {
     event: OwnedFd,
     pub stop: AtomicBool,
     done: Mutex<Vec<Done>>,
+    decoded: Mutex<Vec<Decoded>>,
 }
+
+/// A call's MUNGE credential as far as it is valid.
+pub type Decoded = (ConnId, u64, Option<Credential>);
 
 impl Wake {
     pub fn new() -> io::Result<Wake> {
@@ -31,6 +36,7 @@ impl Wake {
             event,
             stop: AtomicBool::new(false),
             done: Mutex::default(),
+            decoded: Mutex::default(),
         })
     }
 
@@ -46,6 +52,19 @@ impl Wake {
             .unwrap_or_else(PoisonError::into_inner)
             .push(done);
         self.ring();
+    }
+
+    pub fn decoded(&self, decoded: Decoded) {
+        self.decoded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(decoded);
+        self.ring();
+    }
+
+    /// The credentials decoded since this was asked last.
+    pub fn take_decoded(&self) -> Vec<Decoded> {
+        std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What has been done since this was asked last; the bell is silent again.

@@ -1,9 +1,11 @@
 //! Sessions: begin, join, repeat, end.
 
-use super::{Again, Attached, ConnId, Effect, Event, Outcome, Shard};
+use super::calls::Again;
+use super::{Attached, ConnId, Effect, Event, Outcome, Shard};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::auth::Peer;
+use forebay_wire::auth::{self, Peer, Proof};
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::munge::Credential;
 use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 
@@ -65,39 +67,37 @@ impl<O: Objects> Shard<O> {
 
     fn needs_proof(&self, conn: ConnId) -> Result<bool, Errno> {
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
-        if known.peer.local || known.peer.trusted {
+        if known.peer.local || known.peer.trusted || known.proven {
             return Ok(false);
         }
-        // Without a key nobody is known over TCP.
-        if self.key.is_none() {
+        // Without a key or MUNGE nobody is known over TCP.
+        if self.key.is_none() && !self.munge {
             Err(Errno::EKEYREJECTED)
         } else {
             Ok(true)
         }
     }
 
-    pub(super) fn prove(
+    pub(super) fn prove(&mut self, conn: ConnId, proof: &Proof) -> Result<Reply, Errno> {
+        let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
+        let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
+        // A MUNGE credential is decoded by the driver first: `Input::Decoded`.
+        let key = self.key.as_ref().ok_or(Errno::EKEYREJECTED)?;
+        known.peer = auth::key_peer(key, proof, &nonce)?;
+        Ok(Reply::Done)
+    }
+
+    /// The driver has had a peer's MUNGE credential decoded.
+    pub(super) fn decoded(
         &mut self,
         conn: ConnId,
-        mac: &[u8; 32],
-        uid: u32,
-        gid: u32,
+        credential: Option<&Credential>,
     ) -> Result<Reply, Errno> {
         let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
         let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
-        match &self.key {
-            Some(key) if key.verify(&nonce, uid, gid, mac) => {
-                known.peer = Peer {
-                    uid,
-                    gid,
-                    groups: Vec::new(),
-                    trusted: true,
-                    local: false,
-                };
-                Ok(Reply::Done)
-            }
-            _ => Err(Errno::EKEYREJECTED),
-        }
+        known.peer = auth::munge_peer(credential.ok_or(Errno::EKEYREJECTED)?, &nonce)?;
+        known.proven = true;
+        Ok(Reply::Done)
     }
 
     /// 32 bytes that an outsider cannot foresee: a keyed sequence from the random seed.

@@ -1,0 +1,306 @@
+//! `forebay serve`, `drain`, `undrain`, `create-persistent`, `destroy-persistent`: a pool's
+//! daemons, and what its operator does.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
+use forebay_service::controller::{Cause, Failure, InstanceSpec, Request};
+use forebay_service::embedded::PoolOptions;
+use forebay_service::hosts::{
+    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
+};
+use forebay_service::protocol::Owner;
+use forebay_service::run::{Buffer, RunError, Which, order};
+
+/// Where a host's pool is described unless something else is named.
+const CONFIGURATION: &str = "/etc/forebay/pool.toml";
+/// Variable that names the pool.
+const VARIABLE: &str = "FOREBAY_POOL";
+/// Time between looks at whether a daemon has ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub struct PoolArguments {
+    /// The pool: configuration file of one over several hosts, or directory of an embedded one
+    /// [default: $FOREBAY_POOL, or /etc/forebay/pool.toml if it exists, or
+    /// $XDG_STATE_HOME/forebay, or ./.forebay]
+    #[arg(long, value_name = "FILE|DIRECTORY")]
+    pool: Option<PathBuf>,
+    /// Size of an embedded pool, such as 10GiB [default: as it was; of a new one 4/5 of what is
+    /// free]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pool_size: Option<forebay_model::units::Bytes>,
+}
+
+fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
+    match Capacity::parse(text)? {
+        Capacity::Bytes(bytes) => Ok(bytes),
+        Capacity::Nodes(_) => Err("write a size such as `10GiB`".to_owned()),
+    }
+}
+
+impl PoolArguments {
+    /// The pool that is meant.
+    pub fn which(self) -> Result<Which, RunError> {
+        let variable = || {
+            std::env::var_os(VARIABLE)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        // Whoever says how large an embedded pool is to be means an embedded one.
+        let installed = || {
+            let path = Path::new(CONFIGURATION);
+            (self.pool_size.is_none() && path.is_file()).then(|| path.to_owned())
+        };
+        let named = self.pool.clone().or_else(variable).or_else(installed);
+        if let Some(file) = named.as_ref().filter(|path| path.is_file()) {
+            if self.pool_size.is_some() {
+                let reason = format!(
+                    "--pool-size is for embedded pools, but {} describes one over several hosts",
+                    file.display()
+                );
+                return Err(RunError::Usage(reason));
+            }
+            return Ok(Which::Shared(file.clone()));
+        }
+        let default = PoolOptions::default();
+        Ok(Which::Embedded(PoolOptions {
+            directory: named.unwrap_or(default.directory),
+            size: self.pool_size,
+        }))
+    }
+}
+
+/// A daemon of a pool over several hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Daemon {
+    /// Decides and remembers; one in a pool
+    Controller,
+    /// Keeps data; on each storage node
+    Storage,
+    /// Mounts; on each compute node
+    Agent,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Which daemon
+    #[arg(value_enum)]
+    daemon: Daemon,
+    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of this host in the pool [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Check the configuration and end
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs a daemon until it is told to end.
+pub fn serve(arguments: ServeArguments) -> ExitCode {
+    match run_daemon(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Ended::Config(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+        Err(Ended::Serve(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Ended {
+    Config(ConfigError),
+    Serve(ServeError),
+}
+
+fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
+    let named = arguments.config.clone();
+    let file = named
+        .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from(CONFIGURATION));
+    let config = PoolConfig::read(&file).map_err(Ended::Config)?;
+    config.identity().map_err(Ended::Config)?;
+    if arguments.check {
+        println!(
+            "{}: pool `{}` is configured well",
+            file.display(),
+            config.name
+        );
+        return Ok(());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        // Registering fails only for signals that cannot be caught.
+        let _ = signal_hook::flag::register(signal, stop.clone());
+    }
+    let name = arguments.name.clone().unwrap_or_else(host_name);
+    let wait = |ended: &dyn Fn() -> bool| {
+        eprintln!("{:?} of pool `{}` is up", arguments.daemon, config.name);
+        while !stop.load(Ordering::Relaxed) && !ended() {
+            std::thread::sleep(LOOK);
+        }
+    };
+    match arguments.daemon {
+        Daemon::Controller => {
+            let daemon = ControllerDaemon::start(&config).map_err(Ended::Serve)?;
+            wait(&|| daemon.has_ended());
+            daemon.stop().map_err(Ended::Serve)
+        }
+        Daemon::Storage => {
+            let daemon = StorageDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            wait(&|| daemon.has_ended());
+            daemon.stop().map_err(Ended::Serve)
+        }
+        Daemon::Agent => {
+            let daemon = AgentDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            wait(&|| false);
+            daemon.stop();
+            Ok(())
+        }
+    }
+}
+
+/// What an operator does to a pool.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Run a daemon of a pool over several hosts
+    Serve(ServeArguments),
+    /// Take a storage node out of service: it keeps what it has and gets nothing new
+    Drain {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// The node's name
+        node: String,
+    },
+    /// Put a storage node back into service
+    Undrain {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// The node's name
+        node: String,
+    },
+    /// Make an instance that outlives jobs
+    CreatePersistent {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Its name
+        name: String,
+        /// How much, such as 100GiB
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        capacity: forebay_model::units::Bytes,
+        /// How jobs see it
+        #[arg(long, value_enum, default_value = "striped")]
+        access: Mode,
+        /// Any user may use it
+        #[arg(long)]
+        public: bool,
+        /// For this user and group, as `UID:GID` (operators only) [default: yours]
+        #[arg(long, value_name = "UID:GID", value_parser = owner)]
+        owner: Option<Owner>,
+    },
+    /// End an instance that outlives jobs, with all that is in it
+    DestroyPersistent {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Its name
+        name: String,
+        /// Even if data in it waits to be staged out
+        #[arg(long)]
+        hurry: bool,
+    },
+}
+
+/// Access modes of persistent instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// One name space for all hosts
+    Striped,
+    /// One for each host
+    Private,
+}
+
+fn owner(text: &str) -> Result<Owner, String> {
+    let numbers = text.split_once(':').and_then(|(uid, gid)| {
+        Some(Owner {
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+        })
+    });
+    numbers.ok_or_else(|| "write numbers such as `1000:100`".to_owned())
+}
+
+fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
+    let step = if drained { "drain" } else { "undrain" };
+    let buffer = Buffer::open(which)?;
+    let fail = |failure| RunError::Step(step, failure);
+    let nodes = buffer.status().map_err(fail)?.nodes;
+    let node = nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let reason = format!(
+            "there is no storage node `{name}`; the nodes are {}",
+            names.join(", ")
+        );
+        fail(Failure::new(Cause::NotFound, reason))
+    })?;
+    let node = node.id;
+    buffer.ask(Request::Drain { node, drained }).map_err(fail)?;
+    buffer.close()
+}
+
+/// Carries out one of the commands but `serve`.
+pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
+    match command {
+        PoolCommand::Serve(arguments) => return Ok(serve(arguments)),
+        PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
+        PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
+        PoolCommand::CreatePersistent {
+            pool,
+            name,
+            capacity,
+            access,
+            public,
+            owner,
+        } => {
+            let mode = match access {
+                Mode::Striped => AccessMode::Striped,
+                Mode::Private => AccessMode::Private,
+            };
+            let buffer = Buffer::open(&pool.which()?)?;
+            let spec = InstanceSpec {
+                capacity: Capacity::Bytes(capacity),
+                kind: InstanceType::Scratch,
+                access: vec![Access {
+                    mode,
+                    modifiers: Default::default(),
+                }],
+                pool: None,
+                preference: Default::default(),
+                modifiers: Default::default(),
+            };
+            let request = Request::CreatePersistent {
+                name,
+                owner: owner.unwrap_or(buffer.caller()),
+                spec,
+                public,
+            };
+            let made = buffer.ask(request);
+            made.map_err(|failure| RunError::Step("create-persistent", failure))?;
+            buffer.close()?;
+        }
+        PoolCommand::DestroyPersistent { pool, name, hurry } => {
+            let request = Request::DestroyPersistent { name, hurry };
+            order(&pool.which()?, "destroy-persistent", request)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

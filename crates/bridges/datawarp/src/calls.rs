@@ -1,0 +1,323 @@
+//! The functions that begin, revoke, ask about, wait for and stop stages.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use forebay_wire::staging::{Answer, Call, Counts, Kind, When};
+use rustix::io::Errno;
+
+use crate::paths::{asked, given, given_list, pair_in, pair_out, staged};
+use crate::{call, result};
+
+/// Stage as soon as possible.
+pub const DW_STAGE_IMMEDIATE: c_int = 0;
+/// Stage when the job ends, however it ends.
+pub const DW_STAGE_AT_JOB_END: c_int = 1;
+/// Do not stage when the job ends.
+pub const DW_REVOKE_STAGE_AT_JOB_END: c_int = 2;
+/// Stage now what was to be staged when the job ends.
+pub const DW_ACTIVATE_DEFERRED_STAGE: c_int = 3;
+
+/// Stages a file in.
+///
+/// # Safety
+/// The arguments are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_file_in(dw: *const c_char, pfs: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the strings.
+    result(|| unsafe { stage_in(Kind::File, dw, pfs) })
+}
+
+/// Stages a directory in, and all below it.
+///
+/// # Safety
+/// The arguments are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_directory_in(dw: *const c_char, pfs: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the strings.
+    result(|| unsafe { stage_in(Kind::Directory, dw, pfs) })
+}
+
+unsafe fn stage_in(kind: Kind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
+    // SAFETY: the caller vouches for the strings.
+    let (dw, pfs) = unsafe { (given(dw)?, given(pfs)?) };
+    call(&Call::In(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
+}
+
+/// Stages files into a directory, each under its own name.
+///
+/// # Safety
+/// `dw_directory` is null or a C string, `pfs` null or an array of C strings that ends with a null
+/// pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_list_in(
+    dw_directory: *const c_char,
+    pfs: *const *const c_char,
+) -> c_int {
+    result(|| {
+        // SAFETY: the caller vouches for the strings.
+        let (directory, files) = unsafe { (given(dw_directory)?, given_list(pfs)?) };
+        let pair = |file: &std::path::Path| {
+            let name = file.file_name().ok_or(Errno::INVAL)?;
+            pair_in(Kind::File, &directory.join(name), file)
+        };
+        let pairs: Result<Vec<_>, Errno> = files.into_iter().map(pair).collect();
+        call(&Call::In(Kind::File, pairs?)).map(|_| ())
+    })
+}
+
+/// Stages a file out, or revokes or activates that.
+///
+/// # Safety
+/// The first two arguments are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_file_out(
+    dw: *const c_char,
+    pfs: *const c_char,
+    stage_type: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for the strings.
+    result(|| unsafe { stage_out(Kind::File, dw, pfs, stage_type) })
+}
+
+/// Stages a directory out and all below it, or revokes or activates that.
+///
+/// # Safety
+/// The first two arguments are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_directory_out(
+    dw: *const c_char,
+    pfs: *const c_char,
+    stage_type: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for the strings.
+    result(|| unsafe { stage_out(Kind::Directory, dw, pfs, stage_type) })
+}
+
+unsafe fn stage_out(
+    kind: Kind,
+    dw: *const c_char,
+    pfs: *const c_char,
+    stage_type: c_int,
+) -> Result<(), Errno> {
+    // SAFETY: the caller vouches for the string.
+    let dw = unsafe { given(dw)? };
+    let begin = |when| {
+        // SAFETY: the caller vouches for the string.
+        let pfs = unsafe { given(pfs)? };
+        Ok(Call::Out(kind, vec![pair_out(kind, dw, pfs)?], when))
+    };
+    let message = match stage_type {
+        DW_STAGE_IMMEDIATE => begin(When::Now)?,
+        DW_STAGE_AT_JOB_END => begin(When::JobEnd)?,
+        DW_REVOKE_STAGE_AT_JOB_END => Call::Revoke(kind, vec![asked(kind, dw)?]),
+        DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(kind, vec![asked(kind, dw)?]),
+        _ => return Err(Errno::INVAL),
+    };
+    call(&message).map(|_| ())
+}
+
+/// Stages files out into a directory, each under its own name, or revokes or activates that.
+///
+/// # Safety
+/// `dw` is null or an array of C strings that ends with a null pointer, `pfs_directory` null or a
+/// C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_stage_list_out(
+    dw: *const *const c_char,
+    pfs_directory: *const c_char,
+    stage_type: c_int,
+) -> c_int {
+    result(|| {
+        // SAFETY: the caller vouches for the strings.
+        let files = unsafe { given_list(dw)? };
+        let begin = |when| {
+            // SAFETY: the caller vouches for the string.
+            let directory = unsafe { given(pfs_directory)? };
+            let pair = |file: &&std::path::Path| {
+                let name = file.file_name().ok_or(Errno::INVAL)?;
+                pair_out(Kind::File, file, &directory.join(name))
+            };
+            let pairs: Result<Vec<_>, Errno> = files.iter().map(pair).collect();
+            Ok(Call::Out(Kind::File, pairs?, when))
+        };
+        let paths = || -> Result<Vec<_>, Errno> {
+            let path = |file: &&std::path::Path| asked(Kind::File, file);
+            files.iter().map(path).collect()
+        };
+        let message = match stage_type {
+            DW_STAGE_IMMEDIATE => begin(When::Now)?,
+            DW_STAGE_AT_JOB_END => begin(When::JobEnd)?,
+            DW_REVOKE_STAGE_AT_JOB_END => Call::Revoke(Kind::File, paths()?),
+            DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(Kind::File, paths()?),
+            _ => return Err(Errno::INVAL),
+        };
+        call(&message).map(|_| ())
+    })
+}
+
+/// Limits how many stages of an instance are moved at a time.
+///
+/// # Safety
+/// `dw_instance` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_set_stage_concurrency(
+    dw_instance: *const c_char,
+    concurrent_stages: c_uint,
+) -> c_int {
+    result(|| {
+        // SAFETY: the caller vouches for the string.
+        let path = asked(Kind::Directory, unsafe { given(dw_instance)? })?;
+        call(&Call::Limit(path, concurrent_stages)).map(|_| ())
+    })
+}
+
+/// Where the counts of a query go; pointers may be null.
+struct Into(*mut c_int, *mut c_int, *mut c_int, *mut c_int);
+
+impl Into {
+    /// # Safety
+    /// The pointers are null or to integers that may be written.
+    unsafe fn put(&self, counts: &Counts) {
+        let each = [
+            (self.0, counts.complete),
+            (self.1, counts.pending),
+            (self.2, counts.deferred),
+            (self.3, counts.failed),
+        ];
+        for (to, count) in each {
+            if !to.is_null() {
+                // SAFETY: it is not null, and the caller vouches for the rest.
+                unsafe { *to = c_int::try_from(count).unwrap_or(c_int::MAX) };
+            }
+        }
+    }
+}
+
+unsafe fn query(kind: Kind, paths: Vec<String>, into: &Into) -> Result<(), Errno> {
+    match call(&Call::Query(kind, paths))? {
+        Answer::Counts(counts) => {
+            // SAFETY: the caller vouches for the pointers.
+            unsafe { into.put(&counts) };
+            Ok(())
+        }
+        _ => Err(Errno::PROTO),
+    }
+}
+
+/// One path or a list of them, as the functions below take them.
+macro_rules! about {
+    ($(#[$doc:meta])* $name:ident, $kind:expr, one, $message:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The argument is null or a C string.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(dw: *const c_char) -> c_int {
+            result(|| {
+                // SAFETY: the caller vouches for the string.
+                let path = staged($kind, unsafe { given(dw)? })?;
+                call(&Call::$message($kind, vec![path])).map(|_| ())
+            })
+        }
+    };
+    ($(#[$doc:meta])* $name:ident, $kind:expr, list, $message:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The argument is null or an array of C strings that ends with a null pointer.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(dw: *const *const c_char) -> c_int {
+            result(|| {
+                // SAFETY: the caller vouches for the strings.
+                let paths = unsafe { staged_list(dw)? };
+                call(&Call::$message($kind, paths)).map(|_| ())
+            })
+        }
+    };
+    ($(#[$doc:meta])* $name:ident, $kind:expr, query) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The first argument is null or a C string, the others null or pointers to integers.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            dw: *const c_char,
+            complete: *mut c_int,
+            pending: *mut c_int,
+            deferred: *mut c_int,
+            failed: *mut c_int,
+        ) -> c_int {
+            result(|| {
+                // SAFETY: the caller vouches for the string.
+                let path = staged($kind, unsafe { given(dw)? })?;
+                let into = Into(complete, pending, deferred, failed);
+                // SAFETY: the caller vouches for the pointers.
+                unsafe { query($kind, vec![path], &into) }
+            })
+        }
+    };
+}
+
+/// # Safety
+/// As for [`given_list`].
+unsafe fn staged_list(dw: *const *const c_char) -> Result<Vec<String>, Errno> {
+    // SAFETY: the caller vouches for the strings.
+    let files = unsafe { given_list(dw)? };
+    let path = |file: &std::path::Path| staged(Kind::File, file);
+    files.into_iter().map(path).collect()
+}
+
+about!(
+    /// Counts a file's stages by their state.
+    dw_query_file_stage, Kind::File, query
+);
+about!(
+    /// Counts the stages of a directory's files by their state.
+    dw_query_directory_stage, Kind::Directory, query
+);
+about!(
+    /// Waits for a file's stage.
+    dw_wait_file_stage, Kind::File, one, Wait
+);
+about!(
+    /// Waits for the stages of a directory.
+    dw_wait_directory_stage, Kind::Directory, one, Wait
+);
+about!(
+    /// Waits for the stages of files.
+    dw_wait_list_stage, Kind::File, list, Wait
+);
+about!(
+    /// Stops a file's stage.
+    dw_terminate_file_stage, Kind::File, one, Terminate
+);
+about!(
+    /// Stops the stages of a directory.
+    dw_terminate_directory_stage, Kind::Directory, one, Terminate
+);
+about!(
+    /// Stops the stages of files.
+    dw_terminate_list_stage, Kind::File, list, Terminate
+);
+
+/// Counts the stages of files by their state.
+///
+/// # Safety
+/// The first argument is null or an array of C strings that ends with a null pointer, the others
+/// null or pointers to integers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dw_query_list_stage(
+    dw: *const *const c_char,
+    complete: *mut c_int,
+    pending: *mut c_int,
+    deferred: *mut c_int,
+    failed: *mut c_int,
+) -> c_int {
+    result(|| {
+        // SAFETY: the caller vouches for the strings.
+        let paths = unsafe { staged_list(dw)? };
+        let into = Into(complete, pending, deferred, failed);
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { query(Kind::File, paths, &into) }
+    })
+}

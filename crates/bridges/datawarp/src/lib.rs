@@ -1,0 +1,89 @@
+//! libdatawarp: the C library by which a program stages files while its job runs.
+//!
+//! The functions have the names, arguments and results of the library of the same name; the
+//! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA) and from its public
+//! user guide. `include/datawarp.h` describes each of them for C programs; it was written for
+//! this library. Every call is one exchange with the service that `forebay run` opens for the job
+//! ([`forebay_wire::staging`]).
+//!
+//! What a path means, and whether its caller may read or write there, is settled here, in the
+//! caller's own process and with the caller's own rights.
+#![warn(missing_docs)]
+
+mod calls;
+mod failed;
+mod paths;
+mod stripes;
+
+pub use calls::*;
+pub use failed::*;
+pub use stripes::*;
+
+use std::ffi::c_int;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_wire::staging::{Answer, Call, SOCKET, ask};
+use rustix::io::Errno;
+
+/// How long a call is repeated while the service has too many under way.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks the job's service.
+fn call(call: &Call) -> Result<Answer, Errno> {
+    // Not in a job, or in one without a burst buffer.
+    let socket = std::env::var_os(SOCKET).ok_or(Errno::NODEV)?;
+    let socket = PathBuf::from(socket);
+    let begun = Instant::now();
+    loop {
+        let answer = match ask(&socket, call) {
+            Ok(answer) => answer,
+            Err(error) => return Err(connection(&error)),
+        };
+        match answer {
+            Answer::Refused(libc::EAGAIN, _) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Answer::Refused(errno, _) => return Err(Errno::from_raw_os_error(errno)),
+            answer => return Ok(answer),
+        }
+    }
+}
+
+/// Why the service cannot be asked.
+fn connection(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Errno::ACCESS,
+        // The job has ended, or the service with it.
+        io::ErrorKind::NotFound
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => Errno::NOTCONN,
+        // A list that is too long for one call.
+        io::ErrorKind::InvalidInput => Errno::TOOBIG,
+        io::ErrorKind::InvalidData => Errno::PROTO,
+        _ => errno(error),
+    }
+}
+
+/// The number of an error of the system.
+fn errno(error: &io::Error) -> Errno {
+    error
+        .raw_os_error()
+        .map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+/// What a function returns: 0, or the negative error number. A panic must not reach C.
+fn result(outcome: impl FnOnce() -> Result<(), Errno> + std::panic::UnwindSafe) -> c_int {
+    number(|| outcome().map(|()| 0))
+}
+
+fn number(outcome: impl FnOnce() -> Result<c_int, Errno> + std::panic::UnwindSafe) -> c_int {
+    match std::panic::catch_unwind(outcome) {
+        Ok(Ok(number)) => number,
+        Ok(Err(errno)) => -errno.raw_os_error(),
+        Err(_) => -libc::EIO,
+    }
+}

@@ -1,0 +1,217 @@
+//! A storage node at work: carries out what [`Node`] decides, with a storage daemon, a database,
+//! mounts and movers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use forebay_client::{Admin, Fs};
+use forebay_model::jobscript::AccessMode;
+use forebay_stage::Problem;
+use forebay_store::daemon::Daemon;
+use forebay_wire::Errno;
+use forebay_wire::message::InstanceSpec;
+
+use super::Event;
+use super::copies::Copies;
+use crate::database::Database;
+use crate::node::{Copied, Effect, Input, Node};
+use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
+use crate::views::Views;
+
+/// The storage node of this process.
+pub(crate) struct Flash {
+    node: Node,
+    records: Database,
+    daemon: Daemon,
+    admin: Admin,
+    views: Arc<Views>,
+    copies: Copies,
+    /// Stages whose instance is being attached, and whether they are to stop.
+    attaching: BTreeMap<StageId, bool>,
+    events: Sender<Event>,
+    inputs: VecDeque<Input>,
+}
+
+impl Flash {
+    /// A node with its records, over a running storage daemon. The ends of copies come through
+    /// `events`.
+    pub fn new(
+        node: Node,
+        records: Database,
+        daemon: Daemon,
+        views: Arc<Views>,
+        journals: PathBuf,
+        events: Sender<Event>,
+    ) -> Result<Flash, String> {
+        let admin = Admin::connect(daemon.address(), forebay_client::Options::default());
+        let admin = admin.map_err(|e| format!("the storage daemon does not answer: {e}"))?;
+        Ok(Flash {
+            node,
+            records,
+            daemon,
+            admin,
+            views,
+            copies: Copies::new(journals),
+            attaching: BTreeMap::new(),
+            events,
+            inputs: VecDeque::from([Input::Started]),
+        })
+    }
+
+    /// Gives it more granules, or fewer.
+    pub fn set_granules(&mut self, granules: u64) {
+        self.node.set_granules(granules);
+    }
+
+    /// Whether copies are under way.
+    pub fn is_copying(&self) -> bool {
+        !self.attaching.is_empty() || !self.copies.progress().is_empty()
+    }
+
+    /// Something happened to it.
+    pub fn take(&mut self, input: Input) {
+        self.inputs.push_back(input);
+    }
+
+    /// A copy's instance is attached, or cannot be.
+    pub fn attached(&mut self, plan: StagePlan, outcome: Result<Fs, String>) {
+        let (stage, attempt) = (plan.stage, plan.attempt);
+        let stopped = self.attaching.remove(&stage).unwrap_or(false);
+        let begun = match outcome {
+            Ok(_) if stopped => return self.take(Input::Copied(stage, attempt, Copied::Stopped)),
+            Ok(attached) => self.copies.begin(plan, attached, self.events.clone()),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = begun {
+            self.take(Input::Copied(stage, attempt, Copied::Failed(reason)));
+        }
+    }
+
+    /// What was in the way of a stage when it was last tried.
+    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+        self.copies.problems(stage)
+    }
+
+    /// A copy has ended.
+    pub fn copied(&mut self, stage: StageId, attempt: u32, outcome: Copied) {
+        self.copies.ended(stage);
+        self.take(Input::Copied(stage, attempt, outcome));
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self) -> Result<(), String> {
+        if self.daemon.has_ended() {
+            return Err("the storage daemon has ended: its storage failed".to_owned());
+        }
+        self.inputs.extend(self.copies.progress());
+        self.inputs.push_back(Input::Tick);
+        Ok(())
+    }
+
+    /// Does what there is to do, and says what the controller is to hear.
+    pub fn settle(&mut self) -> Result<Vec<Report>, String> {
+        let mut reports = Vec::new();
+        while let Some(input) = self.inputs.pop_front() {
+            let done = match &input {
+                Input::Copied(stage, _, Copied::Whole(_)) => Some(*stage),
+                _ => None,
+            };
+            for effect in self.node.step(input) {
+                match effect {
+                    Effect::Persist(changes) => {
+                        self.records.commit(&changes).map_err(|e| e.to_string())?;
+                    }
+                    Effect::Report(report) => reports.push(report),
+                    Effect::Create(plan) => {
+                        let made = self.create(&plan);
+                        self.inputs.push_back(Input::Created(plan.fragment, made));
+                    }
+                    Effect::Destroy(plan) => {
+                        let gone = self.destroy(&plan);
+                        self.inputs.push_back(Input::Destroyed(plan.fragment, gone));
+                    }
+                    Effect::BeginCopy(plan) => self.begin_copy(plan),
+                    Effect::StopCopy(stage, _) => {
+                        if let Some(stop) = self.attaching.get_mut(&stage) {
+                            *stop = true;
+                        }
+                        self.copies.stop(stage);
+                    }
+                }
+            }
+            // Its end is durable now: the journal has done its work.
+            if let Some(stage) = done {
+                self.copies.forget(stage);
+            }
+        }
+        Ok(reports)
+    }
+
+    fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
+        // As in the original, a limit holds for each name space, and every node has one.
+        let inodes = plan
+            .max_files
+            .unwrap_or((plan.capacity.0 / 4096).max(100_000));
+        let spec = InstanceSpec {
+            id: forebay_wire::InstanceId(plan.instance.0),
+            uid: plan.owner.uid,
+            gid: plan.owner.gid,
+            mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
+            capacity: plan.capacity.0,
+            // The root and the directories of the access modes are not the user's files.
+            inodes: inodes.saturating_add(4),
+            place: plan.place.clone(),
+        };
+        match self.admin.create_instance(spec) {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
+        }
+    }
+
+    fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        self.views.end(plan.instance)?;
+        // Nobody may use it any more, whoever still has a file of it open.
+        match self
+            .admin
+            .remove_instance(forebay_wire::InstanceId(plan.instance.0), true)
+        {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
+        }
+    }
+
+    /// Attaching waits for all nodes of the instance, so a thread does it.
+    fn begin_copy(&mut self, plan: StagePlan) {
+        let addresses = self.node.peers_of(plan.instance);
+        let (views, events) = (self.views.clone(), self.events.clone());
+        let (stage, attempt) = (plan.stage, plan.attempt);
+        let attach = move || {
+            let mode = AccessMode::Striped;
+            let outcome = views.attach(plan.instance, mode, plan.owner, &addresses);
+            // The driver may have ended meanwhile.
+            let _ = events.send(Event::Attached(plan, outcome));
+        };
+        let thread = std::thread::Builder::new().name(format!("forebay-attach-{}", stage.0));
+        match thread.spawn(attach) {
+            Ok(_) => {
+                self.attaching.insert(stage, false);
+            }
+            Err(error) => {
+                let failed = Copied::Failed(format!("no thread can be made: {error}"));
+                self.take(Input::Copied(stage, attempt, failed));
+            }
+        }
+    }
+
+    /// Stops copies, unmounts, and makes everything durable.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.copies.stop_all();
+        self.views.leave_all();
+        drop(self.admin);
+        self.daemon
+            .stop()
+            .map_err(|e| format!("the storage daemon: {e}"))
+    }
+}

@@ -1,0 +1,219 @@
+//! A compute node's agent as a daemon: it mounts what the controller orders, and passes on what
+//! the processes of its host ask.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_wire::stream::Address;
+
+use super::config::PoolConfig;
+use super::link::{Link, Received};
+use super::message::Role;
+use super::relay::Relay;
+use super::server::Listener;
+use super::{ServeError, directory, lock};
+use crate::embedded::now;
+use crate::host::{Effect, Host, Input};
+use crate::protocol::{MountPlan, Order};
+use crate::views::{Reach, Views, unmount_rests};
+
+/// Time between reports that the host lives.
+const TICK: Duration = Duration::from_secs(1);
+/// Orders and outcomes that wait; orders beyond it are dropped, since they are repeated.
+const WAITING: usize = 1024;
+/// Mounts and unmounts under way at a time; more fail, and can be asked for again.
+const MAX_WORK: usize = 256;
+
+enum Event {
+    Order(Order),
+    Done(Input),
+    Stop,
+}
+
+/// A running agent. Dropping it stops it, and unmounts what it has mounted.
+pub struct AgentDaemon {
+    events: SyncSender<Event>,
+    thread: Option<JoinHandle<()>>,
+    listener: Option<Listener>,
+}
+
+impl AgentDaemon {
+    /// Begins to listen to the host's processes and looks for the controller. Takes away what an
+    /// earlier agent left mounted.
+    pub fn start(config: &PoolConfig, name: &str) -> Result<AgentDaemon, ServeError> {
+        let identity = config.identity()?;
+        let home = &config.agent_directory;
+        directory(home, 0o755)?;
+        let lock = lock(home)?;
+        let mounts = home.join("mounts");
+        directory(&mounts, 0o755)?;
+        unmount_rests(&mounts);
+        let own = config.storage_node(name);
+        let reach = Reach {
+            own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),
+            options: forebay_client::Options {
+                patience: config.patience,
+                key: identity.key.clone(),
+                munge: identity.munge.clone(),
+                ..forebay_client::Options::default()
+            },
+        };
+        let views = Arc::new(Views::new(mounts, name.to_owned(), reach));
+        let (events, inbox) = sync_channel(WAITING);
+        let told = events.clone();
+        let deliver = move |received| match received {
+            Received::Welcome(_) => true,
+            Received::Order(order) => {
+                let _ = told.try_send(Event::Order(order));
+                true
+            }
+        };
+        let controller = Address::Tcp(config.controller);
+        let role = Role::Agent(name.to_owned());
+        let link = Link::start(controller.clone(), role, identity.clone(), deliver)?;
+        let relay = Relay {
+            controller,
+            identity,
+            host: name.to_owned(),
+        };
+        let listener = Listener::unix(&config.agent_socket)?;
+        listener.serve(move |stream| relay.serve(stream))?;
+        let run = Run {
+            host: Host::new(name.to_owned(), now()),
+            views,
+            link,
+            events: events.clone(),
+            work: Arc::default(),
+            _lock: lock,
+        };
+        let thread = std::thread::Builder::new()
+            .name("forebay-agent".into())
+            .spawn(move || run.run(&inbox))
+            .map_err(ServeError::at("no thread can be made"))?;
+        Ok(AgentDaemon {
+            events,
+            thread: Some(thread),
+            listener: Some(listener),
+        })
+    }
+
+    /// Stops it and unmounts what it has mounted.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.listener = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = self.events.send(Event::Stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for AgentDaemon {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Run {
+    host: Host,
+    views: Arc<Views>,
+    link: Link,
+    events: SyncSender<Event>,
+    work: Arc<AtomicUsize>,
+    _lock: std::fs::File,
+}
+
+impl Run {
+    fn run(mut self, inbox: &Receiver<Event>) {
+        let mut ticked = Instant::now();
+        self.step(Input::Tick);
+        loop {
+            match inbox.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Event::Order(order)) => self.step(Input::Order(order)),
+                Ok(Event::Done(input)) => self.step(input),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.step(Input::Tick);
+            }
+        }
+        drop(self.link);
+        self.views.leave_all();
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for effect in self.host.step(input) {
+                let refused = match effect {
+                    Effect::Report(report) => {
+                        self.link.report(report);
+                        continue;
+                    }
+                    Effect::Mount(plan) => {
+                        let activation = plan.activation;
+                        let views = self.views.clone();
+                        self.begin(move || Input::Mounted(activation, show(&views, &plan)))
+                            .err()
+                            .map(|reason| Input::Mounted(activation, Err(reason)))
+                    }
+                    Effect::Unmount(plan) => {
+                        let activation = plan.activation;
+                        let views = self.views.clone();
+                        self.begin(move || Input::Unmounted(activation, hide(&views, &plan)))
+                            .err()
+                            .map(|reason| Input::Unmounted(activation, Err(reason)))
+                    }
+                };
+                inputs.extend(refused);
+            }
+        }
+    }
+
+    /// Does something on a thread of its own: it may have to wait for storage daemons.
+    fn begin(&self, work: impl FnOnce() -> Input + Send + 'static) -> Result<(), String> {
+        if self.work.fetch_add(1, Ordering::AcqRel) >= MAX_WORK {
+            self.work.fetch_sub(1, Ordering::AcqRel);
+            return Err(format!(
+                "{MAX_WORK} mounts are under way on this host; try again"
+            ));
+        }
+        let (count, events) = (self.work.clone(), self.events.clone());
+        let run = move || {
+            let input = work();
+            count.fetch_sub(1, Ordering::AcqRel);
+            // The agent may have ended meanwhile.
+            let _ = events.send(Event::Done(input));
+        };
+        let spawned = std::thread::Builder::new()
+            .name("forebay-mount".into())
+            .spawn(run);
+        spawned.map(drop).map_err(|error| {
+            self.work.fetch_sub(1, Ordering::AcqRel);
+            format!("no thread can be made: {error}")
+        })
+    }
+}
+
+fn show(views: &Views, plan: &MountPlan) -> Result<(), String> {
+    let (instance, mode) = (plan.instance, plan.mode);
+    views.enter(instance, mode, plan.owner, &plan.addresses)?;
+    views.show(instance, mode, &plan.path).inspect_err(|_| {
+        let _ = views.leave(instance);
+    })
+}
+
+fn hide(views: &Views, plan: &MountPlan) -> Result<(), String> {
+    views.hide(&plan.path);
+    views.leave(plan.instance)?;
+    views.end_unused(plan.instance);
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! A pool over several hosts: its roles as daemons, and the way to them.
+//!
+//! ```text
+//! forebay run ── Unix ── Agent ──┐
+//!                                ├─ TCP ── ControllerDaemon     (controller.redb)
+//!                StorageDaemon ──┘
+//! ```
+//!
+//! Each daemon is one of the state machines of this crate with sockets, a clock and a disk. The
+//! messages between them may get lost with a connection: commands are repeated until they have
+//! shown their effect, reports come every second, and clients repeat what is not answered.
+//! Data goes straight between clients and storage daemons, also while the controller is away.
+
+mod agent;
+mod client;
+mod config;
+mod controller;
+mod frame;
+mod greet;
+mod link;
+mod message;
+mod relay;
+mod server;
+mod storage;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+pub use agent::AgentDaemon;
+pub use client::Remote;
+pub use config::{AuthMethod, ConfigError, Identity, PoolConfig, StorageConfig};
+pub use controller::ControllerDaemon;
+pub(crate) use message::Welcome;
+pub use storage::StorageDaemon;
+
+/// Why a daemon cannot start or go on.
+#[derive(Debug)]
+pub struct ServeError {
+    reason: String,
+    /// The configuration is at fault.
+    bad_input: bool,
+}
+
+impl ServeError {
+    fn new(reason: impl fmt::Display) -> ServeError {
+        ServeError {
+            reason: reason.to_string(),
+            bad_input: false,
+        }
+    }
+
+    /// About a path or an address.
+    fn at(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> ServeError {
+        move |error| ServeError::new(format!("{what}: {error}"))
+    }
+
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        self.bad_input
+    }
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl From<ConfigError> for ServeError {
+    fn from(error: ConfigError) -> ServeError {
+        ServeError {
+            reason: error.to_string(),
+            bad_input: true,
+        }
+    }
+}
+
+/// The name of this host, as it names itself.
+pub fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Makes a directory of a daemon's, with these permissions.
+fn directory(path: &Path, mode: u32) -> Result<(), ServeError> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::create_dir_all(path)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+        .map_err(ServeError::at(path.display()))
+}
+
+/// Writes a file so that after a crash it is there whole, or not at all.
+fn write_whole(path: &Path, contents: &[u8], mode: u32) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let new = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    let options = options.create(true).truncate(true).write(true).mode(mode);
+    let mut file = options.open(&new)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(parent) => fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Locks a daemon's directory; the lock ends with the file.
+fn lock(path: &Path) -> Result<fs::File, ServeError> {
+    let file = path.join("lock");
+    let open = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&file)
+        .map_err(ServeError::at(file.display()))?;
+    rustix::fs::flock(&open, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
+        |_| {
+            let path = path.display();
+            ServeError::new(format!("{path}: another Forebay daemon runs on it"))
+        },
+    )?;
+    Ok(open)
+}

@@ -1,0 +1,122 @@
+//! The buffer that a job runs on: an embedded pool, or one over several hosts.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+
+use super::RunError;
+use crate::controller::{Failure, Outcome, Request, Status};
+use crate::embedded::{self, HOST, Pool, PoolOptions};
+use crate::hosts::{Remote, ServeError};
+use crate::protocol::Owner;
+
+/// Which pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// One in a directory, for this process alone.
+    Embedded(PoolOptions),
+    /// The one over several hosts that this file describes.
+    Shared(PathBuf),
+}
+
+impl From<ServeError> for RunError {
+    fn from(error: ServeError) -> RunError {
+        RunError::Shared(error)
+    }
+}
+
+/// A pool in use.
+pub enum Buffer {
+    /// One in a directory.
+    Embedded(Pool),
+    /// One over several hosts.
+    Shared(Remote),
+}
+
+impl Buffer {
+    /// Opens an embedded pool, or connects to a shared one.
+    pub fn open(which: &Which) -> Result<Buffer, RunError> {
+        Ok(match which {
+            Which::Embedded(options) => Buffer::Embedded(Pool::open(options)?),
+            Which::Shared(file) => Buffer::Shared(Remote::open(file)?),
+        })
+    }
+
+    /// The user and group that requests are made for.
+    pub fn caller(&self) -> Owner {
+        match self {
+            Buffer::Embedded(pool) => pool.caller(),
+            Buffer::Shared(remote) => remote.caller(),
+        }
+    }
+
+    /// The host that mounts when no other is named, if there is one.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Buffer::Embedded(_) => Some(HOST),
+            Buffer::Shared(remote) => remote.host(),
+        }
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&self, request: Request) -> Outcome {
+        match self {
+            Buffer::Embedded(pool) => pool.ask(request),
+            Buffer::Shared(remote) => remote.ask(request),
+        }
+    }
+
+    /// Asks; the answer comes through the channel.
+    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        match self {
+            Buffer::Embedded(pool) => pool.begin(request),
+            Buffer::Shared(remote) => remote.begin(request),
+        }
+    }
+
+    /// Pools, nodes, sessions, instances and stages.
+    pub fn status(&self) -> Result<Status, Failure> {
+        match self {
+            Buffer::Embedded(pool) => pool.status(),
+            Buffer::Shared(remote) => remote.status(),
+        }
+    }
+
+    /// The variables of a session's job and what they are set to.
+    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        match self {
+            Buffer::Embedded(pool) => pool.paths(token),
+            Buffer::Shared(remote) => remote.paths(token),
+        }
+    }
+
+    /// Gives it back: an embedded pool is made durable and unmounted.
+    pub fn close(self) -> Result<(), RunError> {
+        match self {
+            Buffer::Embedded(pool) => Ok(pool.close()?),
+            Buffer::Shared(_) => Ok(()),
+        }
+    }
+}
+
+/// The status of a pool; of an embedded one whether or not a process uses it.
+pub fn status(which: &Which) -> Result<Status, RunError> {
+    match which {
+        Which::Embedded(options) => Ok(embedded::status(options)?),
+        Which::Shared(file) => {
+            let remote = Remote::open(file)?;
+            remote
+                .status()
+                .map_err(|failure| RunError::Step("status", failure))
+        }
+    }
+}
+
+/// Asks one thing of a pool and waits until it is done.
+pub fn order(which: &Which, step: &'static str, request: Request) -> Result<(), RunError> {
+    let buffer = Buffer::open(which)?;
+    let outcome = buffer.ask(request);
+    buffer.close()?;
+    outcome
+        .map(drop)
+        .map_err(|failure| RunError::Step(step, failure))
+}

@@ -1,0 +1,280 @@
+//! A pool's daemons over loopback, in one process: who is let in, who is not, and what becomes of
+//! requests while the controller is away. Hosts know each other by the pool's key here.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
+use forebay_model::units::Bytes;
+use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};
+use forebay_service::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
+use forebay_service::protocol::Owner;
+
+fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = done() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: waited");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+struct Site {
+    directory: tempfile::TempDir,
+    controller: SocketAddr,
+    nodes: Vec<SocketAddr>,
+}
+
+impl Site {
+    /// A pool of `nodes` storage nodes, none of which runs yet.
+    fn new(nodes: usize) -> Site {
+        let listeners: Vec<TcpListener> = (0..=nodes)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let mut free = listeners.iter().map(|l| l.local_addr().unwrap());
+        let site = Site {
+            directory: tempfile::tempdir().unwrap(),
+            controller: free.next().unwrap(),
+            nodes: free.collect(),
+        };
+        fs::write(site.path("key"), b"the key of this pool, for tests").unwrap();
+        fs::write(site.path("other-key"), b"the key of another pool").unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A configuration with the key in this file, which hosts without a socket of the pool use.
+    fn file(&self, key: &str, sockets: &str) -> PathBuf {
+        let home = self.directory.path().display();
+        let mut text = format!(
+            "[pool]\nname = \"p\"\ngranularity = \"1MiB\"\n[controller]\naddress = \"{}\"\n\
+             directory = \"{home}/controller\"\nsocket = \"{home}/{sockets}.socket\"\n\
+             [agent]\ndirectory = \"{home}/agent\"\n\
+             [auth]\nmethod = \"key\"\nkey_file = \"{home}/{key}\"\n",
+            self.controller
+        );
+        for (index, address) in self.nodes.iter().enumerate() {
+            text.push_str(&format!(
+                "[[storage]]\nname = \"s{index}\"\naddress = \"{address}\"\n\
+                 directory = \"{home}/s{index}\"\ncapacity = \"64MiB\"\n"
+            ));
+        }
+        let file = self.path(&format!("{key}-{sockets}.toml"));
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn config(&self, key: &str) -> PoolConfig {
+        PoolConfig::read(&self.file(key, "controller")).unwrap()
+    }
+
+    fn controller(&self) -> ControllerDaemon {
+        wait("the controller's port is free", || {
+            ControllerDaemon::start(&self.config("key")).ok()
+        })
+    }
+
+    fn remote(&self) -> Remote {
+        Remote::open(&self.file("key", "controller")).unwrap()
+    }
+}
+
+fn persistent(name: &str, owner: Owner) -> Request {
+    let access = Access {
+        mode: AccessMode::Striped,
+        modifiers: Default::default(),
+    };
+    Request::CreatePersistent {
+        name: name.to_owned(),
+        owner,
+        spec: InstanceSpec {
+            capacity: Capacity::Bytes(Bytes(4 << 20)),
+            kind: InstanceType::Scratch,
+            access: vec![access],
+            pool: None,
+            preference: Default::default(),
+            modifiers: Default::default(),
+        },
+        public: false,
+    }
+}
+
+/// Whether a storage node has been told which one it is.
+fn in_service(site: &Site, name: &str) -> bool {
+    site.path(name).join("pool").exists()
+}
+
+#[test]
+fn the_key_lets_hosts_in_and_another_does_not() {
+    let site = Site::new(2);
+    let _controller = site.controller();
+    let _good = StorageDaemon::start(&site.config("key"), "s0").unwrap();
+    let bad = StorageDaemon::start(&site.config("other-key"), "s1").unwrap();
+    wait("the right one is let in", || {
+        in_service(&site, "s0").then_some(())
+    });
+    let refused = Remote::open(&site.file("other-key", "none")).err().unwrap();
+    assert!(refused.to_string().contains("not valid"), "{refused}");
+    let between = Remote::open(&site.file("key", "none")).unwrap();
+    assert_eq!(between.status().unwrap().nodes.len(), 2);
+    assert!(!in_service(&site, "s1") && !bad.has_ended());
+    let unknown = StorageDaemon::start(&site.config("key"), "s7")
+        .err()
+        .unwrap();
+    assert!(
+        unknown.to_string().contains("no storage node `s7`"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn a_request_outlives_the_controllers_end() {
+    let site = Site::new(2);
+    let controller = site.controller();
+    let remote = site.remote();
+    let owner = remote.caller();
+    // Without storage nodes it cannot be met yet.
+    let answer = remote.begin(persistent("kept", owner)).unwrap();
+    wait("it is accepted", || {
+        let status = remote.status().ok()?;
+        status.instances.first().map(|_| ())
+    });
+    controller.stop().unwrap();
+    assert!(answer.try_recv().is_err());
+    let _controller = site.controller();
+    let start = |name| StorageDaemon::start(&site.config("key"), name).unwrap();
+    let _nodes = [start("s0"), start("s1")];
+    let outcome = answer.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(
+        matches!(outcome, Ok(Answer::Session(_) | Answer::Done)),
+        "{outcome:?}"
+    );
+    let status = remote.status().unwrap();
+    assert_eq!(status.instances.len(), 1, "once");
+    assert_eq!(status.instances[0].nodes.len(), 2);
+    // The same name for something else is refused, with the reason.
+    let again = remote.ask(Request::DestroyPersistent {
+        name: "other".into(),
+        hurry: false,
+    });
+    assert_eq!(again.unwrap_err().cause, Cause::NotFound);
+    remote
+        .ask(Request::DestroyPersistent {
+            name: "kept".into(),
+            hurry: false,
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_storage_node_keeps_its_data_from_a_controller_that_has_forgotten_it() {
+    let site = Site::new(1);
+    let controller = site.controller();
+    let node = StorageDaemon::start(&site.config("key"), "s0").unwrap();
+    let remote = site.remote();
+    remote.ask(persistent("kept", remote.caller())).unwrap();
+    drop(remote);
+    controller.stop().unwrap();
+    fs::rename(site.path("controller"), site.path("lost")).unwrap();
+    let forgetful = site.controller();
+    wait("the node stops", || node.has_ended().then_some(()));
+    let reason = node.stop().unwrap_err().to_string();
+    assert!(reason.contains("belongs to pool"), "{reason}");
+    forgetful.stop().unwrap();
+    // Half of the state is noticed, too.
+    fs::remove_file(site.path("controller/secret")).unwrap();
+    let half = ControllerDaemon::start(&site.config("key")).err().unwrap();
+    assert!(half.to_string().contains("secret: missing"), "{half}");
+    // With its state back, everything is as it was.
+    fs::remove_dir_all(site.path("controller")).unwrap();
+    fs::rename(site.path("lost"), site.path("controller")).unwrap();
+    let _controller = site.controller();
+    let _node = StorageDaemon::start(&site.config("key"), "s0").unwrap();
+    let remote = site.remote();
+    let request = Request::DestroyPersistent {
+        name: "kept".into(),
+        hurry: false,
+    };
+    remote.ask(request).unwrap();
+}
+
+/// What the controller says before it ends a connection on which this was sent.
+fn say(to: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // It may hang up before it has taken everything.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// A frame of the control protocol.
+fn frame(body: &str) -> Vec<u8> {
+    let mut bytes = b"FBC1".to_vec();
+    bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(body.as_bytes()).to_le_bytes());
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn nonsense_is_refused_and_the_controller_goes_on() {
+    let site = Site::new(1);
+    let _controller = site.controller();
+    let nonce = serde_json::to_string(&[7; 32]).unwrap();
+    let hello = |version: u16| {
+        frame(&format!(
+            "{{\"hello\":{{\"version\":{version},\"role\":{{\"client\":null}},\"nonce\":{nonce}}}}}"
+        ))
+    };
+    assert!(say(site.controller, b"GET / HTTP/1.1\r\n\r\n").contains("does not speak"));
+    assert!(say(site.controller, &[0xff; 5000]).contains("does not speak"));
+    let huge = [b"FBC1".as_slice(), &[0xff; 8]].concat();
+    assert!(say(site.controller, &huge).contains("too long"));
+    assert!(say(site.controller, &frame("{\"query\":[1,\"status\"]}")).contains("no greeting"));
+    assert!(say(site.controller, &hello(9)).contains("version 9"));
+    let zeros = serde_json::to_string(&[0; 32]).unwrap();
+    for proof in [
+        format!("{{\"Key\":{{\"mac\":{zeros},\"uid\":0,\"gid\":0}}}}"),
+        "{\"Munge\":[77,85,78,71,69]}".to_owned(),
+    ] {
+        let mut bytes = hello(1);
+        bytes.extend(frame(&format!("{{\"proof\":{proof}}}")));
+        bytes.extend(frame("{\"query\":[1,\"status\"]}"));
+        let said = say(site.controller, &bytes);
+        assert!(
+            said.contains("refused") && !said.contains("granularity"),
+            "{said}"
+        );
+    }
+    assert_eq!(site.remote().status().unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn a_key_that_cannot_be_read_is_told() {
+    let site = Site::new(1);
+    fs::write(site.path("short"), b"short").unwrap();
+    for (key, expected) in [("short", "at least 16 bytes"), ("absent", "key file")] {
+        let config = PoolConfig::read(&site.file(key, "controller")).unwrap();
+        let error = ControllerDaemon::start(&config).err().unwrap();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.is_bad_input());
+    }
+    let absent = Remote::open(Path::new("/nonexistent/pool.toml"))
+        .err()
+        .unwrap();
+    assert!(absent.to_string().contains("/nonexistent/pool.toml"));
+}

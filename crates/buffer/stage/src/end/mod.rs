@@ -1,0 +1,159 @@
+//! The two ends of a copy: a directory of the parallel file system, or an instance.
+//!
+//! An instance is reached through the client library, not through a mount: a process that copies
+//! into its own mount cannot be ended while it waits for itself. Where the storage daemon passes a
+//! file's descriptor, its bytes move between two descriptors, by the kernel alone where that is
+//! wanted.
+
+mod identity;
+mod instance;
+mod local;
+mod within;
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+
+pub use identity::Identity;
+pub use instance::Space;
+pub(crate) use local::{open_folder, open_path};
+pub(crate) use within::{Found, make_within, open_within};
+
+/// What something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Link,
+    /// A device, a pipe or a socket.
+    Other,
+}
+
+/// Seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Time {
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}
+
+/// What `stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub kind: Kind,
+    /// Permission bits: `0o7777`.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    /// Bytes of storage taken.
+    pub space: u64,
+    /// Names it has.
+    pub names: u64,
+    /// File system and inode.
+    pub inode: (u64, u64),
+    pub accessed: Time,
+    pub modified: Time,
+    pub changed: Time,
+}
+
+impl State {
+    /// The modification time in nanoseconds since 1970.
+    pub fn modified_at(&self) -> i128 {
+        i128::from(self.modified.seconds) * 1_000_000_000 + i128::from(self.modified.nanoseconds)
+    }
+
+    /// Whether a file is as it was: same size, and neither contents nor attributes touched since.
+    pub fn is_unchanged(&self, now: &State) -> bool {
+        self.has_same_contents(now) && self.changed == now.changed
+    }
+
+    /// The same, but for a further name: making a hard link touches the time of status change.
+    pub fn has_same_contents(&self, now: &State) -> bool {
+        (self.size, self.inode, self.modified) == (now.size, now.inode, now.modified)
+    }
+
+    /// Whether it takes less space than it is long.
+    pub fn is_sparse(&self) -> bool {
+        self.space < self.size
+    }
+}
+
+/// Something open that has attributes.
+pub(crate) trait Attributes {
+    fn state(&self) -> Result<State, Errno>;
+    /// Gives it owner and group as far as that is permitted, permissions and times of `state`;
+    /// `attributes` are set in between, because a change of owner may take them away. `Ok` is what
+    /// `attributes` returned.
+    fn take_on(
+        &self,
+        state: &State,
+        attributes: &mut dyn FnMut() -> Result<(), String>,
+    ) -> Result<Result<(), String>, Errno>;
+    /// Names of its extended attributes; `NOTSUP` where there can be none.
+    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno>;
+    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno>;
+    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
+}
+
+/// An open directory. Names are single components, and no symbolic link is followed.
+pub(crate) trait Folder: Attributes + Send + Sync {
+    /// The same directory, opened once more.
+    fn again(&self) -> Result<Box<dyn Folder>, Errno>;
+    /// Its entries, `.` and `..` left out, until `take` returns `false`.
+    fn entries(
+        &self,
+        take: &mut dyn FnMut(&OsStr, Result<State, Errno>) -> bool,
+    ) -> Result<(), Errno>;
+    /// The state of an entry.
+    fn look(&self, name: &OsStr) -> Result<State, Errno>;
+    /// A directory in it.
+    fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno>;
+    /// Makes a directory, for its owner alone; says whether there was none.
+    fn make(&self, name: &OsStr) -> Result<bool, Errno>;
+    /// Opens a file for reading; `seen` is what the entry was when it was found.
+    fn open(&self, name: &OsStr, seen: Option<&State>) -> Result<Box<dyn Body>, Errno>;
+    /// Opens a file for writing and reading back, making it if need be for its owner alone; what
+    /// is in it goes unless `keep`.
+    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno>;
+    /// What a symbolic link points to.
+    fn goal(&self, name: &OsStr) -> Result<OsString, Errno>;
+    /// Makes a symbolic link with the owner and times of `state`.
+    fn point(&self, name: &OsStr, goal: &OsStr, state: &State) -> Result<(), Errno>;
+    /// Gives the file `of` in `folder`, which is on the same end, a further name.
+    fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno>;
+    fn remove(&self, name: &OsStr) -> Result<(), Errno>;
+    fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno>;
+    /// Puts names, attributes and contents of the whole file system on stable storage; contents
+    /// that `must_flush` says need it have been flushed one by one.
+    fn flush(&self) -> Result<(), Errno>;
+    /// Number of its file system.
+    fn device(&self) -> Result<u64, Errno>;
+    /// Its descriptor, on the parallel file system.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// An open regular file.
+pub(crate) trait Body: Attributes + Send + Sync {
+    /// Its state when it was opened.
+    fn opened_state(&self) -> Result<State, Errno> {
+        self.state()
+    }
+    /// Reads at `offset`; less than asked for only at the end.
+    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno>;
+    /// Writes all of `data`.
+    fn write(&self, data: &[u8], offset: u64) -> Result<(), Errno>;
+    /// The next byte at or behind `offset` that is not in a hole, or that is, if `hole`.
+    fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno>;
+    fn resize(&self, size: u64) -> Result<(), Errno>;
+    /// The file itself, for copies by the kernel.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Makes sure of the space for bytes that are about to be written through the descriptor.
+    fn promise(&self, offset: u64, length: u64) -> Result<(), Errno>;
+    /// Puts its contents on stable storage.
+    fn flush(&self) -> Result<(), Errno>;
+    /// Whether [`Folder::flush`] leaves its contents out.
+    fn must_flush(&self) -> bool;
+}

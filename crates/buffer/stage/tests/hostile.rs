@@ -1,0 +1,206 @@
+//! What is in the way of a stage is told, and costs nothing but the stage: vanished paths, files
+//! that may not be read, users who may not write, full instances.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_stage::{
+    Identity, Item, Options, Place, Progress, Request, StageError, Verify, What, stage,
+};
+use support::{noise, one, picture, run, sides, sides_of};
+
+const USER: u32 = 12_345;
+
+fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn over_a_network_everything_arrives_too() {
+    let sides = sides();
+    let far = sides.over_tcp();
+    fs::create_dir_all(sides.pfs.join("in/a")).unwrap();
+    for index in 0..20 {
+        let size = 1000 * index as usize;
+        fs::write(sides.pfs.join(format!("in/a/f{index}")), noise(size, index)).unwrap();
+    }
+    fs::write(sides.pfs.join("in/large"), noise(9 << 20, 7)).unwrap();
+    let sparse = fs::File::create(sides.pfs.join("in/sparse")).unwrap();
+    sparse.set_len(30 << 20).unwrap();
+    fs::hard_link(sides.pfs.join("in/a/f3"), sides.pfs.join("in/other")).unwrap();
+    std::os::unix::fs::symlink("large", sides.pfs.join("in/link")).unwrap();
+    for verify in [Verify::Off, Verify::ReadBack] {
+        let options = Options {
+            verify,
+            segment: 1 << 20,
+            ..Options::default()
+        };
+        let there = format!("{verify:?}");
+        let inside = || Place::inside(&far.space, &there);
+        let request = one(What::Directory, sides.outside("in"), inside());
+        run(&request, &options).unwrap();
+        assert_eq!(far.picture(&there), picture(&sides.pfs.join("in")));
+        let attr = far.attr(&format!("{there}/sparse")).unwrap();
+        assert!(attr.blocks < 100, "a hole stays one: {attr:?}");
+        let back = format!("back{there}");
+        let request = one(What::Directory, inside(), sides.outside(&back));
+        run(&request, &options).unwrap();
+        assert_eq!(
+            picture(&sides.pfs.join(&back)),
+            picture(&sides.pfs.join("in"))
+        );
+    }
+}
+
+#[test]
+fn a_user_reads_and_writes_only_what_the_user_may() {
+    if !root() {
+        eprintln!("only root can act for others: not tried");
+        return;
+    }
+    let sides = sides();
+    fs::set_permissions(sides.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let user = sides.as_user(USER, USER);
+    let who = Identity::of(USER, USER).map(Arc::new);
+    assert!(who.is_some());
+    let outside = |path: &str| Place::outside_as(sides.pfs.join(path), who.clone());
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    fs::write(sides.pfs.join("in/open"), b"for all").unwrap();
+    fs::write(sides.pfs.join("in/secret"), b"root's").unwrap();
+    fs::set_permissions(
+        sides.pfs.join("in/secret"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
+    let request = one(
+        What::Directory,
+        outside("in"),
+        Place::inside(&user.space, "in"),
+    );
+    let Err(StageError::Incomplete { problems, count }) = run(&request, &Options::default()) else {
+        panic!("a secret was staged");
+    };
+    assert_eq!((count, problems[0].code), (1, libc::EACCES));
+    assert!(problems[0].path.ends_with("in/secret"), "{:?}", problems[0]);
+    assert_eq!(user.read("in/open"), b"for all", "all others are staged");
+    assert_eq!(user.attr("in/open").unwrap().uid, USER);
+    assert!(!user.exists("in/secret"));
+    // Out: to a directory of the user's, and to one of root's.
+    fs::create_dir(sides.pfs.join("mine")).unwrap();
+    std::os::unix::fs::chown(sides.pfs.join("mine"), Some(USER), Some(USER)).unwrap();
+    let inside = || Place::inside(&user.space, "in/open");
+    let out = one(What::File, inside(), outside("mine/copy"));
+    run(&out, &Options::default()).unwrap();
+    let copy = fs::metadata(sides.pfs.join("mine/copy")).unwrap();
+    assert_eq!((copy.uid(), copy.gid()), (USER, USER));
+    let out = one(What::File, inside(), outside("in/copy"));
+    let error = run(&out, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("Permission denied"), "{error}");
+    assert!(!sides.pfs.join("in/copy").exists());
+    // Others' files in the instance stay theirs.
+    sides.buffer.write("roots", b"x");
+    let mode = forebay_wire::message::SetAttr {
+        mode: Some(0o600),
+        ..Default::default()
+    };
+    let ino = sides.buffer.attr("roots").unwrap().ino;
+    sides.buffer.fs.set_attr(ino, None, mode).unwrap();
+    let out = one(
+        What::File,
+        Place::inside(&user.space, "roots"),
+        outside("mine/x"),
+    );
+    let error = run(&out, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("Permission denied"), "{error}");
+    // This thread is root again.
+    fs::write(sides.pfs.join("in/mine"), b"").unwrap();
+    assert_eq!(fs::metadata(sides.pfs.join("in/mine")).unwrap().uid(), 0);
+}
+
+#[test]
+fn a_full_instance_is_told_and_nothing_half_is_left() {
+    let sides = sides_of(1 << 20);
+    fs::write(sides.pfs.join("big"), noise(4 << 20, 1)).unwrap();
+    for verify in [Verify::Off, Verify::Checksum] {
+        for segment in [1 << 18, 64 << 20] {
+            let options = Options {
+                verify,
+                segment,
+                ..Options::default()
+            };
+            let request = sides.stage_in(What::File, "big", "big");
+            let Err(StageError::Stopped(problem)) = run(&request, &options) else {
+                panic!("4 MiB fitted into 1 MiB");
+            };
+            assert_eq!(problem.code, libc::ENOSPC, "{problem}");
+            assert!(problem.reason.contains("no space left there"), "{problem}");
+            assert!(sides.buffer.entries("").is_empty());
+        }
+    }
+    assert_eq!(fs::read(sides.pfs.join("big")).unwrap(), noise(4 << 20, 1));
+    // What it held is free again.
+    fs::write(sides.pfs.join("fits"), noise(700_000, 1)).unwrap();
+    run(
+        &sides.stage_in(What::File, "fits", "fits"),
+        &Options::default(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
+    let sides = sides();
+    for index in 0..8 {
+        let name = format!("f{index}");
+        sides.buffer.write(&name, &noise(16 << 20, index));
+    }
+    fs::create_dir(sides.pfs.join("out")).unwrap();
+    let place = |index: u64| Item {
+        what: What::File,
+        source: sides.inside(&format!("f{index}")),
+        target: sides.outside(&format!("out/f{index}")),
+    };
+    let request = Request {
+        items: (0..8).map(place).collect(),
+    };
+    let options = Options {
+        workers: 1,
+        ..Options::default()
+    };
+    let progress = Progress::new();
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.snapshot().files == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();
+        });
+        stage(&request, &options, &progress)
+    });
+    let Err(StageError::Incomplete { problems, .. }) = outcome else {
+        panic!("files went to a directory that was not there: {outcome:?}");
+    };
+    assert!(
+        problems.iter().all(|p| p.code == libc::ENOENT
+            && p.reason
+                .contains("the directory does not exist; make it before staging out")),
+        "{problems:?}"
+    );
+    assert!(!sides.pfs.join("out").exists(), "it was not made anew");
+    // Once it is back, all goes out.
+    fs::rename(sides.pfs.join("gone"), sides.pfs.join("out")).unwrap();
+    run(&request, &options).unwrap();
+    for index in 0..8 {
+        let bytes = fs::read(sides.pfs.join(format!("out/f{index}"))).unwrap();
+        assert_eq!(bytes, noise(16 << 20, index));
+    }
+    assert_eq!(fs::read_dir(sides.pfs.join("out")).unwrap().count(), 8);
+}

@@ -1,0 +1,299 @@
+#![allow(dead_code, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+//! A directory that stands for the parallel file system, and an instance on a storage daemon.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_client::{Admin, Fs};
+use forebay_stage::{
+    Item, Options, Place, Progress, Report, Request, Space, StageError, What, stage,
+};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::{Caller, Entry, InstanceSpec, New, OpenMode};
+use forebay_wire::{Attr, Errno, InstanceId, Kind};
+
+const INSTANCE: InstanceId = InstanceId(1);
+
+pub struct Sides {
+    /// The parallel file system's side.
+    pub pfs: PathBuf,
+    /// The instance.
+    pub buffer: Buffer,
+    pub daemon: Daemon,
+    pub directory: tempfile::TempDir,
+}
+
+pub fn sides() -> Sides {
+    sides_of(8 << 30)
+}
+
+/// An empty directory, in memory where there is one: putting a disk's file system on stable
+/// storage waits for whatever else the machine is writing.
+fn directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
+/// Both sides, the instance of so many bytes.
+pub fn sides_of(capacity: u64) -> Sides {
+    let directory = directory();
+    let pfs = directory.path().join("pfs");
+    fs::create_dir(&pfs).unwrap();
+    let mut start = daemon::Options::new(directory.path().join("flash"));
+    start.tcp = Some("127.0.0.1:0".parse().unwrap());
+    start.key = Some(key());
+    let daemon = Daemon::start(start).unwrap();
+    let options = forebay_client::Options::default;
+    let admin = Admin::connect(daemon.address(), options()).unwrap();
+    let spec = InstanceSpec {
+        id: INSTANCE,
+        uid: 0,
+        gid: 0,
+        mode: 0o777,
+        capacity,
+        inodes: 1_000_000,
+    };
+    admin.create_instance(spec).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();
+    fs.mkdir_all(Path::new("striped"), 0o777).unwrap();
+    Sides {
+        pfs,
+        buffer: Buffer::of(fs),
+        daemon,
+        directory,
+    }
+}
+
+fn key() -> PoolKey {
+    PoolKey::new(b"only for these tests").unwrap()
+}
+
+impl Sides {
+    /// The instance as another host reaches it: no descriptors, all data over a socket.
+    pub fn over_tcp(&self) -> Buffer {
+        let address = self.daemon.tcp_address().unwrap();
+        let options = forebay_client::Options {
+            key: Some(key()),
+            ..forebay_client::Options::default()
+        };
+        Buffer::of(Fs::attach(address, INSTANCE, options).unwrap())
+    }
+
+    /// The instance as a user sees it.
+    pub fn as_user(&self, uid: u32, gid: u32) -> Buffer {
+        let checked = false;
+        Buffer::of(self.buffer.fs.on_behalf_of(Caller { uid, gid, checked }))
+    }
+
+    pub fn inside(&self, path: &str) -> Place {
+        Place::inside(&self.buffer.space, path)
+    }
+
+    pub fn outside(&self, path: &str) -> Place {
+        Place::outside(self.pfs.join(path))
+    }
+
+    pub fn stage_in(&self, what: What, from: &str, to: &str) -> Request {
+        one(what, self.outside(from), self.inside(to))
+    }
+
+    pub fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
+        one(what, self.inside(from), self.outside(to))
+    }
+}
+
+pub fn one(what: What, source: Place, target: Place) -> Request {
+    Request {
+        items: vec![Item {
+            what,
+            source,
+            target,
+        }],
+    }
+}
+
+pub fn run(request: &Request, options: &Options) -> Result<Report, StageError> {
+    stage(request, options, &Progress::new())
+}
+
+/// The name space `striped` of an instance.
+pub struct Buffer {
+    pub fs: Fs,
+    pub space: Arc<Space>,
+}
+
+impl Buffer {
+    pub fn of(fs: Fs) -> Buffer {
+        let space = Space::new(fs.clone(), Path::new("striped"), "$DW_JOB_STRIPED").unwrap();
+        Buffer { fs, space }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        Path::new("striped").join(path)
+    }
+
+    pub fn attr(&self, path: &str) -> Result<Attr, Errno> {
+        self.fs.resolve(&self.path(path), false)
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.attr(path).is_ok()
+    }
+
+    pub fn write(&self, path: &str, bytes: &[u8]) {
+        let mode = OpenMode {
+            write: true,
+            truncate: true,
+            descriptor: true,
+            ..OpenMode::default()
+        };
+        let made = self.fs.create_path(&self.path(path), 0o644, mode).unwrap();
+        made.file.write_all_at(bytes, 0).unwrap();
+    }
+
+    pub fn read_at(&self, path: &str, offset: u64, length: usize) -> Vec<u8> {
+        let mode = OpenMode {
+            read: true,
+            descriptor: true,
+            ..OpenMode::default()
+        };
+        let opened = self.fs.open_path(&self.path(path), mode).unwrap();
+        let mut bytes = vec![0; length];
+        let read = opened.file.read_at(&mut bytes, offset).unwrap();
+        bytes.truncate(read);
+        bytes
+    }
+
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        let size = self.attr(path).unwrap().size;
+        self.read_at(path, 0, usize::try_from(size).unwrap())
+    }
+
+    pub fn symlink(&self, goal: &Path, path: &str) {
+        let (parent, name) = (self.path(""), path.as_bytes());
+        let parent = self.fs.resolve(&parent, false).unwrap().ino;
+        let new = New::Symlink(goal.as_os_str().as_bytes().to_vec());
+        self.fs.make(parent, name, new, 0o777).unwrap();
+    }
+
+    pub fn remove(&self, path: &str) {
+        self.fs.unlink_path(&self.path(path)).unwrap();
+    }
+
+    /// What is in a directory.
+    pub fn entries(&self, path: &str) -> Vec<Entry> {
+        let ino = self.attr(path).unwrap().ino;
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let page = self.fs.read_dir(ino, cookie, 1 << 16, true).unwrap();
+            cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
+            all.extend(page.entries);
+            if page.end {
+                return all;
+            }
+        }
+    }
+
+    /// Everything below a directory that a stage keeps, by path; as [`picture`].
+    pub fn picture(&self, root: &str) -> BTreeMap<PathBuf, String> {
+        let mut seen = BTreeMap::new();
+        let mut open = vec![PathBuf::new()];
+        seen.insert(PathBuf::new(), self.line("", &self.attr(root).unwrap()));
+        while let Some(directory) = open.pop() {
+            let here = Path::new(root).join(&directory);
+            for entry in self.entries(here.to_str().unwrap()) {
+                let name = directory.join(std::ffi::OsString::from_vec(entry.name));
+                let attr = entry.attr.unwrap();
+                if attr.kind == Kind::Dir {
+                    open.push(name.clone());
+                }
+                let full = Path::new(root).join(&name);
+                seen.insert(name, self.line(full.to_str().unwrap(), &attr));
+            }
+        }
+        seen
+    }
+
+    fn line(&self, path: &str, attr: &Attr) -> String {
+        let (what, kind) = match attr.kind {
+            Kind::Dir => ("directory".to_owned(), 0o040_000),
+            Kind::Symlink => {
+                let goal = self.fs.read_link(attr.ino).unwrap();
+                (
+                    format!("-> {}", String::from_utf8(goal).unwrap()),
+                    0o120_000,
+                )
+            }
+            _ => (contents(&self.read(path)), 0o100_000),
+        };
+        let mtime = (attr.mtime.secs, i64::from(attr.mtime.nanos));
+        line(
+            &what,
+            kind | u32::from(attr.mode),
+            (attr.uid, attr.gid),
+            mtime,
+            attr.nlink.into(),
+        )
+    }
+}
+
+fn contents(bytes: &[u8]) -> String {
+    format!("{} bytes, sum {}", bytes.len(), blake3::hash(bytes))
+}
+
+fn line(what: &str, mode: u32, owner: (u32, u32), mtime: (i64, i64), links: u64) -> String {
+    let is = |kind| mode & 0o170_000 == kind;
+    let mtime = if is(0o120_000) { (0, 0) } else { mtime };
+    let links = if is(0o100_000) { links } else { 0 };
+    format!("{what} {mode:o} {owner:?} {mtime:?} links {links}")
+}
+
+/// Everything below a directory that a stage keeps, by path.
+pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut seen = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(path) = open.pop() {
+        let state = fs::symlink_metadata(&path).unwrap();
+        let what = if state.is_symlink() {
+            format!("-> {}", fs::read_link(&path).unwrap().display())
+        } else if state.is_dir() {
+            let entries = fs::read_dir(&path).unwrap();
+            open.extend(entries.map(|entry| entry.unwrap().path()));
+            "directory".to_owned()
+        } else {
+            contents(&fs::read(&path).unwrap())
+        };
+        let mtime = (state.mtime(), state.mtime_nsec());
+        let owner = (state.uid(), state.gid());
+        let line = line(&what, state.mode(), owner, mtime, state.nlink());
+        seen.insert(path.strip_prefix(root).unwrap().to_owned(), line);
+    }
+    seen
+}
+
+/// Bytes that differ everywhere.
+pub fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

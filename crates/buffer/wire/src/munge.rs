@@ -1,0 +1,241 @@
+//! MUNGE credentials: a user's identity, vouched for by the `munged` daemons of a cluster's hosts,
+//! which share a key.
+//!
+//! `libmunge.so.2` is loaded when it is first needed, so that neither building nor running
+//! without MUNGE needs it. The functions and numbers are those of MUNGE 0.5's `munge.h`.
+
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Longest credential that is looked at, in bytes.
+pub const MAX_CREDENTIAL: usize = 16 * 1024;
+/// `MUNGE_OPT_SOCKET`.
+const OPTION_SOCKET: c_int = 8;
+
+/// Why a credential could not be made or is not believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MungeError(String);
+
+impl fmt::Display for MungeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MUNGE: {}", self.0)
+    }
+}
+
+impl std::error::Error for MungeError {}
+
+/// Whom a valid credential is from, and what was put into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Effective user of the process that made it.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// What it put in.
+    pub payload: Vec<u8>,
+}
+
+/// The `munged` of this host.
+#[derive(Clone, Debug)]
+pub struct Munge {
+    socket: Option<CString>,
+}
+
+type Context = *mut c_void;
+type Encode = unsafe extern "C" fn(*mut *mut c_char, Context, *const c_void, c_int) -> c_int;
+type Decode = unsafe extern "C" fn(
+    *const c_char,
+    Context,
+    *mut *mut c_void,
+    *mut c_int,
+    *mut libc::uid_t,
+    *mut libc::gid_t,
+) -> c_int;
+
+/// The functions of the library, which stays loaded.
+struct Functions {
+    encode: Encode,
+    decode: Decode,
+    create: unsafe extern "C" fn() -> Context,
+    destroy: unsafe extern "C" fn(Context),
+    set: unsafe extern "C" fn(Context, c_int, ...) -> c_int,
+    describe: unsafe extern "C" fn(Context) -> *const c_char,
+    name: unsafe extern "C" fn(c_int) -> *const c_char,
+    _library: Library,
+}
+
+fn load() -> Result<Functions, libloading::Error> {
+    // SAFETY: libmunge has no initialisers with requirements of their own; the symbols have the
+    // types that munge.h declares, and the library stays loaded as long as the pointers to it.
+    unsafe {
+        let library = Library::new("libmunge.so.2")?;
+        Ok(Functions {
+            encode: *library.get(b"munge_encode\0")?,
+            decode: *library.get(b"munge_decode\0")?,
+            create: *library.get(b"munge_ctx_create\0")?,
+            destroy: *library.get(b"munge_ctx_destroy\0")?,
+            set: *library.get(b"munge_ctx_set\0")?,
+            describe: *library.get(b"munge_ctx_strerror\0")?,
+            name: *library.get(b"munge_strerror\0")?,
+            _library: library,
+        })
+    }
+}
+
+fn functions() -> Result<&'static Functions, MungeError> {
+    static LOADED: OnceLock<Result<Functions, MungeError>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        load().map_err(|error| {
+            MungeError(format!(
+                "{error}; install MUNGE (Debian: libmunge2 and munge), or use the pool's key"
+            ))
+        })
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}
+
+/// A context of the library, for one call.
+struct Call {
+    functions: &'static Functions,
+    context: Context,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // SAFETY: made by `munge_ctx_create`, and not destroyed before.
+        unsafe { (self.functions.destroy)(self.context) }
+    }
+}
+
+impl Call {
+    fn begin(munge: &Munge) -> Result<Call, MungeError> {
+        let functions = functions()?;
+        // SAFETY: takes nothing.
+        let context = unsafe { (functions.create)() };
+        if context.is_null() {
+            return Err(MungeError("out of memory".to_owned()));
+        }
+        let call = Call { functions, context };
+        if let Some(socket) = &munge.socket {
+            // SAFETY: this option takes a string, which the library copies.
+            let code = unsafe { (functions.set)(context, OPTION_SOCKET, socket.as_ptr()) };
+            call.check(code)?;
+        }
+        Ok(call)
+    }
+
+    fn check(&self, code: c_int) -> Result<(), MungeError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the context is alive; both functions return null or a string that lives until
+        // the context is used next.
+        let text = unsafe {
+            let mut text = (self.functions.describe)(self.context);
+            if text.is_null() {
+                text = (self.functions.name)(code);
+            }
+            if text.is_null() {
+                return Err(MungeError(format!("error {code}")));
+            }
+            CStr::from_ptr(text).to_string_lossy().into_owned()
+        };
+        Err(MungeError(text))
+    }
+}
+
+/// Memory that the library allocated.
+struct Allocated(*mut c_void);
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        // SAFETY: from the library's `malloc`, or null, and freed once.
+        unsafe { libc::free(self.0) }
+    }
+}
+
+impl Munge {
+    /// The `munged` that listens at `socket`, or at its usual place. Fails if MUNGE is not
+    /// installed.
+    pub fn new(socket: Option<PathBuf>) -> Result<Munge, MungeError> {
+        functions()?;
+        let socket = match socket {
+            None => None,
+            Some(path) => Some(CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+                MungeError("the path of munged's socket contains a NUL byte".to_owned())
+            })?),
+        };
+        Ok(Munge { socket })
+    }
+
+    /// A credential of this process with `payload` in it.
+    pub fn encode(&self, payload: &[u8]) -> Result<Vec<u8>, MungeError> {
+        let call = Call::begin(self)?;
+        let length = c_int::try_from(payload.len())
+            .map_err(|_| MungeError("the payload is too long".to_owned()))?;
+        let mut text: *mut c_char = std::ptr::null_mut();
+        // SAFETY: `payload` has `length` bytes; `text` takes a string allocated by the library.
+        let code = unsafe {
+            (call.functions.encode)(&mut text, call.context, payload.as_ptr().cast(), length)
+        };
+        let _owned = Allocated(text.cast());
+        call.check(code)?;
+        if text.is_null() {
+            return Err(MungeError("munge_encode returned nothing".to_owned()));
+        }
+        // SAFETY: on success it is a string that ends with NUL.
+        Ok(unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
+    }
+
+    /// Whom `credential` is from. Each credential is believed once on a host, and for some
+    /// minutes.
+    pub fn decode(&self, credential: &[u8]) -> Result<Credential, MungeError> {
+        if credential.len() > MAX_CREDENTIAL {
+            return Err(MungeError("the credential is too long".to_owned()));
+        }
+        let text = CString::new(credential)
+            .map_err(|_| MungeError("the credential contains a NUL byte".to_owned()))?;
+        let call = Call::begin(self)?;
+        let mut payload: *mut c_void = std::ptr::null_mut();
+        let mut length: c_int = 0;
+        let (mut uid, mut gid) = (libc::uid_t::MAX, libc::gid_t::MAX);
+        // SAFETY: `text` ends with NUL; the others take what munge.h says; `payload` takes memory
+        // allocated by the library.
+        let code = unsafe {
+            (call.functions.decode)(
+                text.as_ptr(),
+                call.context,
+                &mut payload,
+                &mut length,
+                &mut uid,
+                &mut gid,
+            )
+        };
+        let owned = Allocated(payload);
+        call.check(code)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        let payload = if owned.0.is_null() || length == 0 {
+            Vec::new()
+        } else {
+            // SAFETY: on success it is `length` bytes long.
+            unsafe { std::slice::from_raw_parts(owned.0.cast::<u8>(), length) }.to_vec()
+        };
+        Ok(Credential { uid, gid, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_daemon_there_is_a_reason() {
+        let munge = Munge::new(Some("/nonexistent/munge.socket".into()));
+        let error = munge.and_then(|munge| munge.encode(b"x")).unwrap_err();
+        assert!(error.to_string().contains("MUNGE"), "{error}");
+    }
+}

@@ -1,0 +1,178 @@
+//! What the processes of a job ask of the service that stages for it, over the job's own Unix
+//! socket: one call and its answer a connection.
+//!
+//! ```text
+//! 0        2              6
+//! version  length of body  body, encoded by `postcard`
+//! ```
+//! Integers are little-endian.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// The variable of a job's environment that names the socket.
+pub const SOCKET: &str = "FOREBAY_JOB_SOCKET";
+/// Longest body, in bytes: lists of some hundred thousand paths.
+pub const MAX_BODY: usize = 32 << 20;
+const VERSION: u16 = 1;
+
+/// What a stage is asked for, or asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory and all below it.
+    Directory,
+}
+
+/// When to stage out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// As soon as possible.
+    Now,
+    /// When the job ends.
+    JobEnd,
+}
+
+/// Two absolute paths, neither of which has `.`, `..` or a symbolic link above its last component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// In an instance of the job, as its processes see it.
+    pub inside: String,
+    /// On the parallel file system.
+    pub pfs: String,
+}
+
+/// A call. All paths are as in [`Pair`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call {
+    /// Stage in; answered once the stages are recorded.
+    In(Kind, Vec<Pair>),
+    /// Stage out; answered once the stages are recorded.
+    Out(Kind, Vec<Pair>, When),
+    /// Do not stage at the job's end what was to be.
+    Revoke(Kind, Vec<String>),
+    /// Stage now what was to be staged at the job's end.
+    Activate(Kind, Vec<String>),
+    /// How stages are; answered by [`Answer::Counts`].
+    Query(Kind, Vec<String>),
+    /// Wait until stages are done; answered when they are.
+    Wait(Kind, Vec<String>),
+    /// Stop stages.
+    Terminate(Kind, Vec<String>),
+    /// Limit how many stages of the instance at this path are moved at a time.
+    Limit(String, u32),
+    /// How the file or directory is striped; answered by [`Answer::Stripes`].
+    Stripes(String),
+    /// What could not be staged at or below this path; answered by [`Answer::Failures`].
+    Failures(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// It is not: a number of `errno(3)`, and what was wrong.
+    Refused(i32, String),
+    /// How many files are in which state.
+    Counts(Counts),
+    /// How a file is striped.
+    Stripes {
+        /// Bytes in a stripe.
+        size: u64,
+        /// Storage nodes that stripes are on.
+        width: u32,
+        /// The node, of these, with the first stripe.
+        start: u32,
+    },
+    /// Paths in the instance, and why they could not be staged, as numbers of `errno(3)`.
+    Failures(Vec<(String, i32)>),
+}
+
+/// Files by the state of their stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Staged.
+    pub complete: u64,
+    /// Being staged, or waiting for that.
+    pub pending: u64,
+    /// To be staged at the job's end.
+    pub deferred: u64,
+    /// Could not be staged.
+    pub failed: u64,
+}
+
+/// Make a call to the service at `socket` and wait for its answer, however long that takes.
+pub fn ask(socket: &Path, call: &Call) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    send(&mut stream, call)?;
+    receive(&mut stream)
+}
+
+/// Send a call or an answer.
+pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
+    let invalid = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let body = postcard::to_stdvec(message).map_err(|_| invalid("it cannot be encoded"))?;
+    let length = u32::try_from(body.len()).ok();
+    let Some(length) = length.filter(|_| body.len() <= MAX_BODY) else {
+        return Err(invalid("too much for one call"));
+    };
+    let mut frame = Vec::with_capacity(6 + body.len());
+    frame.extend_from_slice(&VERSION.to_le_bytes());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(&body);
+    stream.write_all(&frame)
+}
+
+/// Receive a call or an answer.
+pub fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
+    let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+    let mut head = [0; 6];
+    stream.read_exact(&mut head)?;
+    let [v0, v1, l0, l1, l2, l3] = head;
+    let version = u16::from_le_bytes([v0, v1]);
+    if version != VERSION {
+        return Err(invalid(format!(
+            "the peer speaks version {version}, this side {VERSION}"
+        )));
+    }
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    if length > MAX_BODY {
+        return Err(invalid(format!("longer than {MAX_BODY} bytes")));
+    }
+    // As much memory as there are bytes, whatever length was claimed.
+    let mut body = Vec::new();
+    stream.take(length as u64).read_to_end(&mut body)?;
+    if body.len() < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    postcard::from_bytes(&body).map_err(|_| invalid("not a message of this version".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(paths: Vec<String>) {
+            let call = Call::Query(Kind::File, paths);
+            let mut bytes = Vec::new();
+            send(&mut bytes, &call).unwrap();
+            prop_assert_eq!(receive::<Call>(&mut bytes.as_slice()).unwrap(), call);
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_parsed_without_panic(bytes: Vec<u8>) {
+            let _ = receive::<Call>(&mut bytes.as_slice());
+            let mut framed = vec![1, 0, bytes.len() as u8, 0, 0, 0];
+            framed.extend(&bytes);
+            let _ = receive::<Call>(&mut framed.as_slice());
+            let _ = receive::<Answer>(&mut framed.as_slice());
+        }
+    }
+}

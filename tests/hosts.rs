@@ -1,0 +1,433 @@
+//! A pool over three hosts: controller, storage daemons and agents, and jobs of users on it.
+//!
+//! Needs root, for it makes network name spaces and acts as several users.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+mod cluster;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use cluster::{Cluster, Daemon, Host, told, wait};
+
+const ROOT: (u32, u32) = (0, 0);
+const USER: (u32, u32) = (41_000, 41_000);
+const OTHER: (u32, u32) = (41_001, 41_001);
+
+/// A pool with a storage node and an agent on each of three hosts.
+struct Site {
+    agents: Vec<Daemon>,
+    storage: Vec<Daemon>,
+    controller: Daemon,
+    configuration: PathBuf,
+    /// Socket of a `munged` with another key.
+    foreign: PathBuf,
+    cluster: Cluster,
+}
+
+impl Site {
+    fn new() -> Site {
+        let mut cluster = Cluster::new(3);
+        let socket = cluster.munged();
+        let foreign = cluster.munged();
+        let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
+        let configuration = cluster.configuration("pool.toml", &auth, "");
+        let file = configuration.to_str().unwrap();
+        let hosts = &cluster.hosts;
+        let each = |daemon: &str| -> Vec<Daemon> {
+            let serve = |host: &Host| host.serve(&[daemon, "--config", file]);
+            hosts.iter().map(serve).collect()
+        };
+        let controller = hosts[0].serve(&["controller", "--config", file]);
+        let site = Site {
+            agents: each("agent"),
+            storage: each("storage"),
+            controller,
+            configuration: configuration.clone(),
+            foreign,
+            cluster,
+        };
+        wait("all storage nodes are in service", || {
+            let status = site.status()?;
+            let nodes = status["nodes"].as_array()?;
+            let up = nodes.iter().filter(|node| {
+                node["online"] == true && site.heard(node["name"].as_str().unwrap())
+            });
+            (up.count() == 3).then_some(())
+        });
+        site
+    }
+
+    /// Whether a node's storage daemon has found the controller.
+    fn heard(&self, name: &str) -> bool {
+        let flash = self.cluster.hosts.iter().position(|host| host.name == name);
+        let home = self
+            .cluster
+            .pfs()
+            .with_file_name(format!("n{}", flash.unwrap() + 1));
+        home.join("flash/pool").exists()
+    }
+
+    fn host(&self, index: usize) -> &Host {
+        &self.cluster.hosts[index]
+    }
+
+    fn file(&self) -> &str {
+        self.configuration.to_str().unwrap()
+    }
+
+    fn status(&self) -> Option<serde_json::Value> {
+        let output = self
+            .host(1)
+            .forebay(OTHER, &["status", "--json", "--pool", self.file()]);
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// Starts a job script of the user on the first host, mounted on all.
+    fn start(&self, script: &str) -> Job {
+        let path = self.cluster.pfs().join("job.sh");
+        fs::write(&path, script).unwrap();
+        let log = self.cluster.pfs().join("job.log");
+        let out = fs::File::create(&log).unwrap();
+        let arguments = ["run", "--pool", self.file(), "--hosts", "n1,n2,n3"];
+        let child = self
+            .host(0)
+            .command(USER, env!("CARGO_BIN_EXE_forebay"))
+            .args(arguments)
+            .args(["--job-id", "job1"])
+            .arg(&path)
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        Job { child, log }
+    }
+
+    fn said(&self) -> String {
+        let daemons = self.agents.iter().chain(&self.storage);
+        daemons
+            .chain([&self.controller])
+            .map(|daemon| format!("--- {}\n{}", daemon.log.display(), daemon.said()))
+            .collect()
+    }
+}
+
+struct Job {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Job {
+    /// Waits until the script runs: then it is mounted everywhere.
+    fn running(&mut self, site: &Site) {
+        let started = site.cluster.pfs().join("started");
+        wait("the job starts", || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("{status}: {}\n{}", self.said(), site.said());
+            }
+            started.exists().then_some(())
+        });
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Lets the script end and waits for the job.
+    fn end(mut self, site: &Site) -> String {
+        fs::write(site.cluster.pfs().join("go"), "").unwrap();
+        let status = wait("the job ends", || self.child.try_wait().unwrap());
+        assert!(status.success(), "{}\n{}", self.said(), site.said());
+        self.said()
+    }
+}
+
+/// A script with these directives that runs `body`, and then until it is let go.
+fn script(pfs: &Path, directives: &str, body: &str) -> String {
+    let pfs = pfs.display();
+    format!(
+        "#!/bin/sh\n{directives}\nset -e\n{body}\ntouch {pfs}/started\n\
+         until [ -e {pfs}/go ]; do sleep 0.05; done\n"
+    )
+}
+
+fn ok(output: &std::process::Output) -> String {
+    assert!(output.status.success(), "{}", told(output));
+    told(output)
+}
+
+#[test]
+fn hosts_share_an_instance_and_strangers_do_not() {
+    let site = Site::new();
+    let pfs = site.cluster.pfs();
+    fs::create_dir(pfs.join("input")).unwrap();
+    fs::write(pfs.join("input/words"), "from the file system\n").unwrap();
+    fs::create_dir(pfs.join("results")).unwrap();
+    std::os::unix::fs::chown(pfs.join("results"), Some(USER.0), Some(USER.1)).unwrap();
+    let directives = format!(
+        "#DW jobdw capacity=96MiB type=scratch access_mode=striped,private\n\
+         #DW stage_in type=directory source={0}/input destination=$DW_JOB_STRIPED/input\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={0}/results/out",
+        pfs.display()
+    );
+    let body = "grep -q 'from the file' ${DW_JOB_STRIPED}input/words\n\
+                mkdir ${DW_JOB_STRIPED}out; chmod 755 ${DW_JOB_STRIPED}out\n\
+                echo from n1 > ${DW_JOB_PRIVATE}own";
+    let mut job = site.start(&script(&pfs, &directives, body));
+    job.running(&site);
+    let striped = site.host(0).local.join("jobs/job1/ss");
+    let private = site.host(0).local.join("jobs/job1/private");
+    let (striped, private) = (striped.display(), private.display());
+
+    // It lies on all nodes.
+    let status = site.status().unwrap();
+    assert_eq!(status["instances"][0]["nodes"].as_array().unwrap().len(), 3);
+
+    // Whoever reads after a write sees it, on whichever host.
+    for (index, host) in site.cluster.hosts.iter().enumerate() {
+        let script = format!(
+            "dd if=/dev/urandom of={striped}/out/from{index} bs=100k count=20 status=none; \
+             md5sum < {striped}/out/from{index} > {striped}/out/sum{index}"
+        );
+        ok(&host.shell(USER, &script));
+    }
+    for host in &site.cluster.hosts {
+        for index in 0..3 {
+            let script = format!(
+                "[ \"$(md5sum < {striped}/out/from{index})\" = \"$(cat {striped}/out/sum{index})\" ]"
+            );
+            ok(&host.shell(USER, &script));
+        }
+    }
+    // A private view is each host's own.
+    ok(&site.host(1).shell(USER, &format!("[ ! -e {private}/own ]")));
+    ok(&site.host(0).shell(USER, &format!("[ -e {private}/own ]")));
+
+    // Another user gets nothing, on any host and by any way.
+    for host in &site.cluster.hosts {
+        let look = host.shell(OTHER, &format!("ls {striped}/"));
+        assert!(!look.status.success());
+        assert!(told(&look).contains("Permission denied"), "{}", told(&look));
+    }
+    let take = site.host(1).forebay(
+        OTHER,
+        &[
+            "recover",
+            "--job-id",
+            "job1",
+            "--discard",
+            "--pool",
+            site.file(),
+        ],
+    );
+    assert!(!take.status.success() && told(&take).contains("belongs to user 41000"));
+    let drain = site
+        .host(1)
+        .forebay(OTHER, &["drain", "n1", "--pool", site.file()]);
+    assert!(
+        told(&drain).contains("only an operator"),
+        "{}",
+        told(&drain)
+    );
+
+    // A host whose munged has another key is not believed, whatever it says it is.
+    let auth = format!(
+        "method = \"munge\"\nsocket = \"{}\"",
+        site.foreign.display()
+    );
+    let foreign = site.cluster.configuration("foreign.toml", &auth, "");
+    let text = fs::read_to_string(&foreign)
+        .unwrap()
+        .replace("/agent", "/foreign-agent");
+    fs::write(&foreign, text.replace("controller.socket", "no.socket")).unwrap();
+    let foreign = foreign.to_str().unwrap();
+    let status = site.host(2).forebay(ROOT, &["status", "--pool", foreign]);
+    assert!(!status.status.success(), "{}", told(&status));
+    assert!(told(&status).contains("MUNGE"), "{}", told(&status));
+    let mut agent = site.host(2).serve(&["agent", "--config", foreign]);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert_eq!(agent.ended(), None);
+    let mounted = site.host(2).shell(USER, &format!("cat {striped}/out/sum0"));
+    ok(&mounted);
+    drop(agent);
+
+    let said = ok_text(job.end(&site));
+    assert!(said.contains("stage out"), "{said}");
+    for index in 0..3 {
+        let file = pfs.join(format!("results/out/from{index}"));
+        assert_eq!(fs::metadata(&file).unwrap().len(), 2_048_000);
+    }
+    let owner = fs::metadata(pfs.join("results/out/from2")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), USER.0);
+    wait("nothing is left", || {
+        let status = site.status()?;
+        status["instances"].as_array()?.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn an_operator_drains_a_node_and_stops_daemons() {
+    let mut site = Site::new();
+    let file = site.file().to_owned();
+    let forebay = |host: &Host, user, arguments: &[&str]| {
+        let mut all = arguments.to_vec();
+        all.extend(["--pool", &file]);
+        host.forebay(user, &all)
+    };
+    let nodes_of = |name: &str| {
+        let status = site.status().unwrap();
+        let instances = status["instances"].as_array().unwrap().clone();
+        let found = instances.iter().find(|i| i["label"] == name);
+        let nodes = found.map(|instance| instance["nodes"].as_array().unwrap().len());
+        nodes.unwrap_or(0)
+    };
+    let create = ["create-persistent", "kept", "--capacity", "96MiB"];
+    ok(&forebay(site.host(0), ROOT, &["drain", "n2"]));
+    ok(&forebay(site.host(1), USER, &create));
+    assert_eq!(nodes_of("kept"), 2);
+    let gone = ["destroy-persistent", "kept"];
+    let other = forebay(site.host(2), OTHER, &gone);
+    assert!(
+        told(&other).contains("belongs to user 41000"),
+        "{}",
+        told(&other)
+    );
+    ok(&forebay(site.host(2), USER, &gone));
+    ok(&forebay(site.host(0), ROOT, &["undrain", "n2"]));
+    let mut create = create.to_vec();
+    create.extend(["--owner", "41000:41000"]);
+    let other = forebay(site.host(1), OTHER, &create);
+    assert!(
+        told(&other).contains("may not ask in the name of"),
+        "{}",
+        told(&other)
+    );
+    ok(&forebay(site.host(1), ROOT, &create));
+    assert_eq!(nodes_of("kept"), 3);
+    ok(&forebay(site.host(2), USER, &gone));
+
+    // What makes no sense is told with exit status 2.
+    let unnamed = forebay(site.host(0), USER, &["recover"]);
+    assert_eq!(unnamed.status.code(), Some(2), "{}", told(&unnamed));
+    let node = site.host(0).forebay(
+        ROOT,
+        &["serve", "storage", "--name", "n9", "--config", &file],
+    );
+    assert!(
+        told(&node).contains("no storage node `n9`"),
+        "{}",
+        told(&node)
+    );
+
+    // A second daemon on the same directory is refused, the first one ends when it is told to.
+    let mut second = site.host(1).serve(&["storage", "--config", &file]);
+    let code = wait("the second daemon gives up", || second.ended());
+    assert!(
+        code == 1 && second.said().contains("another Forebay daemon"),
+        "{}",
+        second.said()
+    );
+    let daemons = site.agents.iter_mut().chain(&mut site.storage);
+    for daemon in daemons.chain([&mut site.controller]) {
+        assert_eq!(daemon.stop(), 0, "{}", daemon.said());
+    }
+}
+
+fn ok_text(text: String) -> String {
+    assert!(!text.contains("error"), "{text}");
+    text
+}
+
+#[test]
+fn killed_daemons_come_back_and_nothing_synced_is_lost() {
+    let mut site = Site::new();
+    let pfs = site.cluster.pfs();
+    fs::create_dir(pfs.join("results")).unwrap();
+    std::os::unix::fs::chown(pfs.join("results"), Some(USER.0), Some(USER.1)).unwrap();
+    let directives = format!(
+        "#DW jobdw capacity=96MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination={}/results/out",
+        pfs.display()
+    );
+    let mut job = site.start(&script(&pfs, &directives, "mkdir ${DW_JOB_STRIPED}out"));
+    job.running(&site);
+    let striped = site.host(0).local.join("jobs/job1/ss/out");
+
+    // Every host writes files, and notes those that are synced beside the buffer.
+    let write = |host: &Host| {
+        let name = &host.name;
+        let sums = pfs.join("results").join(name);
+        let sums = sums.display();
+        let script = format!(
+            "for i in $(seq 40); do head -c 400000 /dev/urandom > {sums}.data; \
+             sum=$(md5sum < {sums}.data); \
+             dd if={sums}.data of={}/{name}-$i bs=100k conv=fsync status=none; \
+             echo \"$i $sum\" >> {sums}; sleep 0.02; done",
+            striped.display(),
+        );
+        let mut command = host.command(USER, "sh");
+        command.args(["-ec", &script]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let writers: Vec<Child> = site.cluster.hosts.iter().map(write).collect();
+    wait("all hosts write", || {
+        let noted = |host: &Host| fs::read_to_string(pfs.join("results").join(&host.name)).ok();
+        let some = |text: String| text.lines().count() >= 3;
+        site.cluster
+            .hosts
+            .iter()
+            .all(|host| noted(host).is_some_and(some))
+            .then_some(())
+    });
+    site.storage[1].kill();
+    wait("its failure is seen", || {
+        let status = site.status()?;
+        let nodes = status["nodes"].as_array()?;
+        nodes
+            .iter()
+            .any(|n| n["name"] == "n2" && n["online"] == false)
+            .then_some(())
+    });
+    site.storage[1] = site.host(1).serve(&["storage", "--config", site.file()]);
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}\n{}",
+            told(&output),
+            site.said()
+        );
+    }
+    for reader in &site.cluster.hosts {
+        for writer in &site.cluster.hosts {
+            let sums = fs::read_to_string(pfs.join("results").join(&writer.name)).unwrap();
+            assert_eq!(sums.lines().count(), 40);
+            for line in sums.lines().filter(|line| line.contains('7')).take(12) {
+                let (number, sum) = line.split_once(' ').unwrap();
+                let file = format!("{}/{}-{number}", striped.display(), writer.name);
+                let script = format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]");
+                ok(&reader.shell(USER, &script));
+            }
+        }
+    }
+
+    // The controller goes while the job ends, and comes back.
+    site.controller.kill();
+    fs::write(pfs.join("go"), "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(job.child.try_wait().unwrap().is_none(), "{}", job.said());
+    site.controller = site.host(0).serve(&["controller", "--config", site.file()]);
+    job.end(&site);
+    for host in &site.cluster.hosts {
+        for line in fs::read_to_string(pfs.join("results").join(&host.name))
+            .unwrap()
+            .lines()
+        {
+            let (number, sum) = line.split_once(' ').unwrap();
+            let file = format!("{}/results/out/{}-{number}", pfs.display(), host.name);
+            ok(&host.shell(ROOT, &format!("[ \"$(md5sum < {file})\" = \"{sum}\" ]")));
+        }
+    }
+}

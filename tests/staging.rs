@@ -1,0 +1,210 @@
+//! Staging as a user meets it: killed in the middle, from a list that is wrong, into an instance
+//! that is too small.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+mod forebay;
+
+use forebay::Place;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const FILES: usize = 4000;
+
+/// Copies `in` into the instance, and that out to `out`.
+const THERE_AND_BACK: &str = "#!/bin/sh
+#DW jobdw capacity=256MiB type=scratch access_mode=striped
+#DW stage_in type=directory source=%d/in destination=$DW_JOB_STRIPED/data
+#DW stage_out type=directory source=$DW_JOB_STRIPED/data destination=%d/out
+test -e ${DW_JOB_STRIPED}data/link
+";
+
+fn furnish(root: &Path) {
+    for directory in 0..20 {
+        let path = root.join(format!("d{directory}"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..FILES / 20 {
+            let text = format!("{directory} {file}\n").repeat(file % 50);
+            fs::write(path.join(format!("f{file}")), text).unwrap();
+        }
+        fs::hard_link(path.join("f7"), root.join(format!("h{directory}"))).unwrap();
+    }
+    std::os::unix::fs::symlink("d3/f9", root.join("link")).unwrap();
+    fs::write(root.join("large"), vec![7; 70 << 20]).unwrap();
+}
+
+fn same(a: &Path, b: &Path) {
+    let diff = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .args([a, b])
+        .output()
+        .unwrap();
+    assert!(
+        diff.status.success(),
+        "{}",
+        String::from_utf8_lossy(&diff.stdout)
+    );
+}
+
+/// Entries below a directory.
+fn count(root: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(root) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .map(|entry| {
+            let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            1 + if directory { count(&entry.path()) } else { 0 }
+        })
+        .sum()
+}
+
+/// Waits until `begun` and ends the process with SIGKILL, which must be all it takes.
+fn kill_when(child: &mut Child, begun: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !begun() {
+        let over = child.try_wait().unwrap();
+        assert!(over.is_none(), "it ended by itself: {over:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "it never began");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    let killed = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(
+            killed.elapsed() < Duration::from_secs(5),
+            "a killed process hangs"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn killed_while_it_stages_in_or_out_a_job_loses_nothing() {
+    let place = Place::new();
+    furnish(&place.path().join("in"));
+    place.write("job.sh", THERE_AND_BACK);
+    let run = "run --pool pool --pool-size 512MiB job.sh";
+    // In: a part of the files is in the pool.
+    let objects = place.path().join("pool/flash/objects");
+    let mut child = place.command(run).spawn().unwrap();
+    kill_when(&mut child, || count(&objects) > FILES / 10);
+    assert!(count(&objects) < FILES, "all of it was staged already");
+    let said = place.ok("recover --pool pool");
+    assert!(said.out.contains("had not run"), "{}", said.out);
+    assert!(!place.path().join("out").exists());
+    // Out: a part of the files is there again. Recovery is killed, too.
+    let out = place.path().join("out");
+    let mut child = place.command(run).spawn().unwrap();
+    kill_when(&mut child, || count(&out) > FILES / 10);
+    let first = count(&out);
+    assert!(first < FILES, "all of it was staged already");
+    let mut child = place.command("recover --pool pool").spawn().unwrap();
+    kill_when(&mut child, || count(&out) > first + FILES / 10);
+    let said = place.ok("recover --pool pool");
+    assert!(said.out.contains("staged out"), "{}", said.out);
+    same(&place.path().join("in"), &out);
+    let links = fs::metadata(out.join("h5")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::nlink(&links), 2);
+    let status = place.ok("status --pool pool").out;
+    assert!(!status.contains("instance"), "{status}");
+    assert_eq!(count(&place.path().join("pool/journals")), 0);
+}
+
+#[test]
+fn lists_that_lead_elsewhere_are_refused_and_nothing_is_lost() {
+    let place = Place::new();
+    let here = place.path().display().to_string();
+    place.write("a", "a\n");
+    let lists = [
+        (
+            "$DW_JOB_STRIPED/../../secret\n",
+            "leaves the instance with `..`",
+        ),
+        (&format!("{here}/a\n"), "names paths such as"),
+        ("$DW_PERSISTENT_STRIPED_other/a\n", "several instances"),
+        ("$DW_JOB_STRIPED/out\n", "leads out of the instance"),
+        ("$DW_JOB_STRIPED/up\n", "leads out of the instance"),
+    ];
+    for (list, reason) in lists {
+        place.write("list", list);
+        place.write(
+            "job.sh",
+            "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=list source=$DW_JOB_STRIPED/list destination=%d/results
+#DW stage_out type=file source=$DW_JOB_STRIPED/result destination=%d/result
+cp list ${DW_JOB_STRIPED}list
+echo result >${DW_JOB_STRIPED}result
+ln -s $PWD/a ${DW_JOB_STRIPED}out
+ln -s ../../../../../../../../$PWD/a ${DW_JOB_STRIPED}up
+",
+        );
+        fs::create_dir_all(place.path().join("results")).unwrap();
+        let said = place.run("run --pool pool --pool-size 64MiB job.sh");
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains(reason), "{list}: {}", said.err);
+        assert!(said.err.contains("are kept in the pool"), "{}", said.err);
+        assert_eq!(place.read("result"), "result\n", "the other stage went out");
+        assert_eq!(count(&place.path().join("results")), 0);
+        place.ok("recover --pool pool --discard");
+    }
+    // In: paths inside the instance, and ones that are not there.
+    for (list, reason) in [
+        ("$DW_JOB_STRIPED/a\n".to_owned(), "parallel file system"),
+        (format!("{here}/a\n{here}/gone\n"), "gone: does not exist"),
+        (
+            format!("{here}/a\n{here}/d/a\n"),
+            "two files are called `a`",
+        ),
+    ] {
+        place.write("list", &list);
+        place.write(
+            "in.sh",
+            "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=list source=%d/list destination=$DW_JOB_STRIPED/
+touch it-ran
+",
+        );
+        let said = place.run("run --pool pool in.sh");
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains(reason), "{list}: {}", said.err);
+        assert!(!place.path().join("it-ran").exists());
+    }
+    assert_eq!(place.read("a"), "a\n");
+}
+
+#[test]
+fn input_that_does_not_fit_is_told_before_the_job_runs() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("in")).unwrap();
+    fs::write(place.path().join("in/big"), vec![1; 40 << 20]).unwrap();
+    place.write(
+        "job.sh",
+        "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=directory source=%d/in destination=$DW_JOB_STRIPED/in
+touch it-ran
+",
+    );
+    let said = place.run("run --pool pool --pool-size 64MiB job.sh");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(
+        said.err.contains("stage_in of line 3:") && said.err.contains("no space left there"),
+        "{}",
+        said.err
+    );
+    assert!(!place.path().join("it-ran").exists());
+    assert_eq!(
+        fs::metadata(place.path().join("in/big")).unwrap().len(),
+        40 << 20
+    );
+    let status = place.ok("status --pool pool").out;
+    assert!(!status.contains("instance"), "{status}");
+}
