@@ -3,7 +3,7 @@
 
 use forebay_store::daemon::{Daemon, Options};
 use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL};
+use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::place::Place;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
@@ -36,31 +36,44 @@ impl Drop for Temporary {
     }
 }
 
-/// A session with one daemon over its Unix socket.
+/// A connection of a session with one daemon, over its Unix socket.
 struct Client {
     link: Link,
     seq: u64,
+    resume: Option<Resume>,
 }
 
 impl Client {
     fn new(daemon: &Daemon, instance: Option<InstanceId>) -> Client {
+        Client::join(daemon, instance, None, 0, 0)
+    }
+
+    /// Connect, as a slot of a session that there may be already, behind call `seq`.
+    fn join(
+        daemon: &Daemon,
+        instance: Option<InstanceId>,
+        resume: Option<Resume>,
+        slot: u32,
+        seq: u64,
+    ) -> Client {
         let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
         let mut client = Client {
             link: Link::new(stream),
-            seq: 0,
+            seq,
+            resume,
         };
         let hello = Hello {
             version: PROTOCOL,
             instance,
-            resume: None,
-            slot: 0,
+            resume,
+            slot,
             bulk: false,
             caches: false,
         };
-        assert!(matches!(
-            client.ask(Request::Hello(hello)).0,
-            Reply::Welcome { .. }
-        ));
+        let Reply::Welcome { resume, .. } = client.say(Request::Hello(hello)) else {
+            panic!("no session");
+        };
+        client.resume = Some(resume);
         client
     }
 
@@ -91,6 +104,18 @@ fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
     Daemon::start(options).unwrap()
 }
 
+fn spec(place: Place) -> InstanceSpec {
+    InstanceSpec {
+        id: INSTANCE,
+        uid: 0,
+        gid: 0,
+        mode: 0o755,
+        capacity: 64 << 20,
+        inodes: 1000,
+        place,
+    }
+}
+
 /// Daemons with an instance over all of them, and a client of each.
 fn spread(temporary: &Temporary, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<Client>) {
     let tcp = over_tcp.then(|| SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -103,16 +128,7 @@ fn spread(temporary: &Temporary, count: u16, over_tcp: bool) -> (Vec<Daemon>, Ve
         .collect();
     let places = Place::spread(STRIPE, &peers).unwrap();
     for (daemon, place) in daemons.iter().zip(places) {
-        let spec = InstanceSpec {
-            id: INSTANCE,
-            uid: 0,
-            gid: 0,
-            mode: 0o755,
-            capacity: 64 << 20,
-            inodes: 1000,
-            place,
-        };
-        let reply = Client::new(daemon, None).say(Request::CreateInstance(spec));
+        let reply = Client::new(daemon, None).say(Request::CreateInstance(spec(place)));
         assert_eq!(reply, Reply::Done);
     }
     let clients = daemons
@@ -299,20 +315,59 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
 }
 
 #[test]
+fn what_a_client_is_about_to_open_again_is_not_taken_away() {
+    let temporary = Temporary::new();
+    let daemon = start(&temporary.0, None);
+    Client::new(&daemon, None).say(Request::CreateInstance(spec(Place::alone())));
+    let mut first = Client::new(&daemon, Some(INSTANCE));
+    let mut second = Client::new(&daemon, Some(INSTANCE));
+    let open = OpenMode {
+        write: true,
+        ..OpenMode::default()
+    };
+    let create = Request::Create {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+        mode: 0o644,
+        exclusive: true,
+        handle: HandleId(1),
+        open,
+    };
+    let Reply::Opened { attr, .. } = first.say(create) else {
+        panic!("no file");
+    };
+    second.say(Request::GetAttr { ino: attr.ino });
+    daemon.stop().unwrap();
+
+    // The second client is back first, and removes the only name.
+    let daemon = start(&temporary.0, None);
+    let mut second = Client::join(&daemon, Some(INSTANCE), second.resume, 0, second.seq);
+    let (parent, name) = (Ino::ROOT, b"f".to_vec());
+    assert_eq!(second.say(Request::Unlink { parent, name }), Reply::Done);
+    std::thread::sleep(Duration::from_millis(200));
+    let mut again = Client::join(&daemon, Some(INSTANCE), first.resume, RECOVERY_SLOT, 0);
+    let (ino, handle) = (attr.ino, HandleId(1));
+    let reply = again.say(Request::Open { ino, handle, open });
+    assert!(matches!(reply, Reply::Opened { .. }), "{reply:?}");
+
+    // When all are back and it is closed, it goes.
+    let mut first = Client::join(&daemon, Some(INSTANCE), first.resume, 0, first.seq);
+    let returned = 0;
+    first.say(Request::Close { handle, returned });
+    wait_until("the file goes", || {
+        second.say(Request::GetAttr { ino }) == Reply::Failed(Errno::ESTALE)
+    });
+}
+
+#[test]
 fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
     let temporary = Temporary::new();
     let daemon = start(&temporary.0, None);
     let mut admin = Client::new(&daemon, None);
-    let spec = InstanceSpec {
-        id: INSTANCE,
-        uid: 0,
-        gid: 0,
-        mode: 0o755,
-        capacity: 1 << 20,
-        inodes: 10,
-        place: Place::alone(),
-    };
-    assert_eq!(admin.say(Request::CreateInstance(spec)), Reply::Done);
+    assert_eq!(
+        admin.say(Request::CreateInstance(spec(Place::alone()))),
+        Reply::Done
+    );
     let (id, force) = (INSTANCE, false);
     assert_eq!(
         admin.say(Request::RemoveInstance { id, force }),

@@ -119,6 +119,7 @@ impl<O: Objects> Shard<O> {
         }
         self.objects.add_instance(spec.id)?;
         self.runtime.insert(spec.id, Runtime::default());
+        self.spread |= spec.place.is_spread();
         Ok(Event::AddInstance(spec, self.now.wall))
     }
 

@@ -65,7 +65,7 @@ impl<O: Objects> Shard<O> {
         if slot != RECOVERY_SLOT {
             self.returning.remove(&session);
         }
-        if self.is_blocked((session, slot, seq), &request) {
+        if self.spread && self.is_blocked((session, slot, seq), &request) {
             let call = Call {
                 seq,
                 caller,
@@ -142,6 +142,9 @@ impl<O: Objects> Shard<O> {
             who,
             local,
         };
+        if !self.spread {
+            return self.file_request(&context, request);
+        }
         match self.transaction(&context, &request)? {
             None => self.file_request(&context, request),
             Some(plan) => {

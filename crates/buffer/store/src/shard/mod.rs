@@ -149,6 +149,8 @@ pub struct Shard<O: Objects> {
     incarnation: Incarnation,
     /// Tasks there were.
     tasks: u64,
+    /// Some instance lies on several nodes.
+    spread: bool,
     /// When lengths of files are to be settled; 0: there is nothing to settle.
     settle_due: u64,
     /// Calls that wait for a transaction.
@@ -226,7 +228,7 @@ impl<O: Objects> Shard<O> {
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
             || !self.collected
-            || self.reminders_due()
+            || (self.spread && self.reminders_due())
             || self
                 .attached
                 .values()
