@@ -127,8 +127,7 @@ fn nodes(frame: &Frame) -> Block {
         let state = match (node.online, node.drained) {
             (_, true) => "drained",
             (true, false) => "online",
-            (false, false) if !frame.live => "not in use",
-            (false, false) => "OFFLINE",
+            (false, false) => "offline",
         };
         vec![
             node.name.clone(),

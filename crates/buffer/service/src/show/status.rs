@@ -5,6 +5,7 @@ use forebay_model::jobscript::Direction;
 use super::tables::{row, table};
 use super::{size, time};
 use crate::controller::{InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus, Status};
+use crate::embedded::POOL;
 use crate::protocol::Instant;
 
 /// A user's name, or number if it has none.
@@ -82,9 +83,7 @@ fn pools(text: &mut String, status: &Status) {
             (_, true) if node.fragments > 0 => "draining",
             (_, true) => "drained",
             (true, false) => "online",
-            // Nobody reports to a pool that nobody has open.
-            (false, false) if status.activity.is_empty() => "not in use",
-            (false, false) => "OFFLINE",
+            (false, false) => "offline",
         };
         let granule = status.pools.iter().find(|pool| pool.name == node.pool);
         let granule = granule.map_or(0, |pool| pool.granularity.0);
@@ -182,6 +181,11 @@ fn stages(text: &mut String, status: &Status) {
     }
 }
 
+/// A pool of the kind that is open only while it is used.
+fn is_embedded(status: &Status) -> bool {
+    status.pools.iter().all(|pool| pool.name == POOL)
+}
+
 /// What the reader may want to do.
 fn advice(text: &mut String, status: &Status) {
     let jobs: Vec<&SessionStatus> = status
@@ -192,7 +196,7 @@ fn advice(text: &mut String, status: &Status) {
     match status.process {
         Some(process) => text.push_str(&format!("\nprocess {process} has the pool open\n")),
         // A job that nobody brings to its end, in a pool that is open only while it is used.
-        None if status.activity.is_empty() && !jobs.is_empty() => {
+        None if !jobs.is_empty() && is_embedded(status) => {
             text.push('\n');
             for job in jobs {
                 let what = if job.written {
@@ -302,29 +306,25 @@ mod tests {
     #[test]
     fn a_status_reads_as_a_person_wants_it() {
         let expected = "\
-pool          size   in use     free  granule
+pool          size   in use     free   granule
 embedded  1.00 GiB  512 MiB  512 MiB  16.0 MiB
 
-node      pool      state           size   in use  fragments
-embedded  embedded  not in use  1.00 GiB  512 MiB          2
+node      pool      state        size   in use  fragments
+embedded  embedded  offline  1.00 GiB  512 MiB          2
 
 instance  of          user     access           state          used     size         for
 42        job 42      4000000  striped,private  ready             ?  256 MiB  2 min 04 s
 dbs       persistent  4000000  striped,private  being removed     ?  256 MiB  2 min 04 s
 
-stage of  line  way  state     files                  data
+stage of  line  way  state      files                   data
 42           3  in   running  1 of 3+  1.00 MiB of 3.00 MiB+
-42           4  out  failed    1 of 3       0 B of 3.00 MiB
+42           4  out  failed    1 of 3        0 B of 3.00 MiB
 stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
         let text = status(&example(), Instant(125_900));
-        assert_eq!(
-            text,
-            expected.replace("free  granule", "free   granule"),
-            "\n{text}"
-        );
+        assert_eq!(text, expected, "\n{text}");
     }
 
     #[test]
