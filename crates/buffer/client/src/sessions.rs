@@ -1,16 +1,31 @@
 //! The sessions of one client with the storage nodes of an instance, begun when something is first
 //! asked of a node.
+//!
+//! Node 0 is different: every client begins a session with it before it asks anything of any node,
+//! and keeps it. So node 0 knows whether a client is alone with the instance, and what another node
+//! permits to be cached is believed only as long as node 0 has said so, too. (A client that has lost
+//! node 0 from sight, but not others, for longer than a session lives goes on all the same. Whoever
+//! is alone in the eyes of node 0 then may see what that client changes between other nodes up to
+//! a second late.)
 
 use crate::session::{Options, Said, Session, UnderWay, lock};
 use forebay_wire::layout::Layout;
+use forebay_wire::message::CACHE_TIME;
 use forebay_wire::stream::Address;
 use forebay_wire::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Requests to different nodes that one call has under way at a time.
 pub const WINDOW: usize = 32;
+
+/// How long an answer may be believed at most.
+const BELIEVED: Duration = Duration::from_nanos(CACHE_TIME);
+/// Node 0 is asked something after this time without an answer of it, well before it would take the
+/// client for gone.
+const IN_SIGHT: Duration = Duration::from_secs(20);
 
 /// The addresses of an instance's storage daemons, in the order of the instance's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +66,36 @@ pub struct Sessions {
     layout: Layout,
     places: Box<[Place]>,
     next_handle: AtomicU64,
+    /// Free turns to append, and who waits for one.
+    turns: Mutex<u32>,
+    returned: Condvar,
+    alone: Mutex<Alone>,
+}
+
+/// Until when node 0 is known to have no other client, and when it was last heard of and asked.
+#[derive(Debug, Default)]
+struct Alone {
+    until: Option<Instant>,
+    heard: Option<Instant>,
+    asked: Option<Instant>,
+}
+
+/// The right to append.
+#[derive(Debug)]
+pub struct Turn<'a>(&'a Sessions);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.turns) += 1;
+        self.0.returned.notify_one();
+    }
+}
+
+impl Alone {
+    fn left(&self, now: Instant) -> Duration {
+        self.until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
 }
 
 impl Sessions {
@@ -95,14 +140,19 @@ impl Sessions {
         if let Some(place) = places.get(own) {
             let _ = place.session.set(session);
         }
-        Ok(Sessions {
+        let sessions = Sessions {
             instance,
+            turns: Mutex::new((options.connections / 2).max(1)),
+            returned: Condvar::new(),
+            alone: Mutex::default(),
             options,
             caches,
             layout,
             places,
             next_handle: AtomicU64::new(1),
-        })
+        };
+        sessions.with(Node(0))?;
+        Ok(sessions)
     }
 
     /// Other sessions with the same instance, for a cache.
@@ -132,6 +182,20 @@ impl Sessions {
         HandleId(self.next_handle.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Wait for a turn to append. Whoever waits for the lock on a file's end holds a connection, and
+    /// who has the lock needs one: no more than half of them may wait.
+    pub fn turn(&self) -> Turn<'_> {
+        let mut turns = lock(&self.turns);
+        while *turns == 0 {
+            turns = self
+                .returned
+                .wait(turns)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *turns -= 1;
+        Turn(self)
+    }
+
     /// The session with `node`, begun now if there is none.
     pub fn with(&self, node: Node) -> Result<&Session, Errno> {
         let place = self.places.get(usize::from(node.0)).ok_or(Errno::ESTALE)?;
@@ -159,7 +223,70 @@ impl Sessions {
         caller: Option<&Caller>,
         request: Request,
     ) -> Result<Said, Errno> {
-        self.with(node)?.call(caller, request)
+        let said = self.ask(node, caller, request)?;
+        match said.reply {
+            Reply::Failed(errno) => Err(errno),
+            _ => Ok(said),
+        }
+    }
+
+    /// As [`call`](Sessions::call), but the daemon's refusal is an answer that may be believed, too.
+    pub fn ask(
+        &self,
+        node: Node,
+        caller: Option<&Caller>,
+        request: Request,
+    ) -> Result<Said, Errno> {
+        if !self.striped() {
+            return self.with(node)?.ask(caller, request);
+        }
+        self.keep_in_sight(node);
+        let mut said = self.with(node)?.ask(caller, request)?;
+        said.valid = self.limit(node, said.valid);
+        Ok(said)
+    }
+
+    /// Before something is asked of `node`: that node 0 knows this client, and this client whether
+    /// it is alone.
+    fn keep_in_sight(&self, node: Node) {
+        if node == Node(0) {
+            return;
+        }
+        let now = Instant::now();
+        {
+            let mut alone = lock(&self.alone);
+            let since = |then: Option<Instant>| then.map_or(Duration::MAX, |then| now - then);
+            let needed =
+                since(alone.heard) > IN_SIGHT || (self.caches && alone.left(now) < BELIEVED / 2);
+            let pause = if self.caches {
+                BELIEVED / 4
+            } else {
+                IN_SIGHT / 4
+            };
+            if !needed || since(alone.asked) < pause {
+                return;
+            }
+            alone.asked = Some(now);
+        }
+        let first = self.places.first().and_then(|place| place.session.get());
+        if let Some(said) = first.and_then(|session| session.glance(Request::StatFs)) {
+            self.limit(Node(0), said.valid);
+        }
+    }
+
+    /// For how long an answer of `node` may be believed, which itself permits `valid`.
+    fn limit(&self, node: Node, valid: Duration) -> Duration {
+        if node != Node(0) && valid.is_zero() {
+            return valid;
+        }
+        let now = Instant::now();
+        let mut alone = lock(&self.alone);
+        if node == Node(0) {
+            alone.heard = Some(now);
+            alone.until = alone.until.max(Some(now + valid));
+            return valid;
+        }
+        valid.min(alone.left(now))
     }
 
     /// Make requests of several nodes at the same time. They must come in the order of the nodes,
@@ -175,7 +302,11 @@ impl Sessions {
             let said = sent.and_then(|(session, under_way)| session.finish(under_way));
             let said = said.and_then(|said| match said.reply {
                 Reply::Failed(errno) => Err(errno),
-                _ => Ok(said),
+                _ if !self.striped() => Ok(said),
+                _ => Ok(Said {
+                    valid: self.limit(node, said.valid),
+                    ..said
+                }),
             });
             take(node, said);
         };

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
 use support::{INSTANCE, STRIPE, Temporary, make_instance, spec};
@@ -260,41 +261,45 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
         random,
     };
     let start = Instant::now();
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let stop = &stop;
+    let kills = &AtomicU32::new(0);
     std::thread::scope(|scope| {
         // The end of the operations, also by a panic, ends the killing.
-        struct Ends<'a>(&'a std::sync::atomic::AtomicBool);
+        struct Ends<'a>(&'a AtomicBool);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
-                self.0.store(true, std::sync::atomic::Ordering::Release);
+                self.0.store(true, Ordering::Release);
             }
         }
         let processes = &mut processes;
-        let killer = scope.spawn(move || {
-            let mut kills = 0;
+        scope.spawn(move || {
             let mut pauses = Random(seed + 1);
-            while !stop.load(std::sync::atomic::Ordering::Acquire) {
+            while !stop.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(50 + pauses.below(250)));
                 let victim = pauses.below(processes.len() as u64) as usize;
                 let process = &mut processes[victim];
                 process.kill();
                 std::thread::sleep(Duration::from_millis(pauses.below(50)));
                 process.restart();
-                kills += 1;
+                kills.fetch_add(1, Ordering::AcqRel);
             }
-            kills
         });
         let ends = Ends(stop);
         let mut done = 0;
-        while start.elapsed() < Duration::from_secs(5) {
+        // On a busy machine daemons are away more often than they are there.
+        while start.elapsed() < Duration::from_secs(5)
+            || done < 100
+            || kills.load(Ordering::Acquire) < 4
+        {
+            assert!(
+                start.elapsed() < Duration::from_secs(100),
+                "{done} operations"
+            );
             twins.act();
             done += 1;
         }
         drop(ends);
-        let kills: u32 = killer.join().unwrap();
-        eprintln!("{done} operations, {kills} kills");
-        assert!(kills > 3 && done > 100);
     });
     twins.compare_all();
     drop(twins);

@@ -8,6 +8,7 @@ use forebay_store::daemon::{self, Daemon};
 use forebay_wire::message::{Allocate, OnExisting, OpenMode, SetAttr};
 use forebay_wire::{Errno, Ino, Kind};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
@@ -310,6 +311,47 @@ fn directories_are_spread_and_listed_whole() {
 }
 
 #[test]
+fn a_mount_that_is_alone_forgets_what_it_saw_before_another_client_changes_it() {
+    let mounted = Mounted::new(3, 64 * MIB);
+    let Nodes(addresses) = mounted.pool.nodes();
+    let dir = &mounted.path;
+    shell(
+        dir,
+        "for i in 0 1 2 3 4 5; do mkdir d$i; echo $i > d$i/file; ln d$i/file link$i; done",
+    );
+    for (round, address) in addresses.iter().enumerate() {
+        let names = [2 * round, 2 * round + 1];
+        shell(dir, "ls -lR > /dev/null; stat d*/* link* > /dev/null");
+        assert!(
+            names
+                .iter()
+                .all(|i| !dir.join(format!("d{i}/new")).exists())
+        );
+        // By whichever node it finds the instance.
+        let fs = attach(address.clone());
+        for i in names {
+            let inside = fs
+                .lookup(Ino::ROOT, format!("d{i}").as_bytes())
+                .unwrap()
+                .ino;
+            fs.unlink(Ino::ROOT, format!("link{i}").as_bytes()).unwrap();
+            let file = fs.lookup(inside, b"file").unwrap().ino;
+            set_len(&fs, file, 77);
+            let to = (Ino::ROOT, &format!("moved{i}").into_bytes()[..]);
+            fs.mkdir(inside, b"new", 0o700).unwrap();
+            fs.rename((inside, b"file"), to, OnExisting::Fail).unwrap();
+            let meta = std::fs::metadata(dir.join(format!("moved{i}"))).unwrap();
+            assert_eq!((meta.len(), meta.nlink()), (77, 1));
+            assert!(!dir.join(format!("link{i}")).exists());
+            assert!(!dir.join(format!("d{i}/file")).exists());
+            assert!(dir.join(format!("d{i}/new")).is_dir());
+            let inside = std::fs::metadata(dir.join(format!("d{i}"))).unwrap();
+            assert_eq!(inside.nlink(), 3);
+        }
+    }
+}
+
+#[test]
 fn names_are_changed_between_nodes_by_several_clients_at_once() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
@@ -450,7 +492,7 @@ fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
     let busy = all.remove_instance(INSTANCE, false).unwrap_err();
     assert_eq!(
         (busy.errno, busy.address),
-        (Errno::EBUSY, addresses[1].clone())
+        (Errno::EBUSY, addresses[0].clone())
     );
     fs.create(Ino::ROOT, b"f", 0o644, true, OPEN)
         .unwrap()

@@ -26,6 +26,10 @@ pub const MAX_DATA: usize = 4 << 20;
 pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.
 pub const MAX_SLOTS: u32 = 64;
+/// The slot on which a session opens its handles again after a restart of the daemon, before it
+/// calls on any other. A daemon that knows of all sessions that they have done so drops what
+/// nobody has open.
+pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
 
 /// The first request on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -120,25 +120,27 @@ pub enum Found {
 /// What daemons say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Say {
-    /// Nothing but who one is.
+    /// Nothing but who one is. Answered by `Known`.
     Greet,
-    /// Home asks for what an object says. Answered by `Object`.
-    Stat {
-        /// Comes back with the answer.
-        task: u64,
-        /// The file.
-        ino: Ino,
-    },
+    /// The greeting has arrived.
+    Known,
+    /// Home asks for what objects say: tasks, which come back with the answers, and files.
+    /// Answered by `Objects`.
+    Stat(Vec<(u64, Ino)>),
     /// Home cuts or extends a file to this length. Answered by `Object`.
     Resize {
-        /// Comes back with the answer.
+        /// Comes back with the answer. It is done once, however often it is said.
         task: u64,
+        /// Lower tasks are over: what still arrives of them is not done any more.
+        oldest: u64,
         /// The file.
         ino: Ino,
         /// The file's length, not the object's.
         length: u64,
     },
-    /// What an object says, or why it could not be resized.
+    /// What objects say, by the tasks of the question.
+    Objects(Vec<(u64, Option<ObjectInfo>)>),
+    /// What a resized object says, or why it could not be resized.
     Object {
         /// From the question.
         task: u64,

@@ -235,8 +235,8 @@ impl File {
     /// Write at the end of the file, wherever that is by then. Returns the bytes written.
     ///
     /// Appends do not overlap, and leave no holes between them. On an instance of several nodes
-    /// that holds among appends; a write elsewhere that extends the file at the same time may lie
-    /// in the same place.
+    /// that holds among appends, and unless the file's home is started again meanwhile; a write
+    /// elsewhere that extends the file at the same time may lie in the same place.
     pub fn append(&self, data: &[u8]) -> Result<usize, Errno> {
         self.check_write(0, data.len())?;
         if self.fs.sessions.striped() {

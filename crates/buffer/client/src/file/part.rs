@@ -14,6 +14,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How often a write is tried whose promise or handle the daemon has forgotten.
+const TRIES: u32 = 10;
+
 /// A data object that is open.
 #[derive(Debug)]
 pub struct Part {
@@ -129,17 +132,24 @@ impl Part {
         let request = self.write_request(offset, append);
         let session = fs.sessions.with(self.node)?;
         let mut result = session.bulk(request.clone(), data, &mut [], append);
-        if let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result {
+        let at = if append { BLOCK - 1 } else { offset };
+        let cost = blocks(at, data.len() as u64);
+        let mut tries = 0;
+        while let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result
+            && tries < TRIES
+        {
             // After a restart of the daemon handle and promise have to be made anew; in either
-            // case nothing was written.
+            // case nothing was written. It may be restarted again meanwhile.
+            tries += 1;
             if errno == Errno::EBADF {
                 session.renew()?;
             }
             self.grant.store(0, Ordering::Release);
-            let cost = blocks(BLOCK - 1, data.len() as u64);
-            self.reserve(fs, cost)?;
+            if self.reserve(fs, cost)? < cost {
+                return Err(Errno::ENOSPC);
+            }
             self.draw(cost);
-            result = session.bulk(request, data, &mut [], append);
+            result = session.bulk(request.clone(), data, &mut [], append);
         }
         match result? {
             (Reply::Written { count, offset }, _) => Ok((count as usize, offset)),

@@ -164,7 +164,8 @@ impl File {
             // Behind the end of the object there is nothing but hole; a block that it fills in part
             // counts as data, as on other file systems.
             let at = match seek_object(file, piece.object_offset, true)? {
-                Some(at) => at.next_multiple_of(BLOCK),
+                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK),
+                Some(at) => at,
                 None => piece.object_offset,
             };
             if at < piece.object_offset + piece.length {

@@ -10,7 +10,7 @@ use crate::sessions::WINDOW;
 use forebay_wire::layout::Piece;
 use forebay_wire::message::MAX_DATA;
 use forebay_wire::stream::Link;
-use forebay_wire::{Errno, Reply};
+use forebay_wire::{Errno, Reply, Request};
 use std::collections::VecDeque;
 
 /// A piece whose answer is outstanding.
@@ -43,7 +43,18 @@ impl File {
         let length = usize::try_from((i64::MAX as u64).saturating_sub(offset))
             .map_or(into.len(), |most| most.min(into.len()));
         let into = &mut into[..length];
-        let short = self.read_pieces(into, offset)?;
+        let short = match self.single(offset, into.len()) {
+            Some(piece) => {
+                let part = self.part(piece.node)?;
+                let read = || part.read(&self.fs, into, piece.object_offset);
+                let count = self.with_part(part, read)?;
+                if count == into.len() {
+                    return Ok(count);
+                }
+                vec![(piece, count)]
+            }
+            None => self.read_pieces(into, offset)?,
+        };
         if short.is_empty() {
             return Ok(into.len());
         }
@@ -72,12 +83,11 @@ impl File {
         let mut short = Vec::new();
         let mut flying: VecDeque<Flying<'_, &mut [u8]>> = VecDeque::new();
         let mut rest = into;
-        let single = self.is_single(offset, rest.len());
         for piece in self.pieces(offset, rest.len()) {
             let (memory, others) = rest.split_at_mut(piece.length as usize);
             rest = others;
             let part = self.part(piece.node)?;
-            if part.local.is_some() || single {
+            if part.local.is_some() {
                 let count =
                     self.with_part(part, || part.read(&self.fs, memory, piece.object_offset))?;
                 note(&mut short, piece, count);
@@ -129,9 +139,14 @@ impl File {
     /// Write the pieces; returns the bytes up to the first that could not be written whole.
     pub(super) fn write_striped(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.list();
+        if let Some(piece) = self.single(offset, data.len()) {
+            let part = self.part(piece.node)?;
+            let at = piece.object_offset;
+            let length = self.with_part(part, || part.claim(&self.fs, data.len(), at))?;
+            return self.with_part(part, || part.write(&self.fs, &data[..length], at));
+        }
         let mut outcome = Ok(data.len());
         let mut flying: VecDeque<Flying<'_, &[u8]>> = VecDeque::new();
-        let single = self.is_single(offset, data.len());
         // What became of a piece, in the order of the pieces.
         let mut settle = |piece: Piece, result: Result<usize, Errno>| {
             let before = (piece.offset - offset) as usize;
@@ -166,7 +181,7 @@ impl File {
                 }
             };
             let memory = &memory[..claimed];
-            if part.local.is_some() || single {
+            if part.local.is_some() {
                 let result =
                     self.with_part(part, || part.write(&self.fs, memory, piece.object_offset));
                 let whole = result == Ok(piece.length as usize);
@@ -224,16 +239,26 @@ impl File {
         (piece, result)
     }
 
-    /// Does the range lie in one piece?
-    fn is_single(&self, offset: u64, length: usize) -> bool {
-        self.pieces(offset, length).nth(1).is_none()
+    /// The piece that the range is, if it is only one.
+    fn single(&self, offset: u64, length: usize) -> Option<Piece> {
+        let layout = self.fs.sessions.layout();
+        let piece = layout.pieces(self.ino, offset, length as u64).next()?;
+        (piece.length == length as u64 && length <= MAX_DATA).then_some(piece)
     }
 
     /// Append under the lock that the file's home keeps for that.
     pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
-        let end = self.length()?;
-        self.check_write(end, data.len())?;
-        self.write_striped(data, end)
+        let handle = self.home.handle;
+        let node = self.home.node;
+        let _turn = self.fs.sessions.turn();
+        self.fs.call(node, Request::AppendLock { handle })?;
+        let written = self.length().and_then(|end| {
+            self.check_write(end, data.len())?;
+            self.write_striped(data, end)
+        });
+        // If home is not there to be told, the lock is gone with it.
+        let _ = self.fs.call(node, Request::AppendUnlock { handle });
+        written
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{DirPage, Fs};
 use forebay_wire::message::Entry;
 use forebay_wire::{Attr, Errno, Ino, Node, Reply, Request};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a name is looked up again that others keep changing.
 const TRIES: u32 = 100;
@@ -17,7 +17,7 @@ impl Fs {
     pub(crate) fn attr_for(&self, node: Node, request: Request) -> Result<(Attr, Duration), Errno> {
         let said = self.sessions.call(node, self.caller.as_ref(), request)?;
         match said.reply {
-            Reply::Attr(attr) => Ok((self.complete(attr)?, said.valid)),
+            Reply::Attr(attr) => self.complete_for(attr, said.valid),
             Reply::Elsewhere { ino, .. } => self.attr_of(ino),
             _ => Err(Errno::EPROTO),
         }
@@ -30,7 +30,7 @@ impl Fs {
             .sessions
             .call(ino.shard(), self.caller.as_ref(), request)?;
         match said.reply {
-            Reply::Attr(attr) => Ok((self.complete(attr)?, said.valid)),
+            Reply::Attr(attr) => self.complete_for(attr, said.valid),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -47,10 +47,14 @@ impl Fs {
                 parent,
                 name: name.to_vec(),
             };
-            let session = self.sessions.with(parent.shard())?;
-            let said = session.ask(self.caller.as_ref(), request)?;
+            let caller = self.caller.as_ref();
+            let said = self.sessions.ask(parent.shard(), caller, request)?;
+            let heard = Instant::now();
             let ino = match said.reply {
-                Reply::Attr(attr) => return Ok((Some(self.complete(attr)?), said.valid)),
+                Reply::Attr(attr) => {
+                    let (attr, valid) = self.complete_for(attr, said.valid)?;
+                    return Ok((Some(attr), valid));
+                }
                 Reply::Failed(Errno::ENOENT) => return Ok((None, said.valid)),
                 Reply::Failed(errno) => return Err(errno),
                 Reply::Elsewhere { ino, .. } => ino,
@@ -59,9 +63,23 @@ impl Fs {
             match self.attr_of(ino) {
                 // It went between the two questions; the name may be something else by now.
                 Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
-                other => return other.map(|(attr, valid)| (Some(attr), valid)),
+                other => {
+                    let (attr, valid) = other?;
+                    let named = said.valid.saturating_sub(heard.elapsed());
+                    return Ok((Some(attr), valid.min(named)));
+                }
             }
         }
+    }
+
+    /// As [`complete`](Fs::complete), for an answer that might have been believed for `valid`.
+    fn complete_for(&self, attr: Attr, valid: Duration) -> Result<(Attr, Duration), Errno> {
+        if attr.unsettled.is_none() {
+            return Ok((attr, valid));
+        }
+        let heard = Instant::now();
+        let attr = self.complete(attr)?;
+        Ok((attr, valid.saturating_sub(heard.elapsed())))
     }
 
     /// Have the data objects say what the inode's home does not know.
@@ -90,8 +108,9 @@ impl Fs {
     }
 
     /// Put in the attributes that the directory's home could not give. Entries whose inode went
-    /// meanwhile stay without.
-    pub(super) fn complete_page(&self, entries: &mut [Entry]) -> Result<(), Errno> {
+    /// meanwhile stay without. Returns for how long the entries may be believed, of `valid`.
+    fn complete_page(&self, entries: &mut [Entry], valid: Duration) -> Result<Duration, Errno> {
+        let mut until = Instant::now() + valid;
         let mut missing: Vec<usize> = (0..entries.len())
             .filter(|at| entries[*at].attr.is_none())
             .collect();
@@ -112,6 +131,8 @@ impl Fs {
             let mut places = wave.iter();
             self.sessions.each(self.caller.as_ref(), ask, |_, said| {
                 let entry = places.next().and_then(|at| entries.get_mut(*at));
+                let valid = said.as_ref().map_or(Duration::ZERO, |said| said.valid);
+                until = until.min(Instant::now() + valid);
                 match (said.map(|said| said.reply), entry) {
                     (Ok(Reply::Attr(attr)), Some(entry)) => entry.attr = Some(attr),
                     (Err(Errno::ESTALE | Errno::ENOENT), _) => {}
@@ -125,7 +146,7 @@ impl Fs {
         }
         match failed {
             Some(errno) => Err(errno),
-            None => Ok(()),
+            None => Ok(until.saturating_duration_since(Instant::now())),
         }
     }
 
@@ -150,13 +171,15 @@ impl Fs {
         let Reply::Entries { mut entries, end } = said.reply else {
             return Err(Errno::EPROTO);
         };
-        if attrs {
-            self.complete_page(&mut entries)?;
-        }
+        let valid = if attrs {
+            self.complete_page(&mut entries, said.valid)?
+        } else {
+            said.valid
+        };
         Ok(DirPage {
             entries,
             end,
-            valid: said.valid,
+            valid,
         })
     }
 }

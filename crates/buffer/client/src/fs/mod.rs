@@ -9,7 +9,7 @@ use crate::sessions::{Nodes, Sessions};
 use forebay_wire::message::{Entry, New, OnExisting, OpenMode, SetAttr, XattrMode};
 use forebay_wire::{Attr, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a create follows a name that others keep changing.
 const TRIES: u32 = 100;
@@ -36,6 +36,8 @@ pub struct Opened {
     pub created: bool,
     /// How long the attributes may be believed.
     pub(crate) valid: Duration,
+    /// When they were received.
+    heard: Instant,
 }
 
 /// Some entries of a directory.
@@ -197,7 +199,12 @@ impl Fs {
 
     fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
         let attr = self.complete(opened.attr)?;
-        Ok(Opened { attr, ..opened })
+        let valid = opened.valid.saturating_sub(opened.heard.elapsed());
+        Ok(Opened {
+            attr,
+            valid,
+            ..opened
+        })
     }
 
     /// As [`open`](Fs::open), but length, space and times may not be known.
@@ -227,8 +234,8 @@ impl Fs {
         mode: OpenMode,
         request: Request,
     ) -> Result<Found, Errno> {
-        let session = self.sessions.with(node)?;
-        let said = session.call(self.caller.as_ref(), request)?;
+        let said = self.sessions.call(node, self.caller.as_ref(), request)?;
+        let heard = Instant::now();
         let (mut attr, created, permit) = match said.reply {
             Reply::Opened {
                 attr,
@@ -238,7 +245,7 @@ impl Fs {
             Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        session.remember(handle, attr.ino, mode);
+        self.sessions.with(node)?.remember(handle, attr.ino, mode);
         let file = File::new(
             self.clone(),
             attr.ino,
@@ -256,6 +263,7 @@ impl Fs {
             attr,
             created,
             valid: said.valid,
+            heard,
         }))
     }
 

@@ -2,15 +2,12 @@
 
 use super::{Reopen, Session, lock};
 use forebay_wire::auth;
-use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// The slot on which handles are opened again after a restart.
-const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
 
 /// How the daemon knows the session.
 #[derive(Debug, Default)]
@@ -48,7 +45,7 @@ impl Session {
                 return Err(Errno::EIO);
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(250));
+            pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
 

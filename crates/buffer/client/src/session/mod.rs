@@ -44,6 +44,8 @@ impl Default for Options {
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long an answer that can be done without is waited for.
+const GLANCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Slot {
@@ -279,6 +281,31 @@ impl Session {
         };
         self.put_slot(slot);
         Ok(said(result?, sent))
+    }
+}
+
+impl Session {
+    /// Make a request that is not worth waiting for if the daemon is not there.
+    pub fn glance(&self, request: Request) -> Option<Said> {
+        let sent = Instant::now();
+        let mut slot = self.take_slot();
+        slot.seq += 1;
+        let call = Call {
+            seq: slot.seq,
+            caller: None,
+            request,
+        };
+        let link = slot.link.take();
+        let link = link.or_else(|| self.connect(slot.number, slot.seq, false).ok());
+        let answer = link.and_then(|mut link| {
+            link.stream().set_timeout(Some(GLANCE)).ok()?;
+            let answer = link.call(&call, &[], &mut []).ok()?;
+            link.stream().set_timeout(None).ok()?;
+            slot.link = Some(link);
+            Some(answer)
+        });
+        self.put_slot(slot);
+        answer.map(|answer| said(answer, sent))
     }
 }
 

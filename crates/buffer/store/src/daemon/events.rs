@@ -121,6 +121,9 @@ impl EventLoop {
         if result.is_ok() {
             self.parts.log.flush()?;
             self.parts.log.sync_now()?;
+            // What was to be removed once that is durable can go now.
+            let sequence = self.parts.log.last();
+            self.step(Input::Synced(sequence));
         }
         let _ = &self.parts.lock; // held until here
         result

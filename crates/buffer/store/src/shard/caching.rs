@@ -4,6 +4,10 @@
 //! a second one wants to attach, replies stop permitting that, and the newcomer is told to try
 //! again (`EAGAIN`) until all that was cached has expired. So nobody ever sees a stale name or
 //! attribute, and no client has to be called back.
+//!
+//! Where an instance lies on several nodes, all clients attach to node 0 before they ask anything of
+//! any node, and what another node permits to be cached is believed only as long as node 0 has said
+//! so, too: it may be changed through yet another node.
 
 use super::{ConnId, Shard};
 use crate::objects::Objects;
@@ -53,11 +57,9 @@ impl<O: Objects> Shard<O> {
         let Some(instance) = instance else {
             return false;
         };
-        // Whoever is alone on this node may not be so on others.
-        let spread = self.names(instance).is_ok_and(|i| i.spec.place.is_spread());
         let now = self.now.steady;
         let runtime = self.runtime(instance);
-        if spread || runtime.sessions.len() != 1 || now < runtime.uncached_until {
+        if runtime.sessions.len() != 1 || now < runtime.uncached_until {
             return false;
         }
         runtime.cached_until = now.saturating_add(CACHE_TIME + MARGIN);
@@ -66,7 +68,8 @@ impl<O: Objects> Shard<O> {
 
     /// Another client wants to attach: `EAGAIN` until nothing is cached any more.
     pub(super) fn end_caching(&mut self, instance: InstanceId) -> Result<(), Errno> {
-        if self.names(instance).is_ok_and(|i| i.spec.place.is_spread()) {
+        // Of several nodes, node 0 has seen to that.
+        if self.names(instance).is_ok_and(|i| i.spec.place.node.0 > 0) {
             return Ok(());
         }
         let now = self.now.steady;

@@ -24,6 +24,7 @@ impl Spread {
             reply: None,
         };
         self.transactions.insert(tx, live);
+        self.recalled.insert(tx);
     }
 }
 
@@ -136,6 +137,7 @@ impl<O: Objects> Shard<O> {
         };
         let (asker, reply) = (live.asker.take(), live.reply.take());
         spread.locks.release(tx);
+        spread.recalled.remove(&tx);
         self.unlocked = true;
         if let (Some((context, _)), Some(reply)) = (asker, reply) {
             self.reply(context.conn, context.seq, reply);

@@ -13,8 +13,13 @@ use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files whose length is settled at once after a start.
+/// Files that one message asks about.
 const BATCH: usize = 1024;
+/// Files whose lengths are being settled at a time.
+const MOST: usize = 8 * BATCH;
+/// How long after its last writer has gone a file's length is settled, together with those of
+/// others, in nanoseconds.
+const DELAY: u64 = 20_000_000;
 
 /// Why all objects of a file are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +107,9 @@ impl<O: Objects> Shard<O> {
             spread.writers.remove(&ino);
             if self.length(instance, ino).is_some() {
                 self.runtime(instance).spread.unsettled.insert(ino);
-                self.settle(instance, ino);
+                if self.settle_due == 0 {
+                    self.settle_due = self.now.steady.saturating_add(DELAY);
+                }
             }
         }
     }
@@ -135,23 +142,46 @@ impl<O: Objects> Shard<O> {
             .retain(|_, task| task.ino != ino || task.goal != Goal::Settle);
     }
 
-    /// Settle what was left over, once clients have had the time to open their files again.
+    /// Settle the lengths of files whose last writers have gone.
+    pub(super) fn settle_if_due(&mut self) {
+        if self.settle_due > 0 && self.settle_due <= self.now.steady {
+            self.settle_due = 0;
+            let instances: Vec<_> = self.state.instances.keys().copied().collect();
+            for instance in instances {
+                self.settle_lengths(instance);
+            }
+        }
+    }
+
+    /// Settle lengths, once clients have had the time to open their files again after a start.
     pub(super) fn settle_lengths(&mut self, instance: InstanceId) {
         if !self.settled() {
             return;
         }
         let spread = &self.runtime(instance).spread;
+        if spread.unsettled.is_empty() {
+            return;
+        }
         let busy: BTreeSet<Ino> = spread.tasks.values().map(|task| task.ino).collect();
         let idle = spread.unsettled.iter().filter(|ino| !busy.contains(ino));
-        let some: Vec<Ino> = idle.copied().take(BATCH).collect();
+        let some: Vec<Ino> = idle
+            .copied()
+            .take(MOST.saturating_sub(busy.len()))
+            .collect();
+        let mut tasks = Vec::new();
         for ino in some {
-            self.settle(instance, ino);
+            // What cannot be measured here is tried again later.
+            if let Ok(task) = self.add_task(instance, ino, Goal::Settle, None) {
+                tasks.push((task, ino));
+            }
         }
-    }
-
-    fn settle(&mut self, instance: InstanceId, ino: Ino) {
-        // What fails is tried again later.
-        let _ = self.begin_task(instance, ino, Goal::Settle, None);
+        let Ok(place) = self.names(instance).map(|i| &i.spec.place) else {
+            return;
+        };
+        let (own, nodes) = (place.node, place.nodes);
+        for node in (0..nodes).map(Node).filter(|node| *node != own) {
+            self.ask_objects(instance, node, &tasks);
+        }
     }
 
     /// Have the length or times of a striped file set, if that needs the other nodes. `false`: it
@@ -183,7 +213,13 @@ impl<O: Objects> Shard<O> {
             self.unsettle(context.instance, ino);
             self.forget_length_tasks(context.instance, ino);
         }
-        self.begin_task(context.instance, ino, goal, Some(asker))?;
+        let instance = context.instance;
+        let task = self.add_task(instance, ino, goal, Some(asker))?;
+        let waiting = self.runtime(instance).spread.tasks.get(&task);
+        let waiting = waiting.map_or_else(BTreeSet::new, |task| task.waiting.clone());
+        for node in waiting {
+            self.ask_object(instance, node, task);
+        }
         Ok(true)
     }
 
@@ -193,13 +229,13 @@ impl<O: Objects> Shard<O> {
         tasks.retain(|_, task| task.ino != ino || task.goal != Goal::Settle);
     }
 
-    fn begin_task(
+    fn add_task(
         &mut self,
         instance: InstanceId,
         ino: Ino,
         goal: Goal,
         asker: Option<Asker>,
-    ) -> Result<(), Errno> {
+    ) -> Result<u64, Errno> {
         let place = &self.names(instance)?.spec.place;
         let (own, nodes) = (place.node, place.nodes);
         let info = self.do_own_part(ObjectId { instance, ino }, goal)?;
@@ -216,22 +252,31 @@ impl<O: Objects> Shard<O> {
         if goal != Goal::Settle {
             spread.locks.take(Lock::Inode(ino), TxId(id));
         }
-        let waiting = task.waiting.clone();
         spread.tasks.insert(id, task);
-        for node in waiting {
-            self.ask_object(instance, node, id);
+        Ok(id)
+    }
+
+    fn ask_objects(&mut self, instance: InstanceId, node: Node, tasks: &[(u64, Ino)]) {
+        for some in tasks.chunks(BATCH) {
+            self.tell(instance, node, Say::Stat(some.to_vec()));
         }
-        Ok(())
     }
 
     fn ask_object(&mut self, instance: InstanceId, node: Node, task: u64) {
-        let Some(known) = self.runtime(instance).spread.tasks.get(&task) else {
+        let tasks = &self.runtime(instance).spread.tasks;
+        let Some(known) = tasks.get(&task) else {
             return;
         };
         let ino = known.ino;
+        let oldest = tasks.keys().next().copied().unwrap_or(task);
         let say = match known.goal {
-            Goal::Settle | Goal::Times => Say::Stat { task, ino },
-            Goal::Resize(length) => Say::Resize { task, ino, length },
+            Goal::Settle | Goal::Times => Say::Stat(vec![(task, ino)]),
+            Goal::Resize(length) => Say::Resize {
+                task,
+                oldest,
+                ino,
+                length,
+            },
         };
         self.tell(instance, node, say);
     }
@@ -239,7 +284,16 @@ impl<O: Objects> Shard<O> {
     pub(super) fn remind_of_tasks(&mut self, instance: InstanceId, node: Node) {
         let tasks = self.runtime(instance).spread.tasks.iter();
         let waiting = tasks.filter(|(_, task)| task.waiting.contains(&node));
-        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let mut stat = Vec::new();
+        let mut resize = Vec::new();
+        for (id, task) in waiting {
+            match task.goal {
+                Goal::Resize(_) => resize.push(*id),
+                Goal::Settle | Goal::Times => stat.push((*id, task.ino)),
+            }
+        }
+        self.ask_objects(instance, node, &stat);
+        for id in resize {
             self.ask_object(instance, node, id);
         }
     }

@@ -9,6 +9,7 @@ use super::{Effect, Shard};
 use crate::objects::Objects;
 use forebay_wire::peer::{Incarnation, PeerMessage, Say};
 use forebay_wire::{InstanceId, Node};
+use std::collections::BTreeSet;
 
 /// How long to wait before saying something again, in nanoseconds.
 pub(super) const REMIND: u64 = 500_000_000;
@@ -22,6 +23,21 @@ pub(super) struct Link {
     taken: u64,
     /// It has been greeted since the last reminder.
     greeted: bool,
+    /// It knows this start.
+    mutual: bool,
+    /// Tasks of its present start that resized objects here, and below which they are over.
+    resized: BTreeSet<u64>,
+    oldest: u64,
+}
+
+impl Link {
+    /// Is a task to resize something new? One that is carried out again after it was answered
+    /// would undo what was written since.
+    fn is_new(&mut self, task: u64, oldest: u64) -> bool {
+        self.oldest = self.oldest.max(oldest);
+        self.resized = self.resized.split_off(&self.oldest);
+        task >= self.oldest && self.resized.insert(task)
+    }
 }
 
 impl<O: Objects> Shard<O> {
@@ -81,7 +97,14 @@ impl<O: Objects> Shard<O> {
         let started = sender != link.known;
         if started {
             let again = link.known != Incarnation::default();
-            (link.known, link.taken) = (sender, 0);
+            let greeted = link.greeted;
+            let sent = link.sent;
+            *link = Link {
+                known: sender,
+                sent,
+                greeted,
+                ..Link::default()
+            };
             if again {
                 self.reconsider(instance, from);
             }
@@ -92,6 +115,7 @@ impl<O: Objects> Shard<O> {
                 return;
             }
             link.taken = number;
+            link.mutual = true;
         } else {
             self.tell(instance, from, Say::Greet);
         }
@@ -105,10 +129,23 @@ impl<O: Objects> Shard<O> {
 
     fn hear(&mut self, instance: InstanceId, from: Node, say: Say) {
         match say {
-            Say::Greet => {}
-            Say::Stat { task, ino } => self.tell_object(instance, from, task, ino, None),
-            Say::Resize { task, ino, length } => {
-                self.tell_object(instance, from, task, ino, Some(length));
+            Say::Greet => self.tell(instance, from, Say::Known),
+            Say::Known => {}
+            Say::Stat(asked) => self.tell_objects(instance, from, &asked),
+            Say::Objects(told) => {
+                for (task, info) in told {
+                    self.object_told(instance, from, task, Ok(info));
+                }
+            }
+            Say::Resize {
+                task,
+                oldest,
+                ino,
+                length,
+            } => {
+                let link = self.runtime(instance).spread.links.entry(from).or_default();
+                let length = link.is_new(task, oldest).then_some(length);
+                self.tell_object(instance, from, task, ino, length);
             }
             Say::Object { task, info } => self.object_told(instance, from, task, info),
             Say::Remove(inos) => self.remove_pieces(instance, from, inos),
@@ -134,6 +171,7 @@ impl<O: Objects> Shard<O> {
     /// Is there anything that another node has to be reminded of?
     pub(super) fn reminders_due(&self) -> bool {
         !self.parked.is_empty()
+            || self.has_strangers()
             || self
                 .state
                 .instances
@@ -147,6 +185,18 @@ impl<O: Objects> Shard<O> {
                     || spread.owed.values().any(|owed| !owed.is_empty())
                     || spread.unconfirmed.values().any(|inos| !inos.is_empty())
             })
+    }
+
+    /// Are there nodes that may not know of this start? They have to, since it may have lost files
+    /// they have objects of.
+    fn has_strangers(&self) -> bool {
+        let spread = self.state.instances.iter();
+        let mut spread = spread.filter(|(_, instance)| instance.spec.place.is_spread());
+        spread.any(|(id, instance)| {
+            let links = self.runtime.get(id).map(|r| &r.spread.links);
+            let known = links.map_or(0, |l| l.values().filter(|link| link.mutual).count());
+            known + 1 < usize::from(instance.spec.place.nodes)
+        })
     }
 
     /// Say again what has not been answered, if it is time.
@@ -165,6 +215,9 @@ impl<O: Objects> Shard<O> {
             for node in (0..nodes).map(Node).filter(|node| *node != own) {
                 let link = self.runtime(instance).spread.links.entry(node).or_default();
                 link.greeted = false;
+                if !link.mutual {
+                    self.tell(instance, node, Say::Greet);
+                }
                 self.remind_node(instance, node);
             }
         }

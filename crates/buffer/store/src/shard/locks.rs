@@ -109,11 +109,23 @@ pub(super) struct Parked {
 
 impl<O: Objects> Shard<O> {
     /// Is something that a request is about in the hands of a transaction?
-    pub(super) fn is_blocked(&self, session: SessionId, request: &Request) -> bool {
-        let instance = self.state.sessions.get(&session).and_then(|s| s.instance);
-        let Some(instance) = instance else {
+    pub(super) fn is_blocked(
+        &self,
+        (session, slot, seq): (SessionId, u32, u64),
+        request: &Request,
+    ) -> bool {
+        let Some(known) = self.state.sessions.get(&session) else {
             return false;
         };
+        let Some(instance) = known.instance else {
+            return false;
+        };
+        // Its outcome may be that of a transaction which has not happened everywhere.
+        let repeated = known.slots.get(&slot).is_some_and(|(last, _)| *last == seq);
+        let recalled = self.runtime.get(&instance).map(|r| &r.spread.recalled);
+        if repeated && recalled.is_some_and(|recalled| !recalled.is_empty()) {
+            return true;
+        }
         if let Request::AppendLock { handle } = request {
             let known = self.handle(session, *handle).map(|handle| handle.ino);
             let appenders = self.runtime.get(&instance).map(|r| &r.spread.appenders);
@@ -159,9 +171,11 @@ impl<O: Objects> Shard<O> {
         self.parked.retain(|parked| parked.conn != conn);
     }
 
-    /// When the next parked call is due, if one waits for a time.
+    /// When a tick is due though the second is not over: for a parked call that waits for a time,
+    /// or for lengths to be settled.
     pub fn next_due(&self) -> Option<u64> {
         let due = self.parked.iter().map(|parked| parked.due);
+        let due = due.chain(std::iter::once(self.settle_due));
         due.filter(|due| *due > 0).min()
     }
 

@@ -27,7 +27,7 @@ pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
-use forebay_wire::message::OpenMode;
+use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
 use forebay_wire::munge::Credential;
 use forebay_wire::peer::{Incarnation, PeerMessage, TxId};
 use forebay_wire::{
@@ -215,6 +215,8 @@ struct Spread {
     appenders: BTreeMap<Ino, (SessionId, HandleId)>,
     /// Transactions that this node decides.
     transactions: BTreeMap<TxId, Transaction>,
+    /// Those of them from before this start that have not happened everywhere.
+    recalled: BTreeSet<TxId>,
     /// Records that must be durable before the votes can be given.
     votes: BTreeMap<(TxId, u8), u64>,
     /// Transactions that happened here, and the records that say so and are not durable yet.
@@ -237,6 +239,10 @@ pub struct Shard<O: Objects> {
     started: u64,
     conns: BTreeMap<ConnId, Conn>,
     attached: BTreeMap<SessionId, Attached>,
+    /// Sessions from before this start that may not have opened their handles again.
+    returning: BTreeSet<SessionId>,
+    /// What nobody has open was dropped since all of them have.
+    collected: bool,
     runtime: BTreeMap<InstanceId, Runtime>,
     records: Vec<Vec<u8>>,
     /// Number of the last record.
@@ -250,6 +256,8 @@ pub struct Shard<O: Objects> {
     incarnation: Incarnation,
     /// Tasks there were.
     tasks: u64,
+    /// When lengths of files are to be settled; 0: there is nothing to settle.
+    settle_due: u64,
     /// Calls that wait for a transaction.
     parked: Vec<Parked>,
     /// A transaction has ended: what waited can be tried again.
@@ -324,7 +332,7 @@ impl<O: Objects> Shard<O> {
     /// Is anything waiting for time to pass?
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
-            || !self.settled()
+            || !self.collected
             || self.reminders_due()
             || self
                 .attached
@@ -356,6 +364,7 @@ impl<O: Objects> Shard<O> {
             Input::Synced(sequence) => self.synced(sequence),
             Input::Tick => {
                 self.expire_sessions();
+                self.settle_if_due();
                 self.remind();
             }
         }
@@ -418,7 +427,10 @@ impl<O: Objects> Shard<O> {
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
         let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
         let (peer, local) = (known.peer.clone(), known.peer.local);
-        if self.is_blocked(session, &request) {
+        if slot != RECOVERY_SLOT {
+            self.returning.remove(&session);
+        }
+        if self.is_blocked((session, slot, seq), &request) {
             let call = Call {
                 seq,
                 caller,

@@ -297,6 +297,10 @@ impl<O: Objects> Shard<O> {
         if !orphan || self.runtime(instance).opens.contains_key(&ino) {
             return;
         }
+        // Someone may have it open and only not have come back since this daemon started.
+        if !self.settled() {
+            return;
+        }
         let length = self.names(instance).ok().and_then(|i| {
             let inode = i.names.get(ino)?;
             inode.length().copied()

@@ -118,6 +118,22 @@ impl<O: Objects> Shard<O> {
         Ok(())
     }
 
+    /// The home of files wants to know what the objects here say.
+    pub(super) fn tell_objects(&mut self, instance: InstanceId, from: Node, asked: &[(u64, Ino)]) {
+        let mut told = Vec::with_capacity(asked.len());
+        for (task, ino) in asked {
+            let object = ObjectId {
+                instance,
+                ino: *ino,
+            };
+            match self.info(object) {
+                Ok(info) => told.push((*task, info)),
+                Err(errno) => tracing::warn!(%errno, "a data object cannot be measured"),
+            }
+        }
+        self.tell(instance, from, Say::Objects(told));
+    }
+
     /// A file's home wants to know what the object here says, after resizing it.
     pub(super) fn tell_object(
         &mut self,

@@ -254,15 +254,16 @@ impl<O: Objects> Shard<O> {
         for id in expired {
             self.end_session(id);
         }
-        if self.settled() {
+        if self.settled() && !self.collected {
+            self.collected = true;
             self.drop_unused_orphans();
         }
     }
 
     /// After a start, clients have the time of a lease to open their handles again.
     pub(super) fn settled(&self) -> bool {
-        self.now.steady >= self.started.saturating_add(self.limits.lease)
-            || self.attached.is_empty()
+        self.returning.is_empty()
+            || self.now.steady >= self.started.saturating_add(self.limits.lease)
     }
 
     /// Close all handles of a session and forget it.
@@ -271,6 +272,7 @@ impl<O: Objects> Shard<O> {
             return;
         };
         let instance = session.instance;
+        self.returning.remove(&id);
         self.log(Event::End(id), None);
         let Some(attached) = self.attached.remove(&id) else {
             return;

@@ -5,7 +5,7 @@ use crate::objects::{ObjectId, Objects};
 use forebay_wire::Errno;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::peer::Incarnation;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl<O: Objects> Shard<O> {
     /// The daemon starts: from a recovered state whose last record is `last`. `seed` is random;
@@ -32,6 +32,8 @@ impl<O: Objects> Shard<O> {
             started: now.steady,
             conns: BTreeMap::new(),
             attached: BTreeMap::new(),
+            returning: BTreeSet::new(),
+            collected: false,
             runtime: BTreeMap::new(),
             records: Vec::new(),
             last,
@@ -40,6 +42,7 @@ impl<O: Objects> Shard<O> {
             effects: Vec::new(),
             incarnation: Incarnation::default(),
             tasks: 0,
+            settle_due: 0,
             parked: Vec::new(),
             unlocked: false,
             tries: 0,
@@ -51,6 +54,11 @@ impl<O: Objects> Shard<O> {
             nonce: shard.secret() as u64 | 1,
         };
         shard.adopt_objects()?;
+        let sessions = shard.state.sessions.iter();
+        shard.returning = sessions
+            .filter(|(_, session)| session.instance.is_some())
+            .map(|(id, _)| *id)
+            .collect();
         for id in shard.state.sessions.keys() {
             let attached = Attached {
                 idle_since: Some(now.steady),

@@ -4,7 +4,9 @@ use crate::world::{INSTANCE, World};
 use forebay_store::objects::ObjectId;
 use forebay_store::shard::{ConnId, Input};
 use forebay_wire::layout::blocks;
-use forebay_wire::message::{Hello, New, OnExisting, OpenMode, PROTOCOL, Resume, SetAttr};
+use forebay_wire::message::{
+    Hello, New, OnExisting, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, SetAttr,
+};
 use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
 
@@ -160,7 +162,10 @@ impl Client {
     fn restarted(&mut self, world: &mut World, resume: Resume) {
         let conn = world.connect();
         self.recovery_seq += 1;
-        let (seq, request) = (self.recovery_seq, hello(Some(INSTANCE), Some(resume), 1));
+        let (seq, request) = (
+            self.recovery_seq,
+            hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT),
+        );
         let _ = world.deliver(
             conn,
             Call {

@@ -33,6 +33,8 @@ struct Open {
     permit: Permit,
     /// The start of its home that knows the handle.
     epoch: u64,
+    /// It was made when it was opened.
+    fresh: bool,
     /// Handles of its data objects, and the starts of the nodes that know them.
     pieces: BTreeMap<Node, (HandleId, u64)>,
 }
@@ -71,6 +73,12 @@ impl Client {
             shared: vec![Ino::ROOT],
             count: 0,
         }
+    }
+
+    /// What the client waits for.
+    pub fn waiting(&self) -> String {
+        let pending = self.pending.as_ref();
+        format!("{:?}", pending.map(|pending| &pending.request))
     }
 
     pub fn is_idle(&self) -> bool {
@@ -234,7 +242,8 @@ impl Client {
         let name = self.some_name(world, own, parent);
         let to_name = self.some_name(world, own, to);
         let at = parent.shard();
-        let request = match world.random.below(16) {
+        let kinds = if own { 16 } else { 11 };
+        let request = match world.random.below(kinds) {
             0..3 => Request::Make {
                 parent,
                 name,
@@ -325,7 +334,7 @@ impl Client {
                     let (handle, returned) = (open.handle, 0);
                     (open.ino.shard(), Request::Close { handle, returned }, true)
                 }
-                (1, Some((handle, _))) => {
+                (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
                     let data_only = false;
                     (node, Request::Sync { handle, data_only }, true)
@@ -442,21 +451,17 @@ impl Client {
                     _ => return,
                 };
                 self.model.set(*parent, name, (ino, kind));
-                if let (Request::Create { handle, .. }, Reply::Opened { permit, .. }) =
-                    (request, &sent.reply)
-                {
+                if let Reply::Opened { permit, .. } = &sent.reply {
                     self.sizes.insert(ino, 0);
-                    self.opened(world, ino, *handle, *permit);
+                    self.opened(world, ino, request, *permit);
                 }
             }
-            Request::Open {
-                ino, handle, open, ..
-            } => {
+            Request::Open { ino, open, .. } => {
                 if let Reply::Opened { permit, .. } = &sent.reply {
                     if open.truncate {
                         self.sizes.insert(*ino, 0);
                     }
-                    self.opened(world, *ino, *handle, *permit);
+                    self.opened(world, *ino, request, *permit);
                 } else {
                     must(failed == Some(Errno::ESTALE) && self.model.names_of(*ino) == 0);
                     self.sizes.remove(ino);
@@ -550,6 +555,13 @@ impl Client {
                 }
             }
             Request::OpenObject { handle, permit, .. } => {
+                if let (Some(open), Reply::Object(Some(info))) = (&self.open, &sent.reply)
+                    && open.ino == permit.ino
+                    && open.fresh
+                    && !open.pieces.contains_key(&pending.node)
+                {
+                    assert_eq!(info.size, 0, "a new file has old data");
+                }
                 if let Some(object) = sent.object {
                     self.write(world, pending.node, permit.ino, *handle, object);
                 }
@@ -562,11 +574,15 @@ impl Client {
         }
     }
 
-    fn opened(&mut self, world: &World, ino: Ino, handle: HandleId, permit: Option<Permit>) {
+    fn opened(&mut self, world: &World, ino: Ino, request: &Request, permit: Option<Permit>) {
+        let (Request::Create { handle, .. } | Request::Open { handle, .. }) = request else {
+            return;
+        };
         self.open = permit.map(|permit| Open {
             ino,
-            handle,
+            handle: *handle,
             permit,
+            fresh: matches!(request, Request::Create { .. }),
             epoch: world.epoch(ino.shard()),
             pieces: BTreeMap::new(),
         });

@@ -54,6 +54,8 @@ pub struct Host {
     storage: Memory,
     pub objects: MemoryObjects,
     running: Option<Running>,
+    /// How often the daemon has started.
+    starts: u64,
 }
 
 pub struct World {
@@ -109,6 +111,7 @@ impl World {
             storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
             objects: MemoryObjects::default(),
             running: None,
+            starts: 0,
         });
         let mut world = World {
             random,
@@ -150,9 +153,9 @@ impl World {
         host.running.as_ref().map(|running| running.shard.state())
     }
 
-    /// How often a daemon has started; it never runs with another one's number.
+    /// How often a daemon has started, also if a power cut took back that it had.
     pub fn epoch(&self, node: Node) -> u64 {
-        self.state(node).map_or(0, |state| state.epoch)
+        self.hosts[usize::from(node.0)].starts
     }
 
     fn now(&self) -> Now {
@@ -282,7 +285,11 @@ impl World {
                 self.settle(1);
                 self.with_client(number, Client::go_on);
             }
-            assert!(self.clients[number].is_idle(), "a call is not answered");
+            assert!(
+                self.clients[number].is_idle(),
+                "{} is not answered",
+                self.clients[number].waiting()
+            );
         }
         for number in 0..self.clients.len() {
             self.with_client(number, Client::leave);
@@ -300,20 +307,26 @@ impl World {
     /// Everything under way arrives and becomes durable, and time passes.
     pub fn settle(&mut self, rounds: u64) {
         for _ in 0..rounds {
-            self.clock += 600_000_000;
+            self.clock += 500_000_000;
             for node in self.nodes() {
+                // Not all at once, or two transactions would get in each other's way for ever.
+                self.clock += self.random.below(100_000_000);
                 self.input(node, Input::Tick);
+                self.pass_all();
             }
-            for _ in 0..50 {
-                for node in self.nodes() {
-                    self.sync_log(node);
-                }
-                for (to, message) in std::mem::take(&mut self.network) {
-                    self.deliver(to, message);
-                }
-                if self.network.is_empty() {
-                    break;
-                }
+        }
+    }
+
+    fn pass_all(&mut self) {
+        for _ in 0..50 {
+            for node in self.nodes() {
+                self.sync_log(node);
+            }
+            for (to, message) in std::mem::take(&mut self.network) {
+                self.deliver(to, message);
+            }
+            if self.network.is_empty() {
+                break;
             }
         }
     }
@@ -473,6 +486,7 @@ impl World {
         let objects = host.objects.clone();
         let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        host.starts += 1;
         host.running = Some(Running {
             shard,
             log,
