@@ -42,6 +42,13 @@ fn workplace() -> Place {
         path("lib/pkgconfig/cray-datawarp.pc"),
     )
     .unwrap();
+    compile(&place, &root.join("tests/datawarp.c"), "dw");
+    place
+}
+
+/// Compiles a C program as its user would.
+fn compile(place: &Place, source: &Path, program: &str) {
+    let path = |name: &str| place.path().join(name);
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "cray-datawarp"])
         .env("PKG_CONFIG_PATH", path("lib/pkgconfig"))
@@ -51,15 +58,14 @@ fn workplace() -> Place {
     let flags = String::from_utf8(flags.stdout).unwrap();
     let compiled = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(path("dw"))
-        .arg(root.join("tests/datawarp.c"))
+        .arg(path(program))
+        .arg(source)
         .args(flags.split_whitespace())
         .arg(format!("-Wl,-rpath,{}", path("lib").display()))
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{told}");
-    place
 }
 
 const HEAD: &str = "#!/bin/sh
@@ -120,8 +126,8 @@ dw out-directory end ${B}tree $P/tree
 echo later >${B}r2
 echo more >${B}tree/more
 cd $B
-dw out now list/b ../../../../written || echo outside
-dw out now list/b $P/b
+dw out now ../../../../in/b $P/b || echo outside
+dw out now list/b ../../../../b
 dw wait list/b
 cd $P
 cmp in/b b
@@ -163,6 +169,22 @@ dw query-directory $B
     assert!(!place.path().join("r3").exists());
     let status = place.ok("status --pool pool").out;
     assert!(!status.contains("instance"), "{status}");
+}
+
+#[test]
+fn the_example_stages_its_checkpoints_while_it_computes() {
+    let place = workplace();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    compile(&place, &examples.join("staging.c"), "staging");
+    let script = examples.join("staging.sh");
+    // Thirty of them would not fit into the instance at the same time.
+    let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
+    place.ok(&run);
+    for step in 1..=30 {
+        let state = place.read_bytes(&format!("checkpoint-{step}"));
+        assert_eq!(state, vec![b'a' + step % 26; 1 << 20]);
+    }
+    assert!(place.read("log").ends_with("step 29\nstep 30\n"));
 }
 
 #[test]
@@ -290,7 +312,7 @@ exit 0
         "stopped".into(),
         format!("wait: {invalid}"),
         "nothing half".into(),
-        "stripes: Transport endpoint is not connected".into(),
+        "stripes: No such device".into(),
         "stripes: Transport endpoint is not connected".into(),
         "stripes: No such device".into(),
     ];

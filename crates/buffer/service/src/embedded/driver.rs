@@ -15,7 +15,7 @@ use forebay_wire::message::InstanceSpec;
 use super::copies::Copies;
 use super::views::Views;
 use super::{Event, StageReport, now};
-use crate::controller::{self, Controller, Outcome, Settings};
+use crate::controller::{self, Controller, Outcome, Settings, StageState};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
@@ -101,10 +101,12 @@ impl Driver {
 
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        self.sweep();
         self.steps.push_back(Step::Host(host::Input::Tick));
         self.steps.push_back(Step::Node(node::Input::Started));
         let outcome = self.serve(inbox);
         self.copies.stop_all();
+        self.sweep();
         self.views.leave_all();
         drop(self.admin);
         let stopped = self
@@ -112,6 +114,15 @@ impl Driver {
             .stop()
             .map_err(|e| format!("the storage daemon: {e}"));
         outcome.and(stopped)
+    }
+
+    /// Removes journals that nobody needs any more; no copy may be under way.
+    fn sweep(&self) {
+        let goes_on = |id| {
+            let stage = self.controller.stage(id);
+            stage.is_some_and(|stage| stage.state != StageState::Cancelled)
+        };
+        self.copies.sweep(goes_on);
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
@@ -174,10 +185,12 @@ impl Driver {
             }
             Event::Stages(stages, answer) => {
                 let report = |id| {
-                    Some(StageReport {
-                        status: self.controller.stage(id)?,
-                        problems: self.copies.problems(id),
-                    })
+                    let mut status = self.controller.stage(id)?;
+                    let (progress, problems) = self.copies.problems(id);
+                    if matches!(status.state, StageState::Failed(_)) {
+                        status.progress = progress;
+                    }
+                    Some(StageReport { status, problems })
                 };
                 let _ = answer.send(stages.into_iter().filter_map(report).collect());
             }
