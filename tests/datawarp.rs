@@ -7,8 +7,11 @@
 mod forebay;
 
 use forebay::Place;
+use forebay_wire::staging::{Answer, Call, Kind, ask};
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -369,6 +372,7 @@ sleep 100
         assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
+    strange_bytes(&place.path().join("pool/calls.socket"));
     run.kill().unwrap();
     run.wait().unwrap();
     assert!(!place.path().join("r").exists());
@@ -376,4 +380,34 @@ sleep 100
     assert!(said.out.contains("staged out"), "{}", said.out);
     assert_eq!(place.read("r"), "result\n");
     assert_eq!(place.read("tree/deep/y"), "y\n");
+}
+
+/// What is no call is refused, and the next call is answered as ever.
+fn strange_bytes(socket: &Path) {
+    let huge = [1, 0, 255, 255, 255, 255, 1, 2, 3];
+    let short = [1, 0, 100, 0, 0, 0, 1, 2, 3];
+    let unknown = [1, 0, 1, 0, 0, 0, 200];
+    let other_version = [9; 64];
+    for bytes in [&huge[..], &short, &unknown, &other_version, b"x", b""] {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // Where bytes were left unread, the connection may be reset behind the answer.
+        let _ = stream.read_to_end(&mut answer);
+        let told = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.len() > 6 && !told.contains("panic"),
+            "{bytes:?}: {told}"
+        );
+    }
+    // Outside the instance by any spelling.
+    for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
+        let call = Call::Query(Kind::File, vec![path.into()]);
+        let answer = ask(socket, &call).unwrap();
+        assert!(
+            matches!(answer, Answer::Refused(libc::EINVAL, _)),
+            "{answer:?}"
+        );
+    }
 }
