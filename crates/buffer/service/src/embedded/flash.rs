@@ -17,7 +17,7 @@ use super::Event;
 use super::copies::Copies;
 use crate::database::Database;
 use crate::node::{Copied, Effect, Input, Node};
-use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
+use crate::protocol::{FragmentPlan, Progress, Report, StageId, StagePlan};
 use crate::views::Views;
 
 /// The storage node of this process.
@@ -89,9 +89,19 @@ impl Flash {
         }
     }
 
-    /// What was in the way of a stage when it was last tried.
-    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+    /// How far a stage came when it was last tried, and what was in its way.
+    pub fn problems(&self, stage: StageId) -> (Progress, Vec<Problem>) {
         self.copies.problems(stage)
+    }
+
+    /// Removes the journals of stages that do not go on; no copy may be under way.
+    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
+        self.copies.sweep(goes_on);
+    }
+
+    /// Stops all copies and waits for their ends.
+    pub fn stop_copies(&mut self) {
+        self.copies.stop_all();
     }
 
     /// A copy has ended.

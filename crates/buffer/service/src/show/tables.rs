@@ -157,7 +157,11 @@ pub fn status(status: &Status) -> String {
             };
             rows.push(vec![
                 stage.token.clone(),
-                stage.line.to_string(),
+                match stage.line {
+                    // Asked for by a running job, not by its script.
+                    0 => "-".to_owned(),
+                    line => line.to_string(),
+                },
                 way.to_owned(),
                 state.to_owned(),
                 stage.progress.files.to_string(),
