@@ -99,6 +99,11 @@ impl Flash {
         self.copies.sweep(goes_on);
     }
 
+    /// The same, where the node itself knows which stages those are.
+    pub fn sweep_own(&self) {
+        self.sweep(|stage| self.node.may_go_on(stage));
+    }
+
     /// Stops all copies and waits for their ends.
     pub fn stop_copies(&mut self) {
         self.copies.stop_all();
