@@ -116,11 +116,13 @@ need_chromium() {
     fi
 }
 
-# Programs for which the buffer has to look like any file system.
+# Programs for which the buffer has to look like any file system, and those that compile and run
+# a C program of a job.
 need_programs() {
     local missing=() program
     for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
-        munged:munge ip:iproute2 nsenter:util-linux script:bsdutils; do
+        pkg-config:pkg-config setpriv:util-linux nsenter:util-linux ip:iproute2 \
+        munged:munge script:bsdutils; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"

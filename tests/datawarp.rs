@@ -7,8 +7,11 @@
 mod forebay;
 
 use forebay::Place;
+use forebay_wire::staging::{Answer, Call, Kind, ask};
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -42,6 +45,13 @@ fn workplace() -> Place {
         path("lib/pkgconfig/cray-datawarp.pc"),
     )
     .unwrap();
+    compile(&place, &root.join("tests/datawarp.c"), "dw");
+    place
+}
+
+/// Compiles a C program as its user would.
+fn compile(place: &Place, source: &Path, program: &str) {
+    let path = |name: &str| place.path().join(name);
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "cray-datawarp"])
         .env("PKG_CONFIG_PATH", path("lib/pkgconfig"))
@@ -51,15 +61,14 @@ fn workplace() -> Place {
     let flags = String::from_utf8(flags.stdout).unwrap();
     let compiled = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(path("dw"))
-        .arg(root.join("tests/datawarp.c"))
+        .arg(path(program))
+        .arg(source)
         .args(flags.split_whitespace())
         .arg(format!("-Wl,-rpath,{}", path("lib").display()))
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{told}");
-    place
 }
 
 const HEAD: &str = "#!/bin/sh
@@ -120,8 +129,8 @@ dw out-directory end ${B}tree $P/tree
 echo later >${B}r2
 echo more >${B}tree/more
 cd $B
-dw out now list/b ../../../../written || echo outside
-dw out now list/b $P/b
+dw out now ../../../../in/b $P/b || echo outside
+dw out now list/b ../../../../b
 dw wait list/b
 cd $P
 cmp in/b b
@@ -163,6 +172,22 @@ dw query-directory $B
     assert!(!place.path().join("r3").exists());
     let status = place.ok("status --pool pool").out;
     assert!(!status.contains("instance"), "{status}");
+}
+
+#[test]
+fn the_example_stages_its_checkpoints_while_it_computes() {
+    let place = workplace();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    compile(&place, &examples.join("staging.c"), "staging");
+    let script = examples.join("staging.sh");
+    // Thirty of them would not fit into the instance at the same time.
+    let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
+    place.ok(&run);
+    for step in 1..=30 {
+        let state = place.read_bytes(&format!("checkpoint-{step}"));
+        assert_eq!(state, vec![b'a' + step % 26; 1 << 20]);
+    }
+    assert!(place.read("log").ends_with("step 29\nstep 30\n"));
 }
 
 #[test]
@@ -290,7 +315,7 @@ exit 0
         "stopped".into(),
         format!("wait: {invalid}"),
         "nothing half".into(),
-        "stripes: Transport endpoint is not connected".into(),
+        "stripes: No such device".into(),
         "stripes: Transport endpoint is not connected".into(),
         "stripes: No such device".into(),
     ];
@@ -347,6 +372,7 @@ sleep 100
         assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
+    strange_bytes(&place.path().join("pool/calls.socket"));
     run.kill().unwrap();
     run.wait().unwrap();
     assert!(!place.path().join("r").exists());
@@ -354,4 +380,34 @@ sleep 100
     assert!(said.out.contains("staged out"), "{}", said.out);
     assert_eq!(place.read("r"), "result\n");
     assert_eq!(place.read("tree/deep/y"), "y\n");
+}
+
+/// What is no call is refused, and the next call is answered as ever.
+fn strange_bytes(socket: &Path) {
+    let huge = [1, 0, 255, 255, 255, 255, 1, 2, 3];
+    let short = [1, 0, 100, 0, 0, 0, 1, 2, 3];
+    let unknown = [1, 0, 1, 0, 0, 0, 200];
+    let other_version = [9; 64];
+    for bytes in [&huge[..], &short, &unknown, &other_version, b"x", b""] {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // Where bytes were left unread, the connection may be reset behind the answer.
+        let _ = stream.read_to_end(&mut answer);
+        let told = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.len() > 6 && !told.contains("panic"),
+            "{bytes:?}: {told}"
+        );
+    }
+    // Outside the instance by any spelling.
+    for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
+        let call = Call::Query(Kind::File, vec![path.into()]);
+        let answer = ask(socket, &call).unwrap();
+        assert!(
+            matches!(answer, Answer::Refused(libc::EINVAL, _)),
+            "{answer:?}"
+        );
+    }
 }

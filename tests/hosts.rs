@@ -268,6 +268,36 @@ fn hosts_share_an_instance_and_strangers_do_not() {
 }
 
 #[test]
+fn the_example_is_a_good_configuration() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pool");
+    let check = |text: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["serve", "controller", "--check", "--config"])
+            .arg(file.path())
+            .output()
+            .unwrap()
+    };
+    let text = fs::read_to_string(examples.join("pool.toml")).unwrap();
+    let good = ok(&check(&text));
+    assert!(good.contains("`flash` is configured well"), "{good}");
+    let bad = check(&text.replacen("10.0.0.12:7511", "10.0.0.12", 1));
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(
+        told(&bad).contains(":25: `10.0.0.12` has no port"),
+        "{}",
+        told(&bad)
+    );
+    for daemon in ["controller", "storage", "agent"] {
+        let unit = fs::read_to_string(examples.join(format!("forebay-{daemon}.service"))).unwrap();
+        assert!(unit.contains(&format!(
+            "forebay serve {daemon} --config /etc/forebay/pool.toml"
+        )));
+    }
+}
+
+#[test]
 fn an_operator_drains_a_node_and_stops_daemons() {
     let mut site = Site::new();
     let file = site.file().to_owned();
@@ -412,6 +442,19 @@ fn killed_daemons_come_back_and_nothing_synced_is_lost() {
             }
         }
     }
+
+    // An agent that comes back mounts again what was mounted.
+    site.agents[2].kill();
+    let look = format!("cat {}/n1-1 > /dev/null", striped.display());
+    assert!(!site.host(2).shell(USER, &look).status.success());
+    site.agents[2] = site.host(2).serve(&["agent", "--config", site.file()]);
+    wait("it is mounted again", || {
+        site.host(2)
+            .shell(USER, &look)
+            .status
+            .success()
+            .then_some(())
+    });
 
     // The controller goes while the job ends, and comes back.
     site.controller.kill();

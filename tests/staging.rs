@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-const FILES: usize = 4000;
+const FILES: usize = 2000;
 
 /// Copies `in` into the instance, and that out to `out`.
 const THERE_AND_BACK: &str = "#!/bin/sh
@@ -34,7 +34,7 @@ fn furnish(root: &Path) {
         fs::hard_link(path.join("f7"), root.join(format!("h{directory}"))).unwrap();
     }
     std::os::unix::fs::symlink("d3/f9", root.join("link")).unwrap();
-    fs::write(root.join("large"), vec![7; 70 << 20]).unwrap();
+    fs::write(root.join("large"), vec![7; 40 << 20]).unwrap();
 }
 
 fn same(a: &Path, b: &Path) {

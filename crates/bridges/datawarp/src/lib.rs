@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Asks the job's service.
 fn call(call: &Call) -> Result<Answer, Errno> {
     // Not in a job, or in one without a burst buffer.
-    let socket = std::env::var_os(SOCKET).ok_or(Errno::NODEV)?;
-    let socket = PathBuf::from(socket);
+    let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty());
+    let socket = PathBuf::from(socket.ok_or(Errno::NODEV)?);
     let begun = Instant::now();
     loop {
         let answer = match ask(&socket, call) {

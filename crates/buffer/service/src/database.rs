@@ -1,5 +1,7 @@
 //! The embedded database that keeps a state machine's records.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use redb::{Database as Redb, Durability, ReadableTable, TableDefinition};
@@ -38,6 +40,9 @@ impl Database {
             reason: reason.to_string(),
         };
         let inner = Redb::create(file).map_err(|e| fail(e.into()))?;
+        // Among the records are the secrets by which nodes of an instance trust their clients.
+        std::fs::set_permissions(file, Permissions::from_mode(0o600))
+            .map_err(|e| fail(redb::Error::Io(e)))?;
         let write = inner.begin_write().map_err(|e| fail(e.into()))?;
         write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
         write.commit().map_err(|e| fail(e.into()))?;

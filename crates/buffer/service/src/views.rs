@@ -61,7 +61,7 @@ impl Reach {
 
 #[derive(Default)]
 struct View {
-    /// The session with the instance; outlives its mount, because a new one takes long.
+    /// A session with the instance; a new one takes long.
     attached: Option<Fs>,
     mount: Option<Mount>,
     users: u32,
@@ -72,6 +72,8 @@ pub(crate) struct Views {
     directory: PathBuf,
     host: String,
     reach: Reach,
+    /// Whether attachments outlive mounting, for movers that use them.
+    keeps: bool,
     /// Each instance has a lock of its own: one that waits for its storage holds up no other.
     mounted: Mutex<BTreeMap<InstanceId, Arc<Mutex<View>>>>,
 }
@@ -86,8 +88,15 @@ impl Views {
             directory,
             host,
             reach,
+            keeps: true,
             mounted: Mutex::default(),
         }
+    }
+
+    /// Keeps no attachment beside a mount: one that is alone with its instance may cache.
+    pub fn only_mounts(mut self) -> Views {
+        self.keeps = false;
+        self
     }
 
     fn path(&self, instance: InstanceId) -> PathBuf {
@@ -169,6 +178,9 @@ impl Views {
             };
             view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
             tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+        }
+        if !self.keeps {
+            view.attached = None;
         }
         view.users += 1;
         Ok(())

@@ -442,3 +442,66 @@ fn a_restarted_controller_knows_what_it_knew() {
     let error = Controller::restore(Settings::default(), damaged).unwrap_err();
     assert!(error.to_string().contains("record 1 of table `sessions`"));
 }
+
+#[test]
+fn a_running_job_puts_stages_off_and_changes_its_mind() {
+    let mut site = Site::new();
+    let script = "#DW jobdw capacity=3GiB type=scratch access_mode=striped\n";
+    site.setup(ADA, "9", script).unwrap();
+    let hosts = vec!["nid1".into()];
+    let token = || token("9");
+    let activate = Request::Activate {
+        token: token(),
+        hosts,
+    };
+    site.ask(ADA, activate).unwrap();
+    let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
+                #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
+    let what = JobScript::parse(text, None).unwrap().stages[0].clone();
+    let mut put_off = |caller| {
+        let (token, what) = (token(), what.clone());
+        site.ask(caller, Request::Defer { token, what })
+    };
+    assert_eq!(cause(put_off(BOB)), Cause::Denied);
+    let mut stages = Vec::new();
+    for _ in 0..3 {
+        let Answer::Stage(stage) = put_off(ADA).unwrap() else {
+            panic!("no stage")
+        };
+        stages.push(stage);
+    }
+    let state = |site: &Site, stage| site.controller.stage(stage).unwrap().state;
+    assert_eq!(state(&site, stages[0]), StageState::Waiting);
+    // Now after all: it fails, as all copies do here, and can be asked for once only.
+    let release = |stage| Request::Release { stage };
+    assert_eq!(cause(site.ask(BOB, release(stages[0]))), Cause::Denied);
+    site.ask(ADA, release(stages[0])).unwrap();
+    let stage = stages[0];
+    assert_eq!(
+        cause(site.ask(ADA, Request::AwaitStage { stage })),
+        Cause::Failed
+    );
+    assert!(matches!(state(&site, stages[0]), StageState::Failed(_)));
+    assert_eq!(cause(site.ask(ADA, release(stages[0]))), Cause::Invalid);
+    // Not at all.
+    let stage = stages[1];
+    site.ask(ADA, Request::CancelStage { stage }).unwrap();
+    assert_eq!(state(&site, stage), StageState::Cancelled);
+    assert_eq!(cause(site.ask(ADA, release(stage))), Cause::Invalid);
+    // At the end: the third, and the first again.
+    site.ask(ADA, Request::Deactivate { token: token() })
+        .unwrap();
+    let failure = site
+        .ask(ADA, Request::StageOut { token: token() })
+        .unwrap_err();
+    let told: Vec<&str> = failure.reason.lines().collect();
+    assert_eq!(told, ["stage_out of line 2: /pfs is away"; 2]);
+    let limit = |most| Request::LimitStages {
+        token: token(),
+        space: forebay_model::jobscript::Space::Job,
+        most,
+    };
+    site.ask(ADA, limit(1)).unwrap();
+    assert_eq!(cause(site.ask(ADA, limit(0))), Cause::Invalid);
+    assert_eq!(cause(site.ask(BOB, limit(2))), Cause::Denied);
+}

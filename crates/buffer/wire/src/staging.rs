@@ -107,7 +107,11 @@ pub struct Counts {
 
 /// Make a call to the service at `socket` and wait for its answer, however long that takes.
 pub fn ask(socket: &Path, call: &Call) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        // No socket has such a path.
+        io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
+        _ => error,
+    })?;
     send(&mut stream, call)?;
     receive(&mut stream)
 }

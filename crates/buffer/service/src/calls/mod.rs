@@ -6,6 +6,7 @@
 //! what was to be staged at the job's end is staged by `recover`, too.
 
 mod ledger;
+mod questions;
 mod service;
 
 use std::fs;

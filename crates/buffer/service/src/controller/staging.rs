@@ -305,3 +305,68 @@ impl Controller {
 fn may_act_for(caller: Owner, owner: Owner, stage: StageId) -> Result<(), Failure> {
     super::state::may_act(caller, owner, &format!("stage {}", stage.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::jobscript::{BufferPath, StageKind, StagePath};
+
+    /// How many of five queued stages of an instance are begun at once.
+    fn begun(stages_at_once: Option<u32>, stages_per_node: usize) -> usize {
+        let settings = Settings {
+            stages_per_node,
+            ..Settings::default()
+        };
+        let mut controller = Controller::restore(settings, Vec::new()).unwrap();
+        let instance = Instance {
+            session: SessionId(1),
+            label: "job".into(),
+            pool: "pool".into(),
+            capacity: Bytes(1),
+            public: false,
+            created: Instant(0),
+            fragments: vec![FragmentId(3)],
+            configurations: Vec::new(),
+            broken: None,
+            ending: false,
+            stages_at_once,
+        };
+        controller.state.instances.put(2, instance);
+        let fragment = Fragment {
+            instance: InstanceId(2),
+            node: NodeId(0),
+            granules: 1,
+            state: FragmentState::Ready(1),
+        };
+        controller.state.fragments.put(3, fragment);
+        for _ in 0..5 {
+            let what = Stage {
+                direction: Direction::In,
+                kind: StageKind::File,
+                source: StagePath::Pfs("/pfs/a".into()),
+                destination: StagePath::Buffer(BufferPath {
+                    space: Space::Job,
+                    path: "a".into(),
+                }),
+                line: 0,
+            };
+            controller.add_stage(SessionId(1), InstanceId(2), what, StageState::Queued);
+        }
+        controller.start_stages();
+        // Those that are begun count for those that are to be.
+        controller.start_stages();
+        let stages = controller.state.stages.iter();
+        stages
+            .filter(|(_, stage)| stage.state == StageState::Running)
+            .count()
+    }
+
+    #[test]
+    fn an_instance_has_no_more_stages_at_a_time_than_its_owner_and_its_node_permit() {
+        assert_eq!(begun(None, 4), 4);
+        assert_eq!(begun(Some(3), 4), 3);
+        assert_eq!(begun(Some(1), 4), 1);
+        assert_eq!(begun(Some(9), 2), 2);
+        assert_eq!(begun(None, 0), 0);
+    }
+}

@@ -29,23 +29,23 @@ struct Copy {
     thread: JoinHandle<()>,
 }
 
-/// What was in the way of stages, by stage.
+/// What was in the way of stages, by stage, and how far they came all the same.
 #[derive(Default)]
 struct Problems {
-    of: BTreeMap<StageId, Vec<Problem>>,
+    of: BTreeMap<StageId, (Progress, Vec<Problem>)>,
     count: usize,
 }
 
 impl Problems {
-    fn put(&mut self, stage: StageId, problems: Vec<Problem>) {
+    fn put(&mut self, stage: StageId, progress: Progress, problems: Vec<Problem>) {
         self.take(stage);
         if problems.is_empty() {
             return;
         }
         self.count += problems.len();
-        self.of.insert(stage, problems);
+        self.of.insert(stage, (progress, problems));
         while self.count > MAX_PROBLEMS {
-            let Some((_, oldest)) = self.of.pop_first() else {
+            let Some((_, (_, oldest))) = self.of.pop_first() else {
                 break;
             };
             self.count -= oldest.len();
@@ -53,7 +53,7 @@ impl Problems {
     }
 
     fn take(&mut self, stage: StageId) {
-        let gone = self.of.remove(&stage).unwrap_or_default();
+        let (_, gone) = self.of.remove(&stage).unwrap_or_default();
         self.count -= gone.len();
     }
 }
@@ -84,11 +84,11 @@ impl Copies {
         attached: Fs,
         events: Sender<Event>,
     ) -> Result<(), String> {
-        let progress = Arc::new(forebay_stage::Progress::new());
+        let counters = Arc::new(forebay_stage::Progress::new());
         let (id, attempt) = (plan.stage, plan.attempt);
         let (instance, direction) = (plan.instance, plan.what.direction);
         let journal = self.journal(id);
-        let (shared, problems) = (progress.clone(), self.problems.clone());
+        let (shared, problems) = (counters.clone(), self.problems.clone());
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
         let thread = thread.spawn(move || {
             let way = match direction {
@@ -103,7 +103,7 @@ impl Copies {
             let (outcome, met) = run(&plan, attached, &journal, &shared);
             tell(&outcome);
             let mut problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
-            problems.put(id, met);
+            problems.put(id, progress(&shared), met);
             drop(problems);
             // The driver outlives its stages; if it has ended, nobody asks any more.
             let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
@@ -112,7 +112,7 @@ impl Copies {
         let copy = Copy {
             attempt,
             direction,
-            progress,
+            progress: counters,
             thread,
         };
         self.running.insert(id, copy);
@@ -160,8 +160,22 @@ impl Copies {
         let _ = std::fs::remove_file(self.journal(stage));
     }
 
-    /// What was in the way of a stage when it was last tried.
-    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+    /// Removes the journals of stages that will not go on: those of torn down jobs, for instance.
+    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
+        for entry in std::fs::read_dir(&self.journals).into_iter().flatten() {
+            let Ok(entry) = entry else { continue };
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('s'));
+            let stage = number.and_then(|number| number.parse().ok()).map(StageId);
+            // What has another name is a journal that was just being begun.
+            if !stage.is_some_and(&goes_on) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// What was in the way of a stage when it was last tried, and how far it came.
+    pub fn problems(&self, stage: StageId) -> (Progress, Vec<Problem>) {
         let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         problems.of.get(&stage).cloned().unwrap_or_default()
     }

@@ -11,7 +11,7 @@ use forebay_store::daemon::{self, Daemon};
 
 use super::flash::Flash;
 use super::{Event, StageReport, now};
-use crate::controller::{self, Controller, Outcome, Settings, Status};
+use crate::controller::{self, Controller, Outcome, Settings, StageState, Status};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
@@ -97,9 +97,21 @@ impl Driver {
 
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
+        self.sweep();
         self.steps.push_back(Step::Host(host::Input::Tick));
         let outcome = self.serve(inbox);
+        self.flash.stop_copies();
+        self.sweep();
         outcome.and(self.flash.stop())
+    }
+
+    /// Removes journals that nobody needs any more; no copy may be under way.
+    fn sweep(&self) {
+        let goes_on = |id| {
+            let stage = self.controller.stage(id);
+            stage.is_some_and(|stage| stage.state != StageState::Cancelled)
+        };
+        self.flash.sweep(goes_on);
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
@@ -170,10 +182,12 @@ impl Driver {
             }
             Event::Stages(stages, answer) => {
                 let report = |id| {
-                    Some(StageReport {
-                        status: self.controller.stage(id)?,
-                        problems: self.flash.problems(id),
-                    })
+                    let mut status = self.controller.stage(id)?;
+                    let (progress, problems) = self.flash.problems(id);
+                    if matches!(status.state, StageState::Failed(_)) {
+                        status.progress = progress;
+                    }
+                    Some(StageReport { status, problems })
                 };
                 let _ = answer.send(stages.into_iter().filter_map(report).collect());
             }

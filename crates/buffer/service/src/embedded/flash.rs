@@ -19,7 +19,7 @@ use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
 use crate::node::{Copied, Effect, Input, Node};
-use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
+use crate::protocol::{FragmentPlan, Progress, Report, StageId, StagePlan};
 use crate::views::Views;
 
 /// How long the storage daemon may take to say what it has.
@@ -94,8 +94,8 @@ impl Flash {
         }
     }
 
-    /// What was in the way of a stage when it was last tried.
-    pub fn problems(&self, stage: StageId) -> Vec<Problem> {
+    /// How far a stage came when it was last tried, and what was in its way.
+    pub fn problems(&self, stage: StageId) -> (Progress, Vec<Problem>) {
         self.copies.problems(stage)
     }
 
@@ -110,6 +110,21 @@ impl Flash {
             staged_in,
             staged_out,
         }
+    }
+
+    /// Removes the journals of stages that do not go on; no copy may be under way.
+    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
+        self.copies.sweep(goes_on);
+    }
+
+    /// The same, where the node itself knows which stages those are.
+    pub fn sweep_own(&self) {
+        self.sweep(|stage| self.node.may_go_on(stage));
+    }
+
+    /// Stops all copies and waits for their ends.
+    pub fn stop_copies(&mut self) {
+        self.copies.stop_all();
     }
 
     /// A copy has ended.

@@ -64,7 +64,7 @@ impl AgentDaemon {
                 ..forebay_client::Options::default()
             },
         };
-        let views = Arc::new(Views::new(mounts, name.to_owned(), reach));
+        let views = Arc::new(Views::new(mounts, name.to_owned(), reach).only_mounts());
         let (events, inbox) = sync_channel(WAITING);
         let told = events.clone();
         let deliver = move |received| match received {

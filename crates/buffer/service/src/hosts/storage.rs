@@ -19,7 +19,7 @@ use crate::controller::Status;
 use crate::database::Database;
 use crate::embedded::{Event, Flash, now};
 use crate::node::{Input, Node};
-use crate::views::{Reach, Views, unmount_rests};
+use crate::views::{Reach, Views};
 
 /// Time between ticks, and while copies are under way, so that their progress is seen.
 const TICKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(200));
@@ -47,9 +47,7 @@ impl StorageDaemon {
         // Clients of this host enter it for the socket; what is in it is closed to them.
         directory(home, 0o711)?;
         let lock = lock(home)?;
-        directory(&home.join("journals"), 0o711)?;
-        directory(&home.join("mounts"), 0o755)?;
-        unmount_rests(&home.join("mounts"));
+        directory(&home.join("journals"), 0o700)?;
         let records = Database::open(&home.join("node.redb")).map_err(ServeError::new)?;
         let mut options = daemon::Options::new(home.join("flash"));
         options.socket = node.socket();
@@ -248,6 +246,7 @@ impl Run {
         let journals = home.join("journals");
         let events = self.events.clone();
         let flash = Flash::new(node, records, daemon, Arc::new(views), journals, events)?;
+        flash.sweep_own();
         self.flash = Some(flash);
         tracing::info!(node = id.0, pool = welcome.pool, "in service");
         Ok(())

@@ -3,6 +3,12 @@
 use super::*;
 
 impl Node {
+    /// Whether a stage may still go on where it was interrupted.
+    pub fn may_go_on(&self, stage: StageId) -> bool {
+        let row = self.stages.get(stage.0);
+        row.is_some_and(|row| matches!(row.state, StageState::Running | StageState::Failed(_)))
+    }
+
     pub(super) fn start(&mut self, plan: StagePlan) {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let known = self.stages.get(stage.0).map(|row| {

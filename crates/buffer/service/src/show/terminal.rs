@@ -91,9 +91,13 @@ impl Observer for Terminal {
                 Direction::In => "in",
                 Direction::Out => "out",
             };
+            // A running job's own stages have none.
+            let line = match stage.line {
+                0 => String::new(),
+                line => format!(" line {line}"),
+            };
             let mut text = format!(
-                "{way} line {}: {} of {} files, {} of {}",
-                stage.line,
+                "{way}{line}: {} of {} files, {} of {}",
                 progress.files,
                 progress.files_total,
                 size(progress.bytes),
