@@ -358,7 +358,7 @@ dw in-directory ${{B}}tree $P/in/tree
 dw wait-directory ${{B}}tree
 dw out-directory end ${{B}}tree $P/tree
 touch ready
-sleep 100
+exec sleep 100
 "
         ),
     );

@@ -112,8 +112,42 @@ pub fn ask(socket: &Path, call: &Call) -> io::Result<Answer> {
         io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
         _ => error,
     })?;
-    send(&mut stream, call)?;
-    receive(&mut stream)
+    // Whoever refuses without hearing what it is about may have hung up already; the reason is there
+    // all the same.
+    let sent = match send(&mut WithoutSignal(&stream), call) {
+        Err(error) if !is_hung_up(&error) => return Err(error),
+        sent => sent,
+    };
+    match (receive(&mut stream), sent) {
+        (Err(_), Err(error)) => Err(error),
+        (answer, _) => answer,
+    }
+}
+
+/// A stream that fails when the other side has hung up, and does not raise SIGPIPE: C programs do
+/// not expect a library to.
+struct WithoutSignal<'a>(&'a UnixStream);
+
+impl Write for WithoutSignal<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 /// Send a call or an answer.
@@ -160,6 +194,27 @@ pub fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_refusal_is_heard_from_one_who_does_not_listen() {
+        let socket = std::env::temp_dir().join(format!("forebay-ask-{}", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            for _ in 0..50 {
+                let (mut stream, _) = listener.accept().unwrap();
+                send(&mut stream, &Answer::Refused(libc::EACCES, "no".into())).unwrap();
+            }
+        });
+        // So much that it does not fit into the socket's buffer.
+        let call = Call::Query(Kind::File, vec!["x".repeat(4 << 20)]);
+        for _ in 0..50 {
+            let answer = ask(&socket, &call).unwrap();
+            assert_eq!(answer, Answer::Refused(libc::EACCES, "no".into()));
+        }
+        server.join().unwrap();
+        std::fs::remove_file(&socket).unwrap();
+    }
 
     proptest! {
         #[test]
