@@ -334,6 +334,14 @@ impl Client {
                     let (handle, returned) = (open.handle, 0);
                     (open.ino.shard(), Request::Close { handle, returned }, true)
                 }
+                (1, None) => {
+                    let set = SetAttr {
+                        size: Some(world.random.below(4 * STRIPE)),
+                        ..SetAttr::default()
+                    };
+                    let (ino, handle) = (open.ino, None);
+                    (ino.shard(), Request::SetAttr { ino, handle, set }, true)
+                }
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
                     let data_only = false;
@@ -545,6 +553,9 @@ impl Client {
                 }
             }
             Request::SetAttr { ino, set, .. } => {
+                if let Some(open) = self.open.as_mut().filter(|open| open.ino == *ino) {
+                    open.fresh = false;
+                }
                 if failed.is_none()
                     && let Some(size) = set.size
                 {

@@ -15,6 +15,7 @@
 mod checks;
 mod clients;
 mod model;
+mod reminders;
 mod world;
 
 use world::World;

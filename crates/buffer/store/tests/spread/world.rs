@@ -8,7 +8,7 @@ use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 use forebay_store::storage::{Fault, Memory};
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
-use forebay_wire::peer::PeerMessage;
+use forebay_wire::peer::{Incarnation, PeerMessage};
 use forebay_wire::place::Place;
 use forebay_wire::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
@@ -65,6 +65,8 @@ pub struct World {
     next_conn: u64,
     pub clients: Vec<Client>,
     network: Vec<(Node, PeerMessage)>,
+    /// Messages that are held up for long.
+    late: Vec<(Node, PeerMessage)>,
     replies: BTreeMap<ConnId, Sent>,
     /// Connections, and the starts of daemons that know them.
     conns: BTreeMap<ConnId, (Node, u64)>,
@@ -120,6 +122,7 @@ impl World {
             next_conn: 1,
             clients: (0..3).map(Client::new).collect(),
             network: Vec::new(),
+            late: Vec::new(),
             replies: BTreeMap::new(),
             conns: BTreeMap::new(),
             power_cuts,
@@ -195,7 +198,7 @@ impl World {
 
     /// One thing happens.
     pub fn act(&mut self) {
-        self.clock += 1 + self.random.below(20_000_000);
+        self.clock += 1 + self.random.below(60_000_000);
         let node = Node(self.random.below(self.hosts.len() as u64) as u16);
         match self.random.below(200) {
             0 => self.crash(node),
@@ -257,14 +260,30 @@ impl World {
                 let (to, message) = self.network[chosen].clone();
                 self.deliver(to, message);
             }
+            2 => {
+                let message = self.network.remove(chosen);
+                self.late.push(message);
+            }
             _ => {
                 let (to, message) = self.network.remove(chosen);
                 self.deliver(to, message);
             }
         }
+        if !self.late.is_empty() && self.random.one_in(40) {
+            let chosen = self.random.below(self.late.len() as u64) as usize;
+            let (to, message) = self.late.swap_remove(chosen);
+            self.deliver(to, message);
+        }
     }
 
-    fn deliver(&mut self, to: Node, message: PeerMessage) {
+    /// The present start of a node, from the last thing it said.
+    pub fn last_sender(&self, node: Node) -> Option<Incarnation> {
+        let mut said = self.network.iter().rev();
+        let last = said.find(|(_, message)| message.from == node);
+        last.map(|(_, message)| message.sender)
+    }
+
+    pub fn deliver(&mut self, to: Node, message: PeerMessage) {
         if let Some(running) = &self.host(to).running {
             let conn = running.peers;
             let request = Request::Peer(Box::new(message));
