@@ -1,7 +1,8 @@
 # make run    IOR on Trinity at growing node counts: a table, files, a picture, a report;
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   everything that is checked
-# make bench  how fast the simulator is
+# make bench  how fast the simulator is; how fast the buffer is, beside the file system underneath
+#             and beside GlusterFS
 
 # Where rustup puts cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -24,5 +25,6 @@ test:
 	cargo test --workspace
 
 bench:
-	scripts/setup.sh build
+	scripts/setup.sh bench
 	cargo bench --package forebay --bench twin
+	cargo bench --package forebay-client --bench buffer

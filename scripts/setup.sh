@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building, running and testing need on Debian or Ubuntu, and only what is missing.
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
-#   scripts/setup.sh test    the same; Chromium, in which the tests open the reports; and the
-#                            programs that the tests run on a mounted buffer and between hosts
+#   scripts/setup.sh bench   the same, and GlusterFS to compare with, if it can be had
+#   scripts/setup.sh test    what building needs; Chromium, in which the tests open the reports; and
+#                            the programs that the tests run on a mounted buffer and between hosts
 set -euo pipefail
 
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
@@ -92,11 +93,25 @@ has_chromium() {
         command -v google-chrome >/dev/null
 }
 
+# On Ubuntu the package is a snap, which is of no use where snaps do not run; Google's own package
+# of the same browser is one that apt can install by itself.
 need_chromium() {
     has_chromium && return
-    apt_install chromium
+    if ! grep -qs '^ID=ubuntu' /etc/os-release; then
+        apt_install chromium
+    elif [ "$(uname -m)" = x86_64 ]; then
+        local package
+        package=$(mktemp --suffix=.deb)
+        command -v curl >/dev/null || apt_install ca-certificates curl
+        say "downloading Chrome from dl.google.com"
+        curl --proto '=https' --tlsv1.2 -sSfL -o "$package" \
+            https://dl.google.com/linux/direct/google-chrome-stable_current_amd64.deb
+        chmod 644 "$package"
+        apt_install "$package"
+        rm -f "$package"
+    fi
     if ! has_chromium; then
-        say "no Chromium after installing its package (on Ubuntu that is a snap); the tests need one"
+        say "no Chromium and no Chrome could be had here; install one and start again"
         exit 1
     fi
 }
@@ -105,10 +120,17 @@ need_chromium() {
 need_programs() {
     local missing=() program
     for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
-        munged:munge ip:iproute2 nsenter:util-linux; do
+        munged:munge ip:iproute2 nsenter:util-linux script:bsdutils; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done
     [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
+}
+
+# The measurements say so and go on where it is missing.
+want_glusterfs() {
+    command -v glusterd >/dev/null && command -v ip >/dev/null && return
+    (apt_install glusterfs-server glusterfs-client iproute2) ||
+        say "GlusterFS cannot be had; nothing is compared with it"
 }
 
 case "${1:-}" in
@@ -116,6 +138,12 @@ build)
     need_linker
     need_rust
     command -v fusermount3 >/dev/null || apt_install fuse3
+    ;;
+bench)
+    need_linker
+    need_rust
+    command -v fusermount3 >/dev/null || apt_install fuse3
+    want_glusterfs
     ;;
 test)
     need_linker
@@ -125,7 +153,7 @@ test)
     need_programs
     ;;
 *)
-    say "usage: scripts/setup.sh build|test"
+    say "usage: scripts/setup.sh build|bench|test"
     exit 2
     ;;
 esac

@@ -121,6 +121,7 @@ fn table_iors_own_output_and_the_run_directory() {
     }
     for name in [
         "inputs.json",
+        "machine.toml",
         "machine.txt",
         "plot.png",
         "plot.svg",

@@ -103,8 +103,8 @@ fn routing_and_packet_size_are_honoured() {
 #[test]
 fn the_run_directory_holds_everything() {
     let place = Place::new();
-    let said =
-        place.ok("sim traffic --machine toy --messages 10 --seed 3 --json t.json --out here");
+    let said = place
+        .ok("sim traffic --machine toy --messages 10 --seed 3 --links --json t.json --out here");
     for word in [
         "accepted load",
         "rank-1",
@@ -117,6 +117,8 @@ fn the_run_directory_holds_everything() {
     let names = [
         "here",
         "here/inputs.json",
+        "here/links.csv",
+        "here/machine.toml",
         "here/machine.txt",
         "here/plot.png",
         "here/plot.svg",
@@ -137,6 +139,22 @@ fn the_run_directory_holds_everything() {
             .contains(&"--messages".into())
     );
     assert!(place.read("here/machine.txt").contains("network.rank1"));
+    assert_eq!(
+        place.read("here/machine.toml"),
+        include_str!("../machines/toy.toml")
+    );
+    // The links' own counts add up to those of their classes.
+    let document: Value = serde_json::from_str(&place.read("t.json")).unwrap();
+    let links = place.read("here/links.csv");
+    for class in document["links"].as_array().unwrap() {
+        let name = format!(",{},\"", class["class"].as_str().unwrap());
+        let of_class = links.lines().filter(|line| line.contains(&name));
+        let bytes = of_class.map(|line| {
+            let numbers = line.rsplit('"').next().unwrap();
+            numbers.split(',').nth(1).unwrap().parse::<u64>().unwrap()
+        });
+        assert_eq!(bytes.sum::<u64>(), class["bytes"].as_u64().unwrap());
+    }
     assert!(
         place
             .read("here/series.csv")

@@ -15,6 +15,7 @@ fn inputs() -> Inputs {
             .map(String::from)
             .to_vec(),
         machine_text: "name = \"<toy>\"".to_string(),
+        machine_files: vec![],
         settings: vec![("seed".to_string(), "1".to_string())],
     }
 }

@@ -8,7 +8,7 @@ use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::quantity::{percent, seconds, significant};
 use crate::table::{self, Column};
-use crate::{report, series};
+use crate::{links, report, series};
 use clap::Args;
 use forebay_machine::results::{InterferenceRun, TrafficRun};
 use forebay_machine::study;
@@ -100,6 +100,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         series: series::of_interference(&run),
         plot: figures::traffic::interference_overview(&run, &PAPER),
         report: report::interference(&run, &inputs),
+        links: args.sim.links.then(|| links::of_interference(&run)),
     };
     output.add("", &run, &files)?;
     output.finish(&run)

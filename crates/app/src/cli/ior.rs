@@ -10,7 +10,7 @@ use crate::quantity::{significant, thousands};
 use crate::report::{self, Inputs};
 use crate::table::{self, Column};
 use crate::validate::published;
-use crate::{ior_output, series};
+use crate::{ior_output, links, series};
 use clap::Args;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
@@ -208,6 +208,7 @@ impl Job<'_> {
             series: series::of_study(study),
             plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
             report: report::ior(study, &rows, inputs),
+            links: self.args.sim.links.then(|| links::of_study(study)),
         };
         output.add(self.folder, study, &files)
     }

@@ -7,8 +7,13 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
 use forebay_model::jobscript::{Direction, JobScript};
-use forebay_service::run::{OnFailure, RunError, RunOptions, recover, run_job, stage_now, status};
+use forebay_service::embedded::PoolOptions;
+use forebay_service::run::{
+    OnFailure, RunError, RunOptions, Which, recover, run_job, stage_now, status,
+};
 use forebay_service::show::{self, Terminal};
+
+use crate::top::{TopOptions, top};
 
 use super::pool::{self, PoolArguments, PoolCommand};
 
@@ -43,6 +48,9 @@ pub enum JobCommand {
         /// The job's id [default: one is made up]
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
+        /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+        #[arg(long, value_name = "ADDRESS")]
+        metrics: Option<std::net::SocketAddr>,
         /// Compute nodes on which the buffer is mounted [default: this one]
         #[arg(long, value_name = "NAME", value_delimiter = ',')]
         hosts: Vec<String>,
@@ -59,6 +67,17 @@ pub enum JobCommand {
         /// As JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Show the same live, with rates and latencies
+    Top {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// Print one frame and end, as where there is no terminal
+        #[arg(long)]
+        once: bool,
+        /// Seconds between frames, 0.1 to 3600
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        interval: std::time::Duration,
     },
     /// Stage out what interrupted jobs left and take them down
     Recover {
@@ -91,6 +110,15 @@ pub enum JobCommand {
     },
     #[command(flatten)]
     Pool(PoolCommand),
+}
+
+fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        }
+        _ => Err("write a number from 0.1 to 3600".to_owned()),
+    }
 }
 
 /// The stage that the arguments describe, read as the directive that they are short for.
@@ -152,12 +180,38 @@ pub fn run(command: JobCommand) -> ExitCode {
     }
 }
 
+/// Milliseconds since 1970.
+fn now() -> forebay_service::protocol::Instant {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    forebay_service::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode {
+    let (Which::Embedded(PoolOptions {
+        directory: path, ..
+    })
+    | Which::Shared(path)) = pool;
+    let name = std::path::absolute(path);
+    let options = TopOptions {
+        name: name.as_deref().unwrap_or(path).display().to_string(),
+        interval,
+        once,
+    };
+    let mut source = || status(pool).map_err(|error| error.to_string());
+    match top(&options, &mut source).and_then(|text| super::print(&text.unwrap_or_default())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => super::fail(&failure),
+    }
+}
+
 fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     match command {
         JobCommand::Run {
             pool,
             on_failure,
             job_id,
+            metrics,
             hosts,
             script,
             arguments,
@@ -174,6 +228,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 arguments,
                 token: job_id,
                 on_failure,
+                metrics,
             };
             let report = run_job(&options, terminal)?;
             terminal.finish();
@@ -195,10 +250,15 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 let text = serde_json::to_string_pretty(&found).unwrap_or_default();
                 println!("{text}");
             } else {
-                print!("{}", show::status(&found));
+                print!("{}", show::status(&found, now()));
             }
             Ok(ExitCode::SUCCESS)
         }
+        JobCommand::Top {
+            pool,
+            once,
+            interval,
+        } => Ok(show_top(&pool.which()?, once, interval)),
         JobCommand::Recover {
             pool,
             discard,

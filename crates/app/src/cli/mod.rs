@@ -8,11 +8,13 @@ pub mod nodes;
 mod options;
 mod output;
 mod pool;
+mod scrub;
 mod traffic;
 mod validate;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::log::{self, LogArguments};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,9 +33,13 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
         forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
         forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
         forebay validate --quick\n\n\
+        FOREBAY_LOG says what is logged: error, warn, info, debug, trace, or such as\n\
+        forebay_store=debug,warn\n\n\
         Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted."
 )]
 struct Cli {
+    #[command(flatten)]
+    log: LogArguments,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,6 +56,8 @@ enum Command {
     Validate(validate::ValidateArgs),
     #[command(flatten)]
     Job(job::JobCommand),
+    /// Compare the data on a storage node with their checksums
+    Scrub(scrub::ScrubArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,6 +74,9 @@ enum SimCommand {
 pub fn main() -> ExitCode {
     // clap prints what is wrong, or the help that was asked for, and exits with 2 or 0.
     let cli = Cli::parse();
+    if let Err(failure) = log::start(&cli.log) {
+        return fail(&failure);
+    }
     let outcome = match cli.command {
         // Jobs end in their own order when they are interrupted, and have their own exit codes.
         Command::Job(command) => return job::run(command),
@@ -73,11 +84,13 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "error: {failure}");
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "error: {failure}");
+    ExitCode::from(failure.exit_code())
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -88,6 +101,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(SimCommand::Traffic(args)) => traffic::run(args),
         Command::Sim(SimCommand::Interference(args)) => interference::run(args),
         Command::Validate(args) => validate::run(args),
+        Command::Scrub(args) => scrub::run(&args),
         Command::Job(_) => unreachable!("jobs are run before"),
     }
 }

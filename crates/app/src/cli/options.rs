@@ -6,7 +6,7 @@ use crate::progress::{Display, Meter};
 use crate::report::Inputs;
 use clap::Args;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
-use forebay_model::machine::{Machine, NodeKind, Routing};
+use forebay_model::machine::{Machine, NodeKind, Routing, SourceFile};
 use forebay_model::units::{Bytes, Time};
 use forebay_model::{ROUTINGS, show};
 use forebay_workload::placement::Placement;
@@ -36,6 +36,10 @@ pub(super) struct SimArgs {
     /// Largest packet instead of the machine's own, as 4KiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) packet: Option<Bytes>,
+    /// Also write what each link did (bytes, busy and stall time, deepest queue): links.csv in the
+    /// run directory
+    #[arg(long, conflicts_with = "no_out")]
+    pub(super) links: bool,
 }
 
 fn routing(name: &str) -> Result<Routing, String> {
@@ -86,6 +90,7 @@ impl SimArgs {
             placement: self.placement,
             packet: self.packet,
             burst_buffers,
+            each_link: self.links,
         }
     }
 
@@ -108,6 +113,7 @@ impl SimArgs {
         Inputs {
             command: command_line(),
             machine_text: machine_text(machine),
+            machine_files: machine_files(machine),
             settings: settings.map(|(n, v)| (n.to_string(), v)).to_vec(),
         }
     }
@@ -116,6 +122,16 @@ impl SimArgs {
 /// Everything about a machine as it was resolved: what it is, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
     format!("{}\n{}", show::describe(machine), show::sources(machine))
+}
+
+/// The files a machine was read from, the machine file under a name of its own.
+fn machine_files(machine: &Machine) -> Vec<(String, String)> {
+    let name = |file: &SourceFile| match file.name.ends_with(".toml") {
+        true => "machine.toml".to_string(),
+        false => file.name.clone(),
+    };
+    let files = machine.files.iter();
+    files.map(|file| (name(file), file.text.clone())).collect()
 }
 
 /// The command line, the program by its name alone.

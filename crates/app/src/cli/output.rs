@@ -46,6 +46,8 @@ pub(super) struct Files<'a> {
     pub(super) series: String,
     pub(super) plot: Svg,
     pub(super) report: String,
+    /// What each link did, as CSV, if that was asked for.
+    pub(super) links: Option<String>,
 }
 
 impl OutputArgs {
@@ -133,12 +135,18 @@ impl Output {
         let given = serde_json::json!({ "command": inputs.command, "settings": settings });
         self.write(folder, "inputs.json", text_of(&given)?)?;
         self.write(folder, "machine.txt", &inputs.machine_text)?;
+        for (name, text) in &inputs.machine_files {
+            self.write(folder, name, text)?;
+        }
         self.write(folder, "summary.json", text_of(document)?)?;
         self.write(folder, "table.txt", files.table)?;
         self.write(folder, "series.csv", &files.series)?;
         let svg = files.plot.document(PAPER.surface);
         self.write(folder, "plot.png", png::render(&svg)?)?;
         self.write(folder, "plot.svg", svg)?;
+        if let Some(links) = &files.links {
+            self.write(folder, "links.csv", links)?;
+        }
         self.write(folder, "report.html", &files.report)
     }
 

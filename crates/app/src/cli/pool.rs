@@ -1,6 +1,7 @@
 //! `forebay serve`, `drain`, `undrain`, `create-persistent`, `destroy-persistent`: a pool's
 //! daemons, and what its operator does.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
+use forebay_service::activity::{self, Responder, Source};
 use forebay_service::controller::{Cause, Failure, InstanceSpec, Request};
 use forebay_service::embedded::PoolOptions;
 use forebay_service::hosts::{
@@ -98,6 +100,9 @@ pub struct ServeArguments {
     /// Name of this host in the pool [default: its host name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Serve metrics for Prometheus at this address, such as 10.0.0.1:9090
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// Check the configuration and end
     #[arg(long)]
     check: bool,
@@ -115,12 +120,17 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
+        Err(Ended::Metrics(reason)) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
     }
 }
 
 enum Ended {
     Config(ConfigError),
     Serve(ServeError),
+    Metrics(String),
 }
 
 fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
@@ -144,6 +154,14 @@ fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     let name = arguments.name.clone().unwrap_or_else(host_name);
+    let metrics = |source: Source| -> Result<Option<Responder>, Ended> {
+        let Some(address) = arguments.metrics else {
+            return Ok(None);
+        };
+        let responder = activity::serve(address, source).map_err(Ended::Metrics)?;
+        eprintln!("metrics at http://{}/metrics", responder.address());
+        Ok(Some(responder))
+    };
     let wait = |ended: &dyn Fn() -> bool| {
         eprintln!("{:?} of pool `{}` is up", arguments.daemon, config.name);
         while !stop.load(Ordering::Relaxed) && !ended() {
@@ -153,16 +171,19 @@ fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
     match arguments.daemon {
         Daemon::Controller => {
             let daemon = ControllerDaemon::start(&config).map_err(Ended::Serve)?;
+            let _metrics = metrics(daemon.source())?;
             wait(&|| daemon.has_ended());
             daemon.stop().map_err(Ended::Serve)
         }
         Daemon::Storage => {
             let daemon = StorageDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            let _metrics = metrics(daemon.source())?;
             wait(&|| daemon.has_ended());
             daemon.stop().map_err(Ended::Serve)
         }
         Daemon::Agent => {
             let daemon = AgentDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            let _metrics = metrics(daemon.source())?;
             wait(&|| false);
             daemon.stop();
             Ok(())

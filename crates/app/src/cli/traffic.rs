@@ -7,7 +7,7 @@ use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::quantity::{bytes, count, percent, seconds, significant, thousands};
 use crate::table::{self, Column};
-use crate::{report, series};
+use crate::{links, report, series};
 use clap::Args;
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study;
@@ -92,6 +92,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         series: series::of_traffic(&run),
         plot: figures::traffic::overview(&run, &PAPER),
         report: report::traffic(&run, &inputs),
+        links: args.sim.links.then(|| links::of_traffic(&run)),
     };
     output.add("", &run, &files)?;
     output.finish(&run)

@@ -21,6 +21,9 @@ pub struct Inputs {
     pub command: Vec<String>,
     /// The machine file's text.
     pub machine_text: String,
+    /// Name and text of the files that the machine was read from; the machine file is
+    /// `machine.toml`.
+    pub machine_files: Vec<(String, String)>,
     /// Settings and their values, as they were after defaults were filled in.
     pub settings: Vec<(String, String)>,
 }
@@ -102,6 +105,7 @@ mod tests {
                 .map(String::from)
                 .to_vec(),
             machine_text: String::new(),
+            machine_files: vec![],
             settings: vec![],
         };
         assert_eq!(

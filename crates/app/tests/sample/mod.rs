@@ -112,6 +112,7 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
         links: classes(gbps / 1300.0),
         heat: heat(57, (nodes as usize).div_ceil(360)),
         series: series(gbps),
+        each_link: Vec::new(),
     }
 }
 
@@ -213,6 +214,7 @@ pub fn traffic() -> TrafficRun {
                 ("global".to_string(), vec![0.1; 20]),
             ],
         },
+        each_link: Vec::new(),
     }
 }
 

@@ -16,6 +16,6 @@ mod sessions;
 pub use admin::{Admin, NodeError, SpreadAdmin};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened, StatFs};
-pub use mount::{Mount, MountError, MountOptions, mount};
+pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
 pub use session::Options;
 pub use sessions::Nodes;

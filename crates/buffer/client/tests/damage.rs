@@ -93,7 +93,7 @@ impl Flash {
         let start = Instant::now();
         loop {
             let found = self.scrub();
-            if found.unsealed == 0 {
+            if found.whole == 1 {
                 return found;
             }
             assert!(start.elapsed() < Duration::from_secs(30), "{found:?}");

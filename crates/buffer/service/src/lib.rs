@@ -10,6 +10,7 @@
 //! its whole life on either, and [`calls`] answers the job when it asks to stage.
 #![warn(missing_docs)]
 
+pub mod activity;
 pub mod calls;
 pub mod controller;
 pub mod database;
@@ -19,6 +20,7 @@ pub mod hosts;
 pub mod node;
 pub mod protocol;
 pub mod run;
+pub mod scrub;
 pub mod show;
 pub mod table;
 mod views;

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_client::{Fs, Mount, MountOptions, mount};
+use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
 use forebay_model::jobscript::AccessMode;
 use forebay_wire::message::SetAttr;
 use forebay_wire::stream::Address;
@@ -168,9 +168,19 @@ impl Views {
                 ..MountOptions::default()
             };
             view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
+            tracing::info!(instance = instance.0, path = %path.display(), "mounted");
         }
         view.users += 1;
         Ok(())
+    }
+
+    /// What each mount has done. One that is just being made or unmounted is left out.
+    pub fn reports(&self) -> BTreeMap<InstanceId, MountReport> {
+        let report = |(id, view): (&InstanceId, &Arc<Mutex<View>>)| {
+            let view = view.try_lock().ok()?;
+            Some((*id, view.mount.as_ref()?.report()))
+        };
+        lock(&self.mounted).iter().filter_map(report).collect()
     }
 
     /// One user less; the last one unmounts.
@@ -191,10 +201,12 @@ impl Views {
         };
         let path = self.path(instance);
         if let Err(error) = mount.unmount() {
+            tracing::warn!(instance = instance.0, %error, "in use, and unmounted when it no longer is");
             // Someone still has a file open there: the mount goes when that is closed.
             detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
         }
         let _ = fs::remove_dir(&path);
+        tracing::info!(instance = instance.0, "unmounted");
         Ok(())
     }
 

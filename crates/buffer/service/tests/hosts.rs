@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
 use forebay_model::units::Bytes;
+use forebay_service::activity::{HostActivity, exposition};
 use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};
 use forebay_service::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
 use forebay_service::protocol::Owner;
@@ -277,4 +278,49 @@ fn a_key_that_cannot_be_read_is_told() {
         .err()
         .unwrap();
     assert!(absent.to_string().contains("/nonexistent/pool.toml"));
+}
+
+#[test]
+fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
+    let site = Site::new(2);
+    let controller = site.controller();
+    let names = ["s0", "s1"];
+    let storage = names.map(|name| StorageDaemon::start(&site.config("key"), name).unwrap());
+    wait("the nodes are in service", || {
+        names
+            .iter()
+            .all(|name| in_service(&site, name))
+            .then_some(())
+    });
+    let remote = site.remote();
+    remote.ask(persistent("data", remote.caller())).unwrap();
+    let made = |host: &HostActivity| {
+        let requests = &host.store.as_ref()?.requests;
+        Some(requests.get("create_instance")?.latency.count())
+    };
+    let status = wait("both nodes tell that they made their part", || {
+        let status = remote.status().ok()?;
+        let told = status.activity.iter().filter(|host| made(host) == Some(1));
+        (told.count() == 2).then_some(status)
+    });
+    let (bytes, inodes) = status.used(status.instances[0].id).unwrap();
+    assert!(bytes == 0 && inodes >= 2, "{bytes} bytes, {inodes} inodes");
+    let page = exposition(&controller.source()().unwrap());
+    let count = "forebay_store_request_duration_seconds_count";
+    for name in names {
+        let line = format!("{count}{{host=\"{name}\",kind=\"create_instance\"}} 1\n");
+        assert!(page.contains(&line), "{line} in\n{page}");
+        let online = format!("forebay_node_online{{node=\"{name}\",pool=\"p\"}} 1\n");
+        assert!(page.contains(&online), "{online} in\n{page}");
+    }
+    let own = storage[0].source()().unwrap();
+    assert_eq!(own.activity.len(), 1);
+    assert_eq!(made(&own.activity[0]), Some(1));
+    let [first, second] = storage;
+    first.stop().unwrap();
+    wait("a node that has ended tells nothing", || {
+        let activity = remote.status().ok()?.activity;
+        (activity.len() == 1 && activity[0].host == "s1").then_some(())
+    });
+    second.stop().unwrap();
 }

@@ -289,8 +289,9 @@ pub struct Scrubbed {
     pub whole: u64,
     /// Bytes in these.
     pub bytes: u64,
-    /// Objects without checksums that hold: they were written to a moment ago, or are open for
-    /// writing.
+    /// Objects that had no checksums that hold, and have been given some.
+    pub sealed: u64,
+    /// Objects without checksums, because they were written to a moment ago.
     pub unsealed: u64,
     /// Damaged objects, 1,000 at most, and where the first damaged part begins.
     pub damaged: Vec<(Ino, u64)>,

@@ -57,6 +57,18 @@ pub enum Arrangement {
     Circulant,
 }
 
+/// Which of a group's sockets its rank-3 links are plugged into, when there are more sockets than
+/// links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plugging {
+    /// The first ones, router by router: link k of h links a router is on router ⌊k / h⌋, as the
+    /// definition of the arrangements numbers them. Few routers then are gateways.
+    InOrder,
+    /// Evenly over all routers.
+    Spread,
+}
+
 /// How packets choose their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,6 +115,8 @@ pub struct Network {
     pub links_per_group_pair: u32,
     /// The arrangement of the rank-3 links.
     pub arrangement: Arrangement,
+    /// The sockets that these links take.
+    pub plugging: Plugging,
     /// From a packet's head at a router's input to its head at the output, unloaded.
     pub router_traversal: Time,
     /// Largest packet: messages are cut into packets of this size.
@@ -213,6 +227,15 @@ pub struct Provenance {
     pub calibrated: Option<String>,
 }
 
+/// A file that a machine was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its name, without a path.
+    pub name: String,
+    /// All of it.
+    pub text: String,
+}
+
 /// A whole machine, checked: every index in range, every count consistent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
@@ -235,6 +258,9 @@ pub struct Machine {
     pub pfs: Option<ParallelFileSystem>,
     /// Source of every number.
     pub provenance: Vec<Provenance>,
+    /// The files it was read from, as they were: the machine file, and the node map it names.
+    #[serde(skip)]
+    pub files: Vec<SourceFile>,
 }
 
 impl Arrangement {
@@ -244,6 +270,16 @@ impl Arrangement {
             Arrangement::Absolute => "absolute",
             Arrangement::Relative => "relative",
             Arrangement::Circulant => "circulant",
+        }
+    }
+}
+
+impl Plugging {
+    /// Its name in machine files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plugging::InOrder => "in-order",
+            Plugging::Spread => "spread",
         }
     }
 }

@@ -3,12 +3,13 @@
 use crate::document::{At, Document};
 use crate::machine::{
     Arrangement, BurstBuffer, Client, LinkSpec, Machine, Network, NodeKind, ParallelFileSystem,
-    Routing, RoutingSpec,
+    Plugging, Routing, RoutingSpec, SourceFile,
 };
 use crate::placement;
 use crate::problem::{MachineError, Problem};
 use crate::section::Section;
 use crate::units::{Bytes, Time};
+use std::cell::RefCell;
 use toml::de::DeTable;
 
 /// Largest number of routers that a machine may have.
@@ -19,6 +20,12 @@ pub const ARRANGEMENTS: [(&str, Arrangement); 3] = [
     ("absolute", Arrangement::Absolute),
     ("relative", Arrangement::Relative),
     ("circulant", Arrangement::Circulant),
+];
+
+/// Names of the ways to plug rank-3 links in machine files.
+const PLUGGINGS: [(&str, Plugging); 2] = [
+    ("in-order", Plugging::InOrder),
+    ("spread", Plugging::Spread),
 ];
 
 /// Names of the routing algorithms in machine files.
@@ -62,7 +69,12 @@ impl Machine {
             });
         }
         let doc = Document::new(file, text);
-        let machine = read(&doc, root.get_ref(), map_loader);
+        let files = RefCell::new(vec![source_file(file, text)]);
+        let machine = read(&doc, root.get_ref(), &|map| {
+            let text = map_loader(map)?;
+            files.borrow_mut().push(source_file(map, &text));
+            Ok(text)
+        });
         if doc.is_sound() {
             // After another problem, parts of the file may not have been read.
             doc.check_unused_sources();
@@ -71,6 +83,7 @@ impl Machine {
         match machine {
             Some(machine) if problems.is_empty() => Ok(Machine {
                 provenance,
+                files: files.into_inner(),
                 ..machine
             }),
             _ if problems.is_empty() => {
@@ -78,6 +91,14 @@ impl Machine {
             }
             _ => Err(MachineError { problems }),
         }
+    }
+}
+
+fn source_file(path: &str, text: &str) -> SourceFile {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    SourceFile {
+        name: name.to_string(),
+        text: text.to_string(),
     }
 }
 
@@ -151,6 +172,7 @@ fn read(
             None => None,
         },
         provenance: Vec::new(),
+        files: Vec::new(),
     })
 }
 
@@ -163,6 +185,7 @@ fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let sockets = section.integer("global_ports_per_group", 0..=1_000_000u32);
     let pair = section.integer("links_per_group_pair", 0..=10_000u32);
     let arrangement = section.choice("arrangement", &ARRANGEMENTS);
+    let plugging = section.choice("plugging", &PLUGGINGS);
     let router_traversal = section.time("router_traversal", Time::ZERO);
     let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
     let packet_size = packet.as_ref().map(|p| p.value);
@@ -199,6 +222,7 @@ fn read_network(section: Section<'_, '_>) -> Option<Network> {
         global_ports_per_group: sockets.value,
         links_per_group_pair: pair.value,
         arrangement: arrangement?.value,
+        plugging: plugging?.value,
         router_traversal: router_traversal?.value,
         packet: packet?.value,
         node: node?,

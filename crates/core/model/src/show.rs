@@ -187,13 +187,14 @@ fn links(machine: &Machine, out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "  router {}, packets of {}; {} to each other group, {} arrangement, {} of {} sockets",
+        "  router {}, packets of {}; {} to each other group, {} arrangement, {} of {} sockets ({})",
         n.router_traversal,
         n.packet,
         many(n.links_per_group_pair, "global link"),
         n.arrangement.name(),
         u64::from(n.links_per_group_pair) * u64::from(n.groups.max(1) - 1),
-        n.global_ports_per_group
+        n.global_ports_per_group,
+        n.plugging.name()
     );
     let r = &n.routing;
     let _ = writeln!(

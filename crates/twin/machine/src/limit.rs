@@ -9,13 +9,12 @@
 
 use crate::io::measure::Waits;
 use crate::io::server::Usage;
-use crate::links::Links;
+use crate::links::{self, Links};
 use crate::results::{Limit, ResourceUse};
 use crate::study::Whole;
 use crate::world::World;
 use forebay_model::machine::LinkClass;
 use forebay_model::units::Bytes;
-use forebay_network::LinkStatistics;
 
 /// Waiting below this share of a transfer's time leaves the processes as the limit.
 const SMALL_SHARE: f64 = 0.15;
@@ -240,30 +239,9 @@ fn link_use(world: &World, links: &Links, classes: &[LinkClass], span: f64) -> B
         .filter(|(_, l)| classes.contains(&l.class))
         .max_by_key(|(group, l)| (l.busy, std::cmp::Reverse((*group, l.router, l.port))));
     if let Some((group, link)) = busiest.filter(|(_, l)| l.busy > 0) {
-        busy.busiest = link_name(world, group, link);
+        busy.busiest = links::name(world, group, link);
     }
     busy
-}
-
-fn link_name(world: &World, group: u16, link: &LinkStatistics) -> String {
-    match link.router {
-        None => {
-            let node = world.topology.members(group).get(usize::from(link.port));
-            node.map_or(String::new(), |node| {
-                format!("node {node} -> its router, group {group}")
-            })
-        }
-        Some(router) => {
-            let name = world.topology.link_name(group, router, link.port as u8);
-            let class = match link.class {
-                LinkClass::Node => "node link",
-                LinkClass::Rank1 => "rank-1 link",
-                LinkClass::Rank2 => "rank-2 link",
-                LinkClass::Global => "rank-3 link",
-            };
-            name.map_or(String::new(), |name| format!("{class}, {}", name.text))
-        }
-    }
 }
 
 fn server_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {

@@ -1,6 +1,7 @@
 //! Links summed up: by class, from group to group, over time.
 
-use crate::results::{ClassUse, Series};
+use crate::results::{ClassUse, LinkUse, Series};
+use crate::world::World;
 use forebay_model::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline};
 
@@ -44,6 +45,53 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
             }
         })
         .collect()
+}
+
+/// What each link that carried something did within a span of `span` ps, group by group, if the
+/// results are to say so.
+pub(crate) fn each_link(world: &World, links: &Links, span: u64) -> Vec<LinkUse> {
+    if !world.each_link {
+        return Vec::new();
+    }
+    (0u16..)
+        .zip(links)
+        .flat_map(|(group, links)| links.iter().map(move |link| (group, link)))
+        .filter(|(_, link)| link.bytes > 0)
+        .map(|(group, link)| LinkUse {
+            name: name(world, group, link),
+            class: CLASSES
+                .iter()
+                .find(|(class, _)| *class == link.class)
+                .map_or("", |(_, name)| name),
+            bytes: link.bytes,
+            busy_seconds: link.busy as f64 * 1e-12,
+            utilisation: link.busy as f64 / span.max(1) as f64,
+            stall_seconds: link.stalled as f64 * 1e-12,
+            max_queue_bytes: link.most_occupied.into(),
+        })
+        .collect()
+}
+
+/// A link's class and ends, for the reader.
+pub(crate) fn name(world: &World, group: u16, link: &LinkStatistics) -> String {
+    match link.router {
+        None => {
+            let node = world.topology.members(group).get(usize::from(link.port));
+            node.map_or(String::new(), |node| {
+                format!("node {node} -> its router, group {group}")
+            })
+        }
+        Some(router) => {
+            let name = world.topology.link_name(group, router, link.port as u8);
+            let class = match link.class {
+                LinkClass::Node => "node link",
+                LinkClass::Rank1 => "rank-1 link",
+                LinkClass::Rank2 => "rank-2 link",
+                LinkClass::Global => "rank-3 link",
+            };
+            name.map_or(String::new(), |name| format!("{class}, {}", name.text))
+        }
+    }
 }
 
 /// Bytes from group to group over rank-3 links; the diagonal: bytes on the group's local links.

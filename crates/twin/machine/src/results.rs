@@ -54,6 +54,25 @@ pub struct ClassUse {
     pub max_queue_bytes: u64,
 }
 
+/// What one link, one direction, did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkUse {
+    /// Which: class and ends.
+    pub name: String,
+    /// As [`ClassUse::class`].
+    pub class: &'static str,
+    /// Bytes carried.
+    pub bytes: u64,
+    /// Time the link needs for them, in seconds.
+    pub busy_seconds: f64,
+    /// Busy share of the phase.
+    pub utilisation: f64,
+    /// Time in which packets waited at the link for credits, in seconds.
+    pub stall_seconds: f64,
+    /// Most bytes that ever waited for it, were on it, or lay in the buffers at its far end.
+    pub max_queue_bytes: u64,
+}
+
 /// Values over simulated time: one row a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
@@ -116,6 +135,9 @@ pub struct Phase {
     pub heat: Vec<Vec<u64>>,
     /// Rates and utilisations over time.
     pub series: Series,
+    /// Every link that carried something, if that was asked for; not part of the document.
+    #[serde(skip)]
+    pub each_link: Vec<LinkUse>,
 }
 
 /// One node count of an IOR study.
@@ -264,6 +286,9 @@ pub struct TrafficRun {
     pub heat: Vec<Vec<u64>>,
     /// Accepted load and link utilisation over time.
     pub series: Series,
+    /// As in [`Phase::each_link`].
+    #[serde(skip)]
+    pub each_link: Vec<LinkUse>,
 }
 
 /// `forebay sim interference`: IOR and traffic on one machine, each also alone.

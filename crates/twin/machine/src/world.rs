@@ -17,6 +17,8 @@ pub(crate) struct World {
     pub io: Option<IoJob>,
     /// Bytes that IOR's processes have moved so far, for reports of progress only.
     pub bytes_done: AtomicU64,
+    /// The results are to say what each link did.
+    pub each_link: bool,
 }
 
 impl World {

@@ -4,7 +4,7 @@
 //! rank-1 by the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the own
 //! slot and the rank-2 port to the own chassis exist as numbers only.)
 
-use forebay_model::machine::{Arrangement, LinkClass, Machine, Network};
+use forebay_model::machine::{Arrangement, LinkClass, Machine, Network, Plugging};
 
 /// A node's place in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Topology {
     fn lay_cables(&mut self, network: &Network, sockets: &[u32]) {
         let (groups, parallel) = (network.groups, network.links_per_group_pair);
         let used = parallel * groups.saturating_sub(1);
-        let seats = seats(sockets, used, self.first_global);
+        let seats = seats(sockets, used, self.first_global, network.plugging);
         let none = GlobalLink {
             router: 0,
             port: 0,
@@ -283,8 +283,8 @@ fn sockets_per_router(network: &Network, routers: u32) -> Vec<u32> {
 }
 
 /// Router and port of each of a group's `used` links, in the order in which the arrangement
-/// numbers them: over all sockets, evenly.
-fn seats(sockets: &[u32], used: u32, first_global: u8) -> Vec<(u16, u8)> {
+/// numbers them.
+fn seats(sockets: &[u32], used: u32, first_global: u8, plugging: Plugging) -> Vec<(u16, u8)> {
     let all: Vec<(u16, u8)> = (0u16..)
         .zip(sockets)
         .flat_map(|(router, &n)| (0..n).map(move |s| (router, first_global + s as u8)))
@@ -294,7 +294,10 @@ fn seats(sockets: &[u32], used: u32, first_global: u8) -> Vec<(u16, u8)> {
         "{used} rank-3 links for {} sockets",
         all.len()
     );
-    let place = |i: u32| (u64::from(i) * all.len() as u64 / u64::from(used)) as usize;
+    let place = |i: u32| match plugging {
+        Plugging::InOrder => i as usize,
+        Plugging::Spread => (u64::from(i) * all.len() as u64 / u64::from(used)) as usize,
+    };
     (0..used).map(|i| all[place(i)]).collect()
 }
 

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use forebay_model::machine::{Arrangement, Routing};
+use forebay_model::machine::{Arrangement, Plugging, Routing};
 use forebay_network::Topology;
 use harness::{SMALL, Shape, machine};
 use proptest::prelude::*;
@@ -60,7 +60,9 @@ proptest! {
         groups in 2u32..30, chassis in 1u32..5, slots in 1u32..8, parallel in 1u32..5, spare in 0u32..20
     ) {
         for arrangement in ALL {
-            check(Shape { groups, chassis, slots, nodes_per_router: 1, sockets: parallel * (groups - 1) + spare, parallel, arrangement });
+            for plugging in [Plugging::InOrder, Plugging::Spread] {
+                check(Shape { groups, chassis, slots, nodes_per_router: 1, sockets: parallel * (groups - 1) + spare, parallel, arrangement, plugging });
+            }
         }
     }
 }
@@ -89,4 +91,16 @@ fn arrangements_number_the_links_as_defined() {
     assert_eq!(order(Arrangement::Relative, 6, 2), [3, 4, 5, 0, 1]);
     assert_eq!(order(Arrangement::Circulant, 6, 2), [3, 1, 4, 0, 5]);
     assert_eq!(order(Arrangement::Circulant, 7, 0), [1, 6, 2, 5, 3, 4]);
+}
+
+/// 3 links and 8 sockets, one a router: in order they take the first three routers, spread every
+/// other or third one.
+#[test]
+fn links_take_the_first_sockets_or_all_evenly() {
+    let gateways = |plugging| {
+        let topology = Topology::new(&machine(Shape { plugging, ..SMALL }, Routing::Minimal));
+        [1, 2, 3].map(|to| topology.links(0, to)[0].router)
+    };
+    assert_eq!(gateways(Plugging::InOrder), [0, 1, 2]);
+    assert_eq!(gateways(Plugging::Spread), [0, 2, 5]);
 }

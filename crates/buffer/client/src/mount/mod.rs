@@ -8,18 +8,25 @@
 //! because here the instance's capacity is watched.
 
 mod convert;
+mod counted;
+mod counters;
 mod data;
 mod filesystem;
 mod names;
 mod open_files;
 mod served;
 
+pub use counters::MountReport;
+
 use crate::fs::Fs;
+use counted::Counted;
+use counters::Counters;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use served::MountedFs;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -72,6 +79,7 @@ impl std::error::Error for MountError {}
 #[derive(Debug)]
 pub struct Mount {
     session: Option<BackgroundSession>,
+    counters: Arc<Counters>,
     path: PathBuf,
 }
 
@@ -79,6 +87,11 @@ impl Mount {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What it has done so far.
+    pub fn report(&self) -> MountReport {
+        self.counters.report()
     }
 
     /// Has someone else unmounted it?
@@ -123,9 +136,12 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let own = fs.for_cache().map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let served = MountedFs::new(own, options.passthrough);
+    let counters = Arc::<Counters>::default();
+    let served = Counted::new(served, counters.clone());
     let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
     Ok(Mount {
         session: Some(session),
+        counters,
         path: path.to_owned(),
     })
 }

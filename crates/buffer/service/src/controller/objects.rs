@@ -53,6 +53,16 @@ pub enum Lifetime {
     Persistent,
 }
 
+impl Lifetime {
+    /// `job` or `persistent`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Lifetime::Job => "job",
+            Lifetime::Persistent => "persistent",
+        }
+    }
+}
+
 /// A job's or a persistent instance's claim on the buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {

@@ -6,6 +6,7 @@ use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::activity::HostActivity;
 use crate::protocol::*;
 
 /// A pool.
@@ -124,6 +125,12 @@ pub struct Status {
     pub instances: Vec<InstanceStatus>,
     /// Stages.
     pub stages: Vec<StageStatus>,
+    /// The process that has the pool open, of a pool that is open only while one needs it.
+    #[serde(default)]
+    pub process: Option<u32>,
+    /// What the processes on the hosts have done; filled in by drivers, from which it comes.
+    #[serde(default)]
+    pub activity: Vec<HostActivity>,
 }
 
 impl Controller {

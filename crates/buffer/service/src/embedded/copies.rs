@@ -12,6 +12,7 @@ use forebay_stage::{Identity, Item, Options, Place, Problem, Request, StageError
 use forebay_wire::Caller;
 
 use super::Event;
+use crate::activity::Staged;
 use crate::node::{Copied, Input};
 use crate::protocol::{Owner, Progress, StageId, StagePlan};
 use crate::views::STRIPED;
@@ -23,6 +24,7 @@ const MAX_PROBLEMS: usize = 65_536;
 
 struct Copy {
     attempt: u32,
+    direction: Direction,
     progress: Arc<forebay_stage::Progress>,
     thread: JoinHandle<()>,
 }
@@ -61,6 +63,8 @@ pub(super) struct Copies {
     journals: PathBuf,
     running: BTreeMap<StageId, Copy>,
     problems: Arc<Mutex<Problems>>,
+    /// What those that have ended did, in and out.
+    ended: (Staged, Staged),
 }
 
 impl Copies {
@@ -69,6 +73,7 @@ impl Copies {
             journals,
             running: BTreeMap::new(),
             problems: Arc::default(),
+            ended: Default::default(),
         }
     }
 
@@ -81,11 +86,22 @@ impl Copies {
     ) -> Result<(), String> {
         let progress = Arc::new(forebay_stage::Progress::new());
         let (id, attempt) = (plan.stage, plan.attempt);
+        let (instance, direction) = (plan.instance, plan.what.direction);
         let journal = self.journal(id);
         let (shared, problems) = (progress.clone(), self.problems.clone());
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
         let thread = thread.spawn(move || {
+            let way = match direction {
+                Direction::In => "in",
+                Direction::Out => "out",
+            };
+            let line = plan.what.line;
+            let span =
+                tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
+            let _entered = span.entered();
+            tracing::info!(attempt, "a stage begins");
             let (outcome, met) = run(&plan, attached, &journal, &shared);
+            tell(&outcome);
             let mut problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
             problems.put(id, met);
             drop(problems);
@@ -95,6 +111,7 @@ impl Copies {
         let thread = thread.map_err(|e| format!("no thread can be made: {e}"))?;
         let copy = Copy {
             attempt,
+            direction,
             progress,
             thread,
         };
@@ -114,10 +131,28 @@ impl Copies {
     }
 
     /// A stage's thread has said its last.
-    pub fn ended(&mut self, stage: StageId) {
-        if let Some(copy) = self.running.remove(&stage) {
-            let _ = copy.thread.join();
+    pub fn ended(&mut self, stage: StageId, outcome: &Copied) {
+        let Some(copy) = self.running.remove(&stage) else {
+            return;
+        };
+        let ended = of(&mut self.ended, copy.direction);
+        count(ended, &copy);
+        match outcome {
+            Copied::Whole(_) => ended.done += 1,
+            _ => ended.failed += 1,
         }
+        let _ = copy.thread.join();
+    }
+
+    /// What stages have done, in and out.
+    pub fn totals(&self) -> (Staged, Staged) {
+        let mut totals = self.ended;
+        for copy in self.running.values() {
+            let total = of(&mut totals, copy.direction);
+            total.running += 1;
+            count(total, copy);
+        }
+        totals
     }
 
     /// A stage is done for good: its journal would make a later one of that number do nothing.
@@ -147,6 +182,29 @@ impl Copies {
         for (_, copy) in std::mem::take(&mut self.running) {
             let _ = copy.thread.join();
         }
+    }
+}
+
+fn of(totals: &mut (Staged, Staged), direction: Direction) -> &mut Staged {
+    match direction {
+        Direction::In => &mut totals.0,
+        Direction::Out => &mut totals.1,
+    }
+}
+
+fn count(total: &mut Staged, copy: &Copy) {
+    let now = copy.progress.snapshot();
+    total.files += now.files;
+    total.bytes += now.bytes;
+}
+
+fn tell(outcome: &Copied) {
+    match outcome {
+        Copied::Whole(moved) => {
+            tracing::info!(files = moved.files, bytes = moved.bytes, "a stage is done");
+        }
+        Copied::Stopped => tracing::info!("a stage was stopped"),
+        Copied::Failed(reason) => tracing::warn!(reason, "a stage failed"),
     }
 }
 

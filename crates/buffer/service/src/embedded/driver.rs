@@ -11,7 +11,7 @@ use forebay_store::daemon::{self, Daemon};
 
 use super::flash::Flash;
 use super::{Event, StageReport, now};
-use crate::controller::{self, Controller, Outcome, Settings};
+use crate::controller::{self, Controller, Outcome, Settings, Status};
 use crate::database::Database;
 use crate::host::{self, Host};
 use crate::node::{self, Node};
@@ -22,6 +22,8 @@ use crate::views::{Reach, Views};
 pub(crate) const HOST: &str = "localhost";
 /// Time between ticks.
 const TICK: Duration = Duration::from_millis(200);
+/// Longest time without writing the status anew, for the sake of what is counted.
+const SHOW: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
 
@@ -39,7 +41,7 @@ pub(super) struct Driver {
     replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
-    shown: (PathBuf, Vec<u8>),
+    shown: (PathBuf, Option<Status>, std::time::Instant),
 }
 
 impl Driver {
@@ -85,7 +87,11 @@ impl Driver {
             views,
             replies: BTreeMap::new(),
             steps: VecDeque::new(),
-            shown: (directory.join("status.json"), Vec::new()),
+            shown: (
+                directory.join("status.json"),
+                None,
+                std::time::Instant::now(),
+            ),
         })
     }
 
@@ -121,28 +127,41 @@ impl Driver {
 
     /// Notes the status for other processes; a failure costs them only that.
     fn show_status(&mut self) {
-        let Ok(text) = serde_json::to_vec(&self.controller.status()) else {
+        let status = self.controller.status();
+        let (path, shown, at) = &mut self.shown;
+        if shown.as_ref() == Some(&status) && at.elapsed() < SHOW {
             return;
-        };
-        if text != self.shown.1 {
-            let new = self.shown.0.with_extension("new");
-            if std::fs::write(&new, &text).is_ok() && std::fs::rename(&new, &self.shown.0).is_ok() {
-                self.shown.1 = text;
-            }
         }
+        *shown = Some(status.clone());
+        *at = std::time::Instant::now();
+        let (new, path) = (path.with_extension("new"), path.clone());
+        let written = serde_json::to_vec(&self.with_activity(status))
+            .map_err(std::io::Error::from)
+            .and_then(|text| std::fs::write(&new, &text))
+            .and_then(|()| std::fs::rename(&new, &path));
+        if let Err(error) = written {
+            tracing::warn!(%error, path = %path.display(), "the status cannot be shown to others");
+        }
+    }
+
+    fn with_activity(&self, mut status: Status) -> Status {
+        status.activity = vec![self.flash.activity(HOST)];
+        status.process = Some(std::process::id());
+        status
     }
 
     fn event(&mut self, event: Event) {
         // Whoever asked may have gone; then nobody takes the answer.
         match event {
             Event::Ask(envelope, answer) => {
+                tracing::debug!(client = envelope.client, request = ?envelope.request, "asked");
                 self.replies
                     .insert((envelope.client, envelope.number), answer);
                 self.steps
                     .push_back(Step::Controller(controller::Input::Request(envelope)));
             }
             Event::Status(answer) => {
-                let _ = answer.send(self.controller.status());
+                let _ = answer.send(self.with_activity(self.controller.status()));
             }
             Event::Paths(token, answer) => {
                 let uid = rustix::process::geteuid().as_raw();
@@ -164,7 +183,7 @@ impl Driver {
             Event::Node(input) => self.flash.take(input),
             Event::Attached(plan, outcome) => self.flash.attached(plan, outcome),
             // The controller is in this process, not outside.
-            Event::Order(_) | Event::Welcome(_) => {}
+            Event::Order(_) | Event::Welcome(_) | Event::Activity(_) => {}
             Event::Stop => {}
         }
     }
@@ -198,6 +217,10 @@ impl Driver {
                     number,
                     outcome,
                 } => {
+                    match &outcome {
+                        Ok(answer) => tracing::debug!(client, ?answer, "answered"),
+                        Err(failure) => tracing::info!(client, %failure, "refused or failed"),
+                    }
                     if let Some(answer) = self.replies.remove(&(client, number)) {
                         let _ = answer.send(outcome);
                     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use forebay_client::{Admin, Fs};
 use forebay_model::jobscript::AccessMode;
@@ -13,12 +14,16 @@ use forebay_store::daemon::Daemon;
 use forebay_wire::Errno;
 use forebay_wire::message::InstanceSpec;
 
-use super::Event;
 use super::copies::Copies;
+use super::{Event, now};
+use crate::activity::HostActivity;
 use crate::database::Database;
 use crate::node::{Copied, Effect, Input, Node};
 use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
 use crate::views::Views;
+
+/// How long the storage daemon may take to say what it has.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The storage node of this process.
 pub(crate) struct Flash {
@@ -94,9 +99,22 @@ impl Flash {
         self.copies.problems(stage)
     }
 
+    /// What this process, called `host`, has done so far.
+    pub fn activity(&self, host: &str) -> HostActivity {
+        let (staged_in, staged_out) = self.copies.totals();
+        HostActivity {
+            host: host.to_owned(),
+            at: now(),
+            store: Some(self.daemon.watch().report(PATIENCE)),
+            mounts: self.views.reports(),
+            staged_in,
+            staged_out,
+        }
+    }
+
     /// A copy has ended.
     pub fn copied(&mut self, stage: StageId, attempt: u32, outcome: Copied) {
-        self.copies.ended(stage);
+        self.copies.ended(stage, &outcome);
         self.take(Input::Copied(stage, attempt, outcome));
     }
 
@@ -150,6 +168,7 @@ impl Flash {
     }
 
     fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
+        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
         // As in the original, a limit holds for each name space, and every node has one.
         let inodes = plan
             .max_files
@@ -171,6 +190,7 @@ impl Flash {
     }
 
     fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
         self.views.end(plan.instance)?;
         // Nobody may use it any more, whoever still has a file of it open.
         match self

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,6 +22,7 @@ use forebay_stage::Problem;
 pub(crate) use driver::HOST;
 pub(crate) use flash::Flash;
 
+use crate::activity::HostActivity;
 use crate::controller::{
     Cause, Controller, Envelope, Failure, Outcome, Request, Settings, StageStatus, Status,
 };
@@ -94,6 +95,7 @@ pub(crate) enum Event {
     Order(Order),
     Welcome(Welcome),
     Attached(StagePlan, Result<forebay_client::Fs, String>),
+    Activity(SyncSender<HostActivity>),
     Stop,
 }
 
@@ -161,6 +163,20 @@ impl Asker {
             .send(Event::Status(answer))
             .map_err(|_| ended())?;
         receiver.recv().map_err(|_| ended())
+    }
+
+    /// The same, if the pool says so within `patience`.
+    pub fn status_within(&self, patience: std::time::Duration) -> Result<Status, String> {
+        let (answer, receiver) = sync_channel(1);
+        let closed = || "the pool is closed".to_owned();
+        let sent = self.events.send(Event::Status(answer));
+        sent.map_err(|_| closed())?;
+        receiver
+            .recv_timeout(patience)
+            .map_err(|error| match error {
+                RecvTimeoutError::Timeout => "the pool is busy".to_owned(),
+                RecvTimeoutError::Disconnected => closed(),
+            })
     }
 
     /// The variables of a session's job and what they are set to.
@@ -329,7 +345,9 @@ pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     let directory = &options.directory;
     let fail = |reason: String| PoolError::new(directory, reason);
     if !directory.join("controller.redb").exists() {
-        return Err(fail("there is no pool there; `run` makes one".to_owned()));
+        let reason =
+            "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
+        return Err(fail(reason.to_owned()));
     }
     let Ok(_lock) = lock(directory) else {
         let text = fs::read(directory.join("status.json"))

@@ -15,6 +15,8 @@ use super::message::Role;
 use super::relay::Relay;
 use super::server::Listener;
 use super::{ServeError, directory, lock};
+use crate::activity::{HostActivity, Source};
+use crate::controller::Status;
 use crate::embedded::now;
 use crate::host::{Effect, Host, Input};
 use crate::protocol::{MountPlan, Order};
@@ -30,6 +32,7 @@ const MAX_WORK: usize = 256;
 enum Event {
     Order(Order),
     Done(Input),
+    Activity(SyncSender<HostActivity>),
     Stop,
 }
 
@@ -82,6 +85,7 @@ impl AgentDaemon {
         let listener = Listener::unix(&config.agent_socket)?;
         listener.serve(move |stream| relay.serve(stream))?;
         let run = Run {
+            name: name.to_owned(),
             host: Host::new(name.to_owned(), now()),
             views,
             link,
@@ -97,6 +101,22 @@ impl AgentDaemon {
             events,
             thread: Some(thread),
             listener: Some(listener),
+        })
+    }
+
+    /// What it does, again and again, for another thread.
+    pub fn source(&self) -> Source {
+        let events = self.events.clone();
+        Box::new(move || {
+            let (answer, activity) = sync_channel(1);
+            let sent = events.try_send(Event::Activity(answer));
+            sent.map_err(|_| "the agent is busy".to_owned())?;
+            let activity = activity.recv_timeout(TICK);
+            let activity = activity.map_err(|_| "the agent is busy".to_owned())?;
+            Ok(Status {
+                activity: vec![activity],
+                ..Status::default()
+            })
         })
     }
 
@@ -121,6 +141,7 @@ impl Drop for AgentDaemon {
 }
 
 struct Run {
+    name: String,
     host: Host,
     views: Arc<Views>,
     link: Link,
@@ -138,15 +159,30 @@ impl Run {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::Order(order)) => self.step(Input::Order(order)),
                 Ok(Event::Done(input)) => self.step(input),
+                Ok(Event::Activity(answer)) => {
+                    // Who asked may have gone.
+                    let _ = answer.try_send(self.activity());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.step(Input::Tick);
+                self.link.activity(self.activity());
             }
         }
         drop(self.link);
         self.views.leave_all();
+    }
+
+    /// What this process has done so far.
+    fn activity(&self) -> HostActivity {
+        HostActivity {
+            host: self.name.clone(),
+            at: now(),
+            mounts: self.views.reports(),
+            ..HostActivity::default()
+        }
     }
 
     fn step(&mut self, input: Input) {

@@ -17,8 +17,9 @@ use super::frame::{self, MAX_BODY};
 use super::message::{Downward, Query, Role, Told, Upward, Welcome};
 use super::server::{Listener, hang_up};
 use super::{ServeError, directory, greet, lock, write_whole};
+use crate::activity::{HostActivity, Source};
 use crate::controller::{
-    Answer, Cause, Controller, Effect, Envelope, Failure, Input, Outcome, Request, Settings,
+    Answer, Cause, Controller, Effect, Envelope, Failure, Input, Outcome, Request, Settings, Status,
 };
 use crate::database::Database;
 use crate::embedded::now;
@@ -43,6 +44,7 @@ enum Event {
     Came(Arc<Stream>, greet::Caller, SyncSender<Entry>),
     Said(ConnId, Upward),
     Gone(ConnId),
+    Status(SyncSender<Status>),
     Stop,
 }
 
@@ -77,6 +79,7 @@ impl ControllerDaemon {
             pool: id.iter().map(|byte| format!("{byte:02x}")).collect(),
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
+            activity: BTreeMap::new(),
             asked: BTreeMap::new(),
             next: 0,
             _lock: lock,
@@ -107,6 +110,18 @@ impl ControllerDaemon {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its status, again and again, for another thread.
+    pub fn source(&self) -> Source {
+        let events = self.events.clone();
+        Box::new(move || {
+            let (answer, status) = sync_channel(1);
+            let sent = events.try_send(Event::Status(answer));
+            sent.map_err(|_| "the controller is busy".to_owned())?;
+            let status = status.recv_timeout(TICK);
+            status.map_err(|_| "the controller is busy".to_owned())
+        })
     }
 
     /// Whether it has ended by itself, because its database failed.
@@ -243,6 +258,8 @@ struct Server {
     pool: String,
     connections: BTreeMap<ConnId, Connection>,
     peers: BTreeMap<Peer, ConnId>,
+    /// What those that are connected have done.
+    activity: BTreeMap<Peer, HostActivity>,
     /// Who waits for the answer to a client's request.
     asked: BTreeMap<(u64, u64), ConnId>,
     next: u64,
@@ -293,6 +310,11 @@ impl Server {
             Event::Said(id, message) => self.said(id, message),
             Event::Gone(id) => {
                 self.forget(id);
+                Ok(())
+            }
+            Event::Status(answer) => {
+                // Who asked may have gone.
+                let _ = answer.try_send(self.status());
                 Ok(())
             }
             Event::Stop => Ok(()),
@@ -374,6 +396,7 @@ impl Server {
             if self.peers.get(peer) == Some(&id) {
                 tracing::warn!(?peer, "disconnected");
                 self.peers.remove(peer);
+                self.activity.remove(peer);
             }
         }
         if connection.asked > 0 {
@@ -388,6 +411,11 @@ impl Server {
         match message {
             Upward::Report(report) if connection.peer.as_ref() == Some(&report.from) => {
                 self.step(Input::Report(report))
+            }
+            Upward::Activity(activity) if connection.peer.is_some() => {
+                let peer = connection.peer.clone();
+                self.activity.extend(peer.map(|peer| (peer, *activity)));
+                Ok(())
             }
             Upward::Ask(client, number, request) => {
                 if connection.asked >= MAX_ASKED {
@@ -410,7 +438,7 @@ impl Server {
             Upward::Query(number, query) => {
                 let caller = connection.caller;
                 let told = match query {
-                    Query::Status => Ok(Told::Status(Box::new(self.controller.status()))),
+                    Query::Status => Ok(Told::Status(Box::new(self.status()))),
                     Query::Paths(token) => self.controller.paths(&token, caller).map(Told::Paths),
                 };
                 self.tell(id, Downward::Told(number, told));
@@ -422,6 +450,12 @@ impl Server {
                 Ok(())
             }
         }
+    }
+
+    fn status(&self) -> Status {
+        let mut status = self.controller.status();
+        status.activity = self.activity.values().cloned().collect();
+        status
     }
 
     fn tell(&mut self, id: ConnId, message: Downward) {

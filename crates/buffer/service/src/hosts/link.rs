@@ -14,6 +14,7 @@ use super::frame::{self, MAX_BODY};
 use super::message::{Downward, Role, Upward, Welcome};
 use super::server::hang_up;
 use super::{ServeError, greet};
+use crate::activity::HostActivity;
 use crate::protocol::{Order, Report};
 
 /// Reports that wait to be sent; more are dropped, as the protocol allows.
@@ -33,7 +34,7 @@ pub enum Received {
 
 /// The connection.
 pub struct Link {
-    reports: SyncSender<Report>,
+    reports: SyncSender<Upward>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,7 +71,12 @@ impl Link {
 
     /// Tells the controller something, if it can be reached.
     pub fn report(&self, report: Report) {
-        let _ = self.reports.try_send(report);
+        let _ = self.reports.try_send(Upward::Report(report));
+    }
+
+    /// Tells the controller what was done, if it can be reached.
+    pub fn activity(&self, activity: HostActivity) {
+        let _ = self.reports.try_send(Upward::Activity(Box::new(activity)));
     }
 }
 
@@ -90,7 +96,7 @@ struct Line {
     role: Role,
     identity: Identity,
     deliver: Deliver,
-    outbox: Receiver<Report>,
+    outbox: Receiver<Upward>,
     stop: Arc<AtomicBool>,
 }
 
@@ -151,7 +157,7 @@ impl Line {
         let mut failed = None;
         while failed.is_none() && !self.stopped() && !broken.load(Ordering::Acquire) {
             match self.outbox.recv_timeout(LOOK) {
-                Ok(report) => failed = frame::send(&stream, &Upward::Report(report)).err(),
+                Ok(message) => failed = frame::send(&stream, &message).err(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -17,6 +17,7 @@ use forebay_policy::pool::NodeId;
 use forebay_wire::auth::Proof;
 use serde::{Deserialize, Serialize};
 
+use crate::activity::HostActivity;
 use crate::controller::{Failure, Outcome, Request, Status};
 use crate::protocol::{Order, Owner, Report};
 
@@ -92,6 +93,8 @@ pub enum Upward {
     Proof(Proof),
     /// From a storage node or an agent.
     Report(Report),
+    /// What a storage node or an agent has done so far; about once a second.
+    Activity(Box<HostActivity>),
     /// A request of a client: its number, and which of its requests it is. The same may be asked
     /// again until it is answered; it is carried out once.
     Ask(u64, u64, Box<Request>),

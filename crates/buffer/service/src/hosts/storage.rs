@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use super::config::{PoolConfig, StorageConfig};
 use super::link::{Link, Received};
 use super::message::{Role, Welcome};
 use super::{ServeError, directory, lock, write_whole};
+use crate::activity::Source;
+use crate::controller::Status;
 use crate::database::Database;
 use crate::embedded::{Event, Flash, now};
 use crate::node::{Input, Node};
@@ -100,6 +102,22 @@ impl StorageDaemon {
         })
     }
 
+    /// What it does, again and again, for another thread.
+    pub fn source(&self) -> Source {
+        let events = self.events.clone();
+        Box::new(move || {
+            let (answer, activity) = sync_channel(1);
+            let sent = events.send(Event::Activity(answer));
+            sent.map_err(|_| "the storage node has ended".to_owned())?;
+            let activity = activity.recv_timeout(TICKS.0);
+            let activity = activity.map_err(|_| "the storage node is busy".to_owned())?;
+            Ok(Status {
+                activity: vec![activity],
+                ..Status::default()
+            })
+        })
+    }
+
     /// Whether it has ended by itself, because its storage failed or belongs to another pool.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -156,7 +174,7 @@ impl Run {
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
-        let mut ticked = Instant::now();
+        let (mut ticked, mut told) = (Instant::now(), Instant::now());
         loop {
             let copying = self.flash.as_ref().is_some_and(Flash::is_copying);
             let tick = if copying { TICKS.1 } else { TICKS.0 };
@@ -175,6 +193,10 @@ impl Run {
                 }
                 for report in flash.settle()? {
                     self.link.report(report);
+                }
+                if told.elapsed() >= TICKS.0 {
+                    told = Instant::now();
+                    self.link.activity(flash.activity(&self.config.name));
                 }
             } else if let Some((_, daemon, _)) = &self.idle {
                 if daemon.has_ended() {
@@ -195,6 +217,10 @@ impl Run {
                 flash.copied(stage, attempt, outcome);
             }
             (Event::Node(input), Some(flash)) => flash.take(input),
+            (Event::Activity(answer), Some(flash)) => {
+                // Who asked may have gone.
+                let _ = answer.try_send(flash.activity(&self.config.name));
+            }
             (Event::Attached(plan, outcome), Some(flash)) => flash.attached(plan, outcome),
             // Before the controller has said which node this is there is nothing to do; and what
             // is asked of embedded pools is not asked here.

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use super::RunError;
+use crate::activity::Source;
 use crate::controller::{Failure, Outcome, Request, Status};
 use crate::embedded::{self, HOST, Pool, PoolOptions};
 use crate::hosts::{Remote, ServeError};
@@ -78,6 +80,21 @@ impl Buffer {
         match self {
             Buffer::Embedded(pool) => pool.status(),
             Buffer::Shared(remote) => remote.status(),
+        }
+    }
+
+    /// The status of this pool, which is `which`, again and again, for another thread; an embedded
+    /// one answers within `patience` or not at all.
+    pub fn source(&self, which: &Which, patience: Duration) -> Source {
+        match self {
+            Buffer::Embedded(pool) => {
+                let asker = pool.asker().clone();
+                Box::new(move || asker.status_within(patience))
+            }
+            Buffer::Shared(_) => {
+                let which = which.clone();
+                Box::new(move || status(&which).map_err(|error| error.to_string()))
+            }
         }
     }
 

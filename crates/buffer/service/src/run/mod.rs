@@ -9,6 +9,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,9 @@ use crate::controller::{
 use crate::embedded::PoolError;
 use crate::hosts::ServeError;
 use crate::protocol::Progress;
+
+/// How long a reader of metrics waits for the pool.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What becomes of the results of a script that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct RunOptions {
     pub token: Option<String>,
     /// What becomes of the results if the script fails.
     pub on_failure: OnFailure,
+    /// Where to serve metrics meanwhile.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// One part of a job's life.
@@ -92,6 +98,8 @@ pub enum RunError {
     Usage(String),
     /// The embedded pool cannot be used.
     Pool(PoolError),
+    /// Metrics cannot be served.
+    Metrics(String),
     /// The pool over several hosts cannot be used.
     Shared(ServeError),
     /// A step was refused or failed; nothing of the job is left in the pool.
@@ -131,6 +139,7 @@ impl fmt::Display for RunError {
             }
             RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
             RunError::Pool(error) => error.fmt(f),
+            RunError::Metrics(reason) => f.write_str(reason),
             RunError::Usage(reason) => f.write_str(reason),
             RunError::Shared(error) => error.fmt(f),
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
@@ -173,6 +182,16 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let interrupt = watch::Interrupt::install();
     let pool = Buffer::open(&options.pool)?;
+    let metrics = match options.metrics {
+        Some(address) => {
+            let source = pool.source(&options.pool, PATIENCE);
+            let responder = crate::activity::serve(address, source).map_err(RunError::Metrics)?;
+            let address = responder.address();
+            observer.note(&format!("metrics at http://{address}/metrics"));
+            Some(responder)
+        }
+        None => None,
+    };
     let mut life = Life {
         pool: &pool,
         token: &token,
@@ -182,6 +201,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     };
     let outcome = life.lead(&script, options);
     let phases = std::mem::take(&mut life.phases);
+    drop(metrics);
     pool.close()?;
     let (code, kept) = outcome?;
     Ok(RunReport {

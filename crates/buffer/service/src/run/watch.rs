@@ -20,6 +20,8 @@ pub trait Observer {
     fn phase(&mut self, name: &str);
     /// Stages are under way; called some ten times a second.
     fn progress(&mut self, stages: &[StageStatus]);
+    /// Something worth knowing.
+    fn note(&mut self, text: &str);
     /// Something is odd, but no reason to stop.
     fn warning(&mut self, text: &str);
 }
@@ -31,6 +33,7 @@ pub struct Quiet;
 impl Observer for Quiet {
     fn phase(&mut self, _: &str) {}
     fn progress(&mut self, _: &[StageStatus]) {}
+    fn note(&mut self, _: &str) {}
     fn warning(&mut self, _: &str) {}
 }
 

@@ -1,9 +1,11 @@
 //! What people see: progress in the terminal, tables of where time went and of what a pool holds.
 
+mod status;
 mod tables;
 mod terminal;
 
-pub use tables::{recovered, status, summary};
+pub use status::{instance_state, stage_state, status, user};
+pub use tables::{recovered, summary};
 pub use terminal::Terminal;
 
 /// A number of bytes with a binary unit and three digits: `1.50 GiB`.

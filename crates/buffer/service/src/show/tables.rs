@@ -1,12 +1,12 @@
 //! Tables.
 
-use crate::controller::{StageState, Status};
 use crate::run::{Recovered, Recovery, RunReport};
 
 use super::{size, time};
 
-/// Left-aligned first column, right-aligned others, two blanks between.
-fn table(rows: &[Vec<String>]) -> String {
+/// Rows of cells with two blanks between columns. `align` has a letter for each column: `r` for
+/// numbers, which lean to the right, anything else for text.
+pub(super) fn table(align: &str, rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()
@@ -16,20 +16,18 @@ fn table(rows: &[Vec<String>]) -> String {
             .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
+    let right: Vec<bool> = align.chars().map(|c| c == 'r').collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = if index > 0 { "  " } else { "" };
             let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-            line.push_str(gap);
-            if index == 0 {
-                line.push_str(cell);
-                line.push_str(&pad);
-            } else {
-                line.push_str(&pad);
-                line.push_str(cell);
-            }
+            let (before, after) = match right.get(index) {
+                Some(true) => (pad.as_str(), ""),
+                _ => ("", pad.as_str()),
+            };
+            line.extend([gap, before, cell, after]);
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -37,7 +35,7 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
@@ -62,7 +60,7 @@ pub fn summary(report: &RunReport) -> String {
         rows.push(line);
     }
     rows.push(vec!["total".to_owned(), time(total)]);
-    table(&rows)
+    table("lrrrrr", &rows)
 }
 
 /// What became of interrupted jobs.
@@ -81,91 +79,6 @@ pub fn recovered(list: &[Recovered]) -> String {
     }
     if list.is_empty() {
         text.push_str("nothing to recover\n");
-    }
-    text
-}
-
-/// What a pool holds.
-pub fn status(status: &Status) -> String {
-    let mut text = String::new();
-    let mut rows = vec![row(["pool", "size", "free", "granule"])];
-    for pool in &status.pools {
-        let bytes = |granules: u64| size(granules.saturating_mul(pool.granularity.0));
-        rows.push(vec![
-            pool.name.clone(),
-            bytes(pool.quantity),
-            bytes(pool.free),
-            size(pool.granularity.0),
-        ]);
-    }
-    text.push_str(&table(&rows));
-    rows = vec![row(["node", "state", "granules", "used", "fragments"])];
-    for node in &status.nodes {
-        let state = match (node.online, node.drained) {
-            (false, _) => "offline",
-            (true, true) => "drained",
-            (true, false) => "online",
-        };
-        let numbers = [node.granules, node.used, u64::from(node.fragments)].map(|n| n.to_string());
-        rows.push(
-            [node.name.clone(), state.to_owned()]
-                .into_iter()
-                .chain(numbers)
-                .collect(),
-        );
-    }
-    text.push('\n');
-    text.push_str(&table(&rows));
-    if !status.instances.is_empty() {
-        rows = vec![row([
-            "instance", "state", "size", "access", "lifetime", "user",
-        ])];
-        for instance in &status.instances {
-            let session = status.sessions.iter().find(|s| s.id == instance.session);
-            let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.word()).collect();
-            let lifetime = session.map_or("?", |s| match s.lifetime {
-                crate::controller::Lifetime::Job => "job",
-                crate::controller::Lifetime::Persistent => "persistent",
-            });
-            rows.push(vec![
-                instance.label.clone(),
-                instance.state.clone(),
-                size(instance.capacity.0),
-                modes.join(","),
-                lifetime.to_owned(),
-                session.map_or_else(String::new, |s| s.owner.uid.to_string()),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&table(&rows));
-    }
-    if !status.stages.is_empty() {
-        rows = vec![row(["stage of", "line", "way", "state", "files", "data"])];
-        for stage in &status.stages {
-            let way = match stage.direction {
-                forebay_model::jobscript::Direction::In => "in",
-                forebay_model::jobscript::Direction::Out => "out",
-            };
-            let state = match &stage.state {
-                StageState::Waiting => "waiting",
-                StageState::Queued => "queued",
-                StageState::Running => "running",
-                StageState::Cancelling => "stopping",
-                StageState::Done => "done",
-                StageState::Failed(_) => "failed",
-                StageState::Cancelled => "cancelled",
-            };
-            rows.push(vec![
-                stage.token.clone(),
-                stage.line.to_string(),
-                way.to_owned(),
-                state.to_owned(),
-                stage.progress.files.to_string(),
-                size(stage.progress.bytes),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&table(&rows));
     }
     text
 }

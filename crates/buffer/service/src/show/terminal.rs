@@ -120,6 +120,11 @@ impl Observer for Terminal {
         }
     }
 
+    fn note(&mut self, text: &str) {
+        self.finish();
+        let _ = writeln!(stderr(), "forebay: {text}");
+    }
+
     fn warning(&mut self, text: &str) {
         self.finish();
         let _ = writeln!(stderr(), "forebay: warning: {text}");

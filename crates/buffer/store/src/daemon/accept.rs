@@ -70,7 +70,7 @@ impl EventLoop {
         }
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        let Ok(conn) = Connection::new(stream) else {
+        let Ok(conn) = Connection::new(stream, self.parts.counters.clone()) else {
             return;
         };
         let data = epoll::EventData::new_u64(id.0);
@@ -100,11 +100,20 @@ impl EventLoop {
             return;
         }
         let (opens, threads) = (self.opens.clone(), self.bulk_threads.clone());
+        let counters = self.parts.counters.clone();
         let objects: DiskObjects = self.parts.objects.clone();
         let spawned = std::thread::Builder::new()
             .name("forebay-bulk".into())
             .spawn(move || {
-                let served = bulk::serve(&conn.stream, conn.leftover(), session, &opens, &objects);
+                let _span = tracing::error_span!("session", session = session.0).entered();
+                let served = bulk::serve(
+                    &conn.stream,
+                    conn.leftover(),
+                    session,
+                    &opens,
+                    &objects,
+                    &counters,
+                );
                 if let Err(error) = served {
                     tracing::warn!(%error, "a bulk connection is closed");
                 }

@@ -1,5 +1,6 @@
 //! Bulk connections: data of clients on other hosts, one thread each, past the event loop.
 
+use super::counters::{Counters, Kind};
 use crate::objects::{DiskObjects, ObjectId, Objects, seal_of};
 use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::layout::{BLOCK, blocks};
@@ -14,6 +15,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// A handle that bulk connections may use.
 #[derive(Debug)]
@@ -169,6 +171,7 @@ pub fn serve(
     session: SessionId,
     opens: &OpenObjects,
     objects: &DiskObjects,
+    counters: &Counters,
 ) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut input = Input {
@@ -184,6 +187,7 @@ pub fn serve(
         if !input.read(&mut head)? {
             return Ok(());
         }
+        let begun = Instant::now();
         let header = frame::parse_header(&head)?;
         if header.direction != Direction::Call {
             return Err(BadFrame::Kind.into());
@@ -193,6 +197,9 @@ pub fn serve(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let call: Call = frame::open(&head, &header, &body, &data[..header.payload])?;
+        let received = HEADER + header.body + header.payload;
+        counters.received.add(received as u64);
+        let kind = Kind::of(&call.request);
         let mut payload = 0;
         let reply = match call.request {
             Request::Read {
@@ -228,6 +235,8 @@ pub fn serve(
             &data[..payload],
         )?;
         stream.send_all(&out, &data[..payload], None)?;
+        counters.sent.add((out.len() + payload) as u64);
+        counters.answered(kind, begun.elapsed(), matches!(reply, Reply::Failed(_)));
     }
 }
 

@@ -1,11 +1,14 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
+use super::counters::{Counters, Kind};
 use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::stream::Stream;
 use forebay_wire::{Call, Reply};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes of calls that were taken, from which on they are cleared away though others follow.
 const COMPACT: usize = 64 << 10;
@@ -19,6 +22,9 @@ pub struct Connection {
     output: Vec<u8>,
     sent: usize,
     descriptor: Option<OwnedFd>,
+    counters: Arc<Counters>,
+    /// What was asked last, and when.
+    asked: (Kind, Instant),
     /// A call was taken and not answered yet.
     pub busy: bool,
     /// The socket took less than it was given.
@@ -30,7 +36,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: Stream) -> io::Result<Connection> {
+    pub fn new(stream: Stream, counters: Arc<Counters>) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
             stream,
@@ -39,6 +45,8 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             descriptor: None,
+            counters,
+            asked: (Kind::default(), Instant::now()),
             busy: false,
             blocked: false,
             watching_output: false,
@@ -53,6 +61,7 @@ impl Connection {
         match self.stream.receive(scratch, &mut descriptors) {
             Ok(0) => Ok(false),
             Ok(count) => {
+                self.counters.received.add(count as u64);
                 if self.start == self.input.len() {
                     self.input.clear();
                     self.start = 0;
@@ -88,6 +97,7 @@ impl Connection {
         let call: Call = frame::open(head, &header, body, &[])?;
         self.start += end;
         self.busy = true;
+        self.asked = (Kind::of(&call.request), Instant::now());
         Ok(Some(call))
     }
 
@@ -110,6 +120,9 @@ impl Connection {
         cacheable: bool,
     ) -> Result<(), BadFrame> {
         self.busy = false;
+        let (kind, since) = self.asked;
+        let failed = matches!(reply, Reply::Failed(_));
+        self.counters.answered(kind, since.elapsed(), failed);
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;
@@ -134,6 +147,7 @@ impl Connection {
             {
                 Ok(count) => {
                     self.sent += count;
+                    self.counters.sent.add(count as u64);
                     self.descriptor = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -2,6 +2,7 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
+use super::counters::{Kind, Present};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, start_sealer};
@@ -71,6 +72,7 @@ impl EventLoop {
             epoll::add(&epoll, tcp, epoll::EventData::new_u64(TCP), input)?;
         }
         let syncer = start_syncer(
+            parts.counters.clone(),
             parts.objects.clone(),
             parts.storage.clone(),
             parts.wake.clone(),
@@ -258,6 +260,8 @@ impl EventLoop {
         loop {
             for record in self.parts.shard.take_records() {
                 self.parts.log.append(&record);
+                self.parts.counters.records.inc();
+                self.parts.counters.record_bytes.add(record.len() as u64);
             }
             self.parts.log.flush()?;
             let effects = std::mem::take(&mut self.effects);
@@ -427,10 +431,12 @@ impl EventLoop {
                     // Other daemons send one message after the other and want no answers.
                     let goes_on = matches!(call.request, Request::Peer(_));
                     conn.busy = !goes_on;
+                    let (kind, begun) = (Kind::of(&call.request), Instant::now());
                     self.take_call(id, call);
                     if !goes_on {
                         return;
                     }
+                    self.parts.counters.answered(kind, begun.elapsed(), false);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection is closed");
@@ -467,6 +473,7 @@ impl EventLoop {
 
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
+        self.tell();
         for (conn, seq, credential) in self.parts.wake.take_decoded() {
             self.step(Input::Decoded(conn, seq, credential));
         }
@@ -481,5 +488,23 @@ impl EventLoop {
             }
         }
         Ok(())
+    }
+
+    /// Tell those who asked what there is at the moment.
+    fn tell(&self) {
+        let asked = self.parts.wake.asked();
+        if asked.is_empty() {
+            return;
+        }
+        let bulk = self.bulk_threads.load(Ordering::Relaxed);
+        let present = Present {
+            instances: self.parts.shard.usage(),
+            sessions: self.parts.shard.state().sessions.len() as u64,
+            connections: (self.conns.len() + bulk) as u64,
+        };
+        for sender in asked {
+            // Whoever has lost patience gets no answer.
+            let _ = sender.try_send(present.clone());
+        }
     }
 }

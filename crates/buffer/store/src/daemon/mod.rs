@@ -8,6 +8,7 @@
 mod accept;
 mod bulk;
 mod connection;
+mod counters;
 mod events;
 mod peers;
 mod proof;
@@ -15,11 +16,14 @@ mod sealer;
 mod sync;
 mod wake;
 
+pub use counters::{Present, Report, Requests, Watch};
+
 use crate::log::{Log, RecoverError};
 use crate::objects::DiskObjects;
 use crate::recovery;
 use crate::shard::{Limits, Now, Shard};
 use crate::storage::Disk;
+use counters::Counters;
 use events::EventLoop;
 use forebay_wire::Timestamp;
 use forebay_wire::auth::{self, PoolKey};
@@ -117,6 +121,7 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
 #[derive(Debug)]
 pub struct Daemon {
     wake: Arc<Wake>,
+    counters: Arc<Counters>,
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
@@ -196,7 +201,9 @@ impl Daemon {
             None => None,
         };
         let wake = Arc::new(at("eventfd", Wake::new())?);
+        let counters = Arc::<Counters>::default();
         let parts = Parts {
+            counters: counters.clone(),
             shard,
             log,
             storage,
@@ -205,14 +212,16 @@ impl Daemon {
             wake: wake.clone(),
             lock,
         };
-        let socket = options.socket.clone();
+        let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let mut events = at("epoll", EventLoop::new(parts, options, unix, tcp))?;
         let thread = std::thread::Builder::new()
             .name("forebay-store".into())
             .spawn(move || events.run());
         let thread = Some(at("thread", thread)?);
+        tracing::info!(dir = %dir.display(), tcp = tcp_address.map(tracing::field::display), "a storage daemon serves");
         Ok(Daemon {
             wake,
+            counters,
             thread,
             socket,
             tcp: tcp_address,
@@ -227,6 +236,14 @@ impl Daemon {
     /// Where clients on other hosts connect.
     pub fn tcp_address(&self) -> Option<Address> {
         self.tcp.map(Address::Tcp)
+    }
+
+    /// What it counts.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            counters: self.counters.clone(),
+            wake: self.wake.clone(),
+        }
     }
 
     /// Has it ended by itself, because its storage failed?
@@ -265,6 +282,7 @@ impl Drop for Daemon {
 }
 
 struct Parts {
+    counters: Arc<Counters>,
     shard: Shard<DiskObjects>,
     log: Log<Disk>,
     storage: Disk,

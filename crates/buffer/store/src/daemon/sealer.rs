@@ -161,10 +161,14 @@ impl Sealer {
                     found.whole += 1;
                     found.bytes += size;
                 }
-                Verdict::Unsealed => {
-                    found.unsealed += 1;
-                    self.waiting.push(id);
-                }
+                Verdict::Unsealed => match self.objects.seal(id, &self.wake.stop) {
+                    Ok(Sealed::Yes) => found.sealed += 1,
+                    Err(Errno::ENOENT) => {}
+                    Ok(Sealed::TooSoon | Sealed::Cannot) | Err(_) => {
+                        found.unsealed += 1;
+                        self.waiting.push(id);
+                    }
+                },
                 Verdict::Damaged(offset) => {
                     tracing::error!(%instance, %ino, offset, "data at rest are damaged");
                     if found.damaged.len() < MOST_NAMED {

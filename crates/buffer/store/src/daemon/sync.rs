@@ -1,5 +1,6 @@
 //! Threads that wait for the disk so that the event loop need not: syncing and checkpoints.
 
+use super::counters::Counters;
 use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
 use crate::recovery;
@@ -10,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Something to make durable.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ const QUEUE: usize = 8192;
 
 /// Start the thread that syncs. It ends when the sender is dropped.
 pub fn start_syncer(
+    counters: Arc<Counters>,
     objects: DiskObjects,
     storage: Disk,
     wake: Arc<Wake>,
@@ -35,12 +38,18 @@ pub fn start_syncer(
     let (sender, jobs) = sync_channel(QUEUE);
     let thread = std::thread::Builder::new()
         .name("forebay-sync".into())
-        .spawn(move || run_syncer(&jobs, &objects, &storage, &wake))?;
+        .spawn(move || run_syncer(&jobs, &objects, &storage, &wake, &counters))?;
     Ok((sender, thread))
 }
 
 /// All jobs that wait are served by one sync of the log.
-fn run_syncer(jobs: &Receiver<Job>, objects: &DiskObjects, storage: &Disk, wake: &Wake) {
+fn run_syncer(
+    jobs: &Receiver<Job>,
+    objects: &DiskObjects,
+    storage: &Disk,
+    wake: &Wake,
+    counters: &Counters,
+) {
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(QUEUE));
@@ -55,7 +64,9 @@ fn run_syncer(jobs: &Receiver<Job>, objects: &DiskObjects, storage: &Disk, wake:
             continue;
         };
         let sequence = last.sequence;
+        let begun = Instant::now();
         let log = storage.sync(&last.segment);
+        counters.syncs.record(begun.elapsed());
         if let Err(error) = &log {
             tracing::error!(%error, "the log cannot be made durable");
             results.fill(Err(Errno::EIO));

@@ -1,5 +1,6 @@
 //! How other threads reach the event loop.
 
+use super::counters::Present;
 use crate::shard::ConnId;
 use forebay_wire::Reply;
 use forebay_wire::munge::Credential;
@@ -7,7 +8,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
+
+/// Questions that may wait for the loop.
+const MAX_ASKED: usize = 64;
 
 /// What the syncing thread has done.
 #[derive(Debug)]
@@ -23,6 +28,7 @@ pub struct Wake {
     event: OwnedFd,
     pub stop: AtomicBool,
     done: Mutex<Vec<Done>>,
+    asked: Mutex<Vec<SyncSender<Present>>>,
     decoded: Mutex<Vec<Decoded>>,
 }
 
@@ -36,6 +42,7 @@ impl Wake {
             event,
             stop: AtomicBool::new(false),
             done: Mutex::default(),
+            asked: Mutex::default(),
             decoded: Mutex::default(),
         })
     }
@@ -52,6 +59,22 @@ impl Wake {
             .unwrap_or_else(PoisonError::into_inner)
             .push(done);
         self.ring();
+    }
+
+    /// Ask the loop what the daemon has at the moment.
+    pub fn ask(&self) -> Receiver<Present> {
+        let (sender, receiver) = sync_channel(1);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() < MAX_ASKED {
+            asked.push(sender); // beyond that the answer is that there is none
+            self.ring();
+        }
+        receiver
+    }
+
+    /// Who asked since this was called last.
+    pub fn asked(&self) -> Vec<SyncSender<Present>> {
+        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn decoded(&self, decoded: Decoded) {

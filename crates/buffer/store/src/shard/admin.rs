@@ -6,6 +6,7 @@ use forebay_wire::auth::Peer;
 use forebay_wire::message::{InstanceSpec, Usage};
 use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+use std::collections::BTreeMap;
 
 impl<O: Objects> Shard<O> {
     pub(super) fn administer(
@@ -56,6 +57,23 @@ impl<O: Objects> Shard<O> {
             }
             _ => return Err(Errno::EOPNOTSUPP),
         };
+        match &event {
+            Event::AddInstance(spec, _) => tracing::info!(
+                instance = spec.id.0,
+                capacity = spec.capacity,
+                uid = spec.uid,
+                "an instance is made"
+            ),
+            Event::Resize(id, capacity) => {
+                tracing::info!(
+                    instance = id.0,
+                    capacity,
+                    "an instance has another capacity"
+                );
+            }
+            Event::DropInstance(id) => tracing::info!(instance = id.0, "an instance is removed"),
+            _ => {}
+        }
         self.log(event, Some((session, slot, seq, Outcome::Done)));
         Ok(Reply::Done)
     }
@@ -115,6 +133,10 @@ impl<O: Objects> Shard<O> {
 
     /// All instances and how full they are.
     pub fn usage(&self) -> Vec<Usage> {
+        let mut sessions = BTreeMap::<InstanceId, u64>::new();
+        for id in self.state.sessions.values().filter_map(|s| s.instance) {
+            *sessions.entry(id).or_default() += 1;
+        }
         let usage = |(id, instance): (&InstanceId, &super::Instance)| Usage {
             spec: InstanceSpec {
                 place: Place {
@@ -128,7 +150,7 @@ impl<O: Objects> Shard<O> {
                 .get(id)
                 .map_or(0, |runtime| runtime.space.used()),
             inodes: instance.names.len() as u64,
-            sessions: self.sessions_of(*id).len() as u64,
+            sessions: sessions.get(id).copied().unwrap_or(0),
         };
         self.state.instances.iter().map(usage).collect()
     }

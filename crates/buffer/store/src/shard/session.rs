@@ -165,6 +165,13 @@ impl<O: Objects> Shard<O> {
             None,
         );
         self.attached.insert(id, Attached::default());
+        let of = instance.map(|id| id.0);
+        tracing::info!(
+            session = id.0,
+            instance = of,
+            uid = peer.uid,
+            "a session begins"
+        );
         if let Some(instance) = instance {
             self.runtime(instance).sessions.insert(id);
         }
@@ -274,6 +281,8 @@ impl<O: Objects> Shard<O> {
         };
         let instance = session.instance;
         self.returning.remove(&id);
+        let of = instance.map(|id| id.0);
+        tracing::info!(session = id.0, instance = of, "a session ends");
         self.log(Event::End(id), None);
         let Some(attached) = self.attached.remove(&id) else {
             return;

@@ -51,6 +51,7 @@ pub fn interference(
             traffic,
             io,
             bytes_done: 0.into(),
+            each_link: options.each_link,
         })
     };
     let io = || ior_job(machine, &topology, ior, ior_nodes.clone(), ppn, options);

@@ -5,7 +5,7 @@ use crate::group::Group;
 use crate::io::measure::{Phase as Counted, Waits};
 use crate::io::{IoJob, MPI_LATENCY, Tag};
 use crate::limit;
-use crate::links::{Links, class_use, heat, intervals, utilisation};
+use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
 use crate::results::{IorPoint, Phase, RunCost, Series, Spread};
 use crate::world::World;
 use forebay_engine::{Simulation, Statistics};
@@ -41,6 +41,7 @@ pub fn ior_point(
         topology,
         traffic: None,
         bytes_done: 0.into(),
+        each_link: options.each_link,
     });
     let mut simulation = build(&world, options);
     let running = Instant::now();
@@ -321,6 +322,7 @@ fn describe_phase(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Phase
         links: class_use(&whole.links, transfers),
         heat: heat(&whole.links),
         series: series(world, whole, timeline),
+        each_link: each_link(world, &whole.links, transfers),
     }
 }
 

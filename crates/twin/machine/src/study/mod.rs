@@ -41,6 +41,8 @@ pub struct SimOptions {
     pub packet: Option<Bytes>,
     /// Burst-buffer nodes of the instance; `None`: all of the machine.
     pub burst_buffers: Option<u32>,
+    /// Say in the results what each link did.
+    pub each_link: bool,
 }
 
 impl Default for SimOptions {
@@ -52,6 +54,7 @@ impl Default for SimOptions {
             placement: Placement::Contiguous,
             packet: None,
             burst_buffers: None,
+            each_link: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::ior::cost;
 use super::{Progress, SimOptions, StudyError, build, run};
 use crate::group::Group;
-use crate::links::{class_use, heat, intervals, utilisation};
+use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::traffic::TrafficJob;
 use crate::world::World;
@@ -39,6 +39,7 @@ pub fn traffic(
         traffic: Some(job),
         io: None,
         bytes_done: 0.into(),
+        each_link: options.each_link,
     });
     let mut simulation = build(&world, options);
     let startup = started.elapsed();
@@ -195,6 +196,7 @@ impl Outcome {
             links: class_use(&self.links, end),
             heat: heat(&self.links),
             series: self.series(world, end, link_rate),
+            each_link: each_link(world, &self.links, end),
         }
     }
 

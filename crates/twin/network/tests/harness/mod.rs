@@ -3,7 +3,7 @@
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation};
 use forebay_model::machine::{
-    Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Routing, RoutingSpec,
+    Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
 use forebay_model::units::{Bytes, Rate, Time};
 use forebay_network::{
@@ -21,6 +21,7 @@ pub struct Shape {
     pub sockets: u32,
     pub parallel: u32,
     pub arrangement: Arrangement,
+    pub plugging: Plugging,
 }
 
 pub const SMALL: Shape = Shape {
@@ -31,6 +32,7 @@ pub const SMALL: Shape = Shape {
     sockets: 8,
     parallel: 1,
     arrangement: Arrangement::Absolute,
+    plugging: Plugging::Spread,
 };
 
 const NS: u64 = 1_000;
@@ -65,6 +67,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             global_ports_per_group: shape.sockets,
             links_per_group_pair: shape.parallel,
             arrangement: shape.arrangement,
+            plugging: shape.plugging,
             router_traversal: Time(100 * NS),
             packet: Bytes(4_000),
             node: link(8, 1, 100, 32),
@@ -89,6 +92,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
         },
         pfs: None,
         provenance: Vec::new(),
+        files: Vec::new(),
     }
 }
 

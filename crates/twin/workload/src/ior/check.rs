@@ -173,6 +173,18 @@ fn without_effect(draft: &mut Draft) {
     if ior.collective && ior.api == Api::Posix {
         notes.push(("-c", "POSIX has no collective transfers; it needs -a MPIIO"));
     }
+    if !ior.collective && ior.api == Api::MpiIo {
+        notes.push((
+            "-a",
+            "MPI-IO without -c is simulated as POSIX: the library itself costs no time here",
+        ));
+    }
+    if ior.direct_io {
+        notes.push((
+            "--posix.odirect",
+            "the simulated client keeps no cache that it could go past",
+        ));
+    }
     if ior.unique_directory && !ior.file_per_process {
         notes.push(("-u", "a shared file has one directory; it needs -F"));
     }

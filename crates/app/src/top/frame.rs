@@ -1,0 +1,293 @@
+//! What one frame shows, from the statuses seen so far.
+
+use forebay_service::activity::HostActivity;
+use forebay_service::controller::{
+    InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus, Status,
+};
+use forebay_service::protocol::{InstanceId, StageId};
+use forebay_service::show;
+use forebay_stage::{Meter, Snapshot};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// By what instances are sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// The busiest first.
+    #[default]
+    Operations,
+    /// The fullest first.
+    Used,
+    /// By name.
+    Name,
+}
+
+impl Sort {
+    pub fn next(self) -> Sort {
+        match self {
+            Sort::Operations => Sort::Used,
+            Sort::Used => Sort::Name,
+            Sort::Name => Sort::Operations,
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Sort::Operations => "operations",
+            Sort::Used => "used",
+            Sort::Name => "name",
+        }
+    }
+}
+
+/// The last two statuses, and how stages went.
+#[derive(Debug, Default)]
+pub struct History {
+    before: Option<Status>,
+    now: Status,
+    meters: BTreeMap<StageId, Meter>,
+}
+
+/// What a host's storage daemon does.
+#[derive(Debug)]
+pub struct Store {
+    pub host: String,
+    pub rates: Option<Rates>,
+    pub sessions: Option<u64>,
+}
+
+/// What happened between two looks, a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub requests: f64,
+    pub mean: Option<Duration>,
+    pub most: Option<Duration>,
+    pub received: f64,
+    pub sent: f64,
+    pub records: f64,
+    pub syncs: f64,
+    pub sync: Option<Duration>,
+}
+
+/// An instance and what its mounts do.
+#[derive(Debug)]
+pub struct Instance {
+    pub status: InstanceStatus,
+    pub session: Option<SessionStatus>,
+    pub used: Option<u64>,
+    /// Operations a second and their mean time.
+    pub operations: Option<(f64, Option<Duration>)>,
+    /// Bytes written a second.
+    pub written: f64,
+}
+
+/// A stage and how it goes.
+#[derive(Debug)]
+pub struct Stage {
+    pub status: StageStatus,
+    pub rate: Option<f64>,
+    pub left: Option<Duration>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Frame {
+    pub name: String,
+    pub process: Option<u32>,
+    pub problem: Option<String>,
+    pub sort: Sort,
+    pub pools: Vec<PoolStatus>,
+    pub nodes: Vec<forebay_service::controller::NodeStatus>,
+    pub stores: Vec<Store>,
+    pub instances: Vec<Instance>,
+    pub sessions: (usize, usize),
+    pub stages: Vec<Stage>,
+    /// Somebody counts: the pool is in use.
+    pub live: bool,
+}
+
+impl History {
+    /// Take in a status.
+    pub fn add(&mut self, status: Status, at: Instant) {
+        for stage in &status.stages {
+            let moved = stage.progress;
+            let snapshot = Snapshot {
+                files_total: moved.files_total,
+                files: moved.files,
+                bytes_total: moved.bytes_total,
+                bytes: moved.bytes,
+                walked: moved.all_found,
+            };
+            self.meters.entry(stage.id).or_default().add(at, snapshot);
+        }
+        let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
+        self.meters.retain(|id, _| known(id));
+        // The pool tells now and then; to be asked in between changes nothing that is counted.
+        let times = |status: &Status| -> Vec<_> {
+            let hosts = status.activity.iter();
+            hosts.map(|host| (host.host.clone(), host.at)).collect()
+        };
+        let same = times(&status) == times(&self.now);
+        let last = std::mem::replace(&mut self.now, status);
+        if !same {
+            self.before = Some(last);
+        }
+    }
+
+    fn earlier(&self, host: &HostActivity) -> Option<(&HostActivity, f64)> {
+        let before = self.before.as_ref()?;
+        let earlier = before.activity.iter().find(|earlier| {
+            earlier.host == host.host && earlier.store.is_some() == host.store.is_some()
+        })?;
+        let seconds = host.at.since(earlier.at) as f64 / 1000.0;
+        (seconds > 0.0).then_some((earlier, seconds))
+    }
+
+    fn rates(&self, host: &HostActivity) -> Option<Rates> {
+        let (earlier, seconds) = self.earlier(host)?;
+        let (now, before) = (host.store.as_ref()?, earlier.store.as_ref()?);
+        let requests = now.all_requests().since(&before.all_requests());
+        let syncs = now.syncs.since(&before.syncs);
+        // A daemon that was started again counts from zero.
+        let rate = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64 / seconds;
+        Some(Rates {
+            requests: requests.count() as f64 / seconds,
+            mean: requests.mean(),
+            most: requests.quantile(0.99),
+            received: rate(now.received, before.received),
+            sent: rate(now.sent, before.sent),
+            records: rate(now.records, before.records),
+            syncs: syncs.count() as f64 / seconds,
+            sync: syncs.mean(),
+        })
+    }
+
+    /// What the mounts of an instance do: operations a second, their mean time, bytes written.
+    fn mounts(&self, id: InstanceId) -> Option<(f64, Option<Duration>, f64)> {
+        let mut seen = None;
+        for host in &self.now.activity {
+            let (Some(now), Some((earlier, seconds))) = (host.mounts.get(&id), self.earlier(host))
+            else {
+                continue;
+            };
+            let before = earlier.mounts.get(&id).cloned().unwrap_or_default();
+            let operations = now.all_operations().since(&before.all_operations());
+            let written = now
+                .written
+                .checked_sub(before.written)
+                .unwrap_or(now.written);
+            let (count, time, bytes) = seen.unwrap_or((0.0, 0.0, 0.0));
+            seen = Some((
+                count + operations.count() as f64 / seconds,
+                time + operations.seconds() / seconds,
+                bytes + written as f64 / seconds,
+            ));
+        }
+        seen.map(|(count, time, bytes)| {
+            let mean = (count > 0.0).then(|| Duration::from_secs_f64(time / count));
+            (count, mean, bytes)
+        })
+    }
+
+    /// What is to be seen now.
+    pub fn frame(&self, name: &str, sort: Sort) -> Frame {
+        let now = &self.now;
+        let store = |host: &HostActivity| {
+            let store = host.store.as_ref()?;
+            Some(Store {
+                host: host.host.clone(),
+                rates: self.rates(host),
+                sessions: store.present.as_ref().map(|present| present.sessions),
+            })
+        };
+        let count = |lifetime| {
+            now.sessions
+                .iter()
+                .filter(|s| s.lifetime == lifetime)
+                .count()
+        };
+        Frame {
+            name: name.to_owned(),
+            process: now.process,
+            problem: None,
+            sort,
+            pools: now.pools.clone(),
+            nodes: now.nodes.clone(),
+            stores: now.activity.iter().filter_map(store).collect(),
+            instances: self.instances(sort),
+            sessions: (count(Lifetime::Job), count(Lifetime::Persistent)),
+            stages: self.stages(),
+            live: !now.activity.is_empty(),
+        }
+    }
+
+    fn instances(&self, sort: Sort) -> Vec<Instance> {
+        let instance = |status: &InstanceStatus| {
+            let mounts = self.mounts(status.id);
+            let sessions = self.now.sessions.iter();
+            Instance {
+                status: status.clone(),
+                session: sessions.clone().find(|s| s.id == status.session).cloned(),
+                used: self.now.used(status.id).map(|(bytes, _)| bytes),
+                operations: mounts.map(|(count, mean, _)| (count, mean)),
+                written: mounts.map_or(0.0, |(_, _, bytes)| bytes),
+            }
+        };
+        let mut all: Vec<Instance> = self.now.instances.iter().map(instance).collect();
+        let operations = |i: &Instance| i.operations.map_or(0.0, |(count, _)| count);
+        all.sort_by(|a, b| match sort {
+            Sort::Operations => operations(b).total_cmp(&operations(a)),
+            Sort::Used => b.used.cmp(&a.used),
+            Sort::Name => a.status.label.cmp(&b.status.label),
+        });
+        all
+    }
+
+    /// Those under way first.
+    fn stages(&self) -> Vec<Stage> {
+        let stage = |status: &StageStatus| {
+            let meter = self.meters.get(&status.id);
+            let running = status.state == StageState::Running;
+            let meter = meter.filter(|_| running);
+            Stage {
+                status: status.clone(),
+                rate: meter.and_then(Meter::rate),
+                left: meter.and_then(Meter::time_to_go),
+            }
+        };
+        let mut all: Vec<Stage> = self.now.stages.iter().map(stage).collect();
+        all.sort_by_key(|stage| match stage.status.state {
+            StageState::Running | StageState::Cancelling => 0,
+            StageState::Queued | StageState::Waiting => 1,
+            StageState::Failed(_) => 2,
+            StageState::Done | StageState::Cancelled => 3,
+        });
+        all
+    }
+}
+
+/// A number of bytes a second.
+pub fn bytes(rate: f64) -> String {
+    format!("{}/s", show::size(rate as u64))
+}
+
+/// A latency.
+pub fn latency(time: Option<Duration>) -> String {
+    let Some(time) = time else {
+        return "-".to_owned();
+    };
+    match time.as_nanos() as f64 / 1e3 {
+        micros if micros < 9.95 => format!("{micros:.1} us"),
+        micros if micros < 999.5 => format!("{micros:.0} us"),
+        micros if micros < 9_950.0 => format!("{:.1} ms", micros / 1e3),
+        micros => show::time(micros / 1e6),
+    }
+}
+
+/// A count a second.
+pub fn count(rate: f64) -> String {
+    match rate {
+        rate if rate >= 9.95 || rate == 0.0 => format!("{rate:.0}"),
+        rate => format!("{rate:.1}"),
+    }
+}

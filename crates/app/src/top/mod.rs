@@ -1,0 +1,138 @@
+//! `forebay top`: a pool, live in the terminal.
+
+mod draw;
+mod frame;
+
+use crate::failure::Failure;
+use forebay_service::controller::Status;
+use frame::{Frame, History, Sort};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the status comes from: the same as for `forebay status`.
+pub type Source<'a> = &'a mut dyn FnMut() -> Result<Status, String>;
+
+/// Longest wait for a key before looking whether a signal has come.
+const LOOK: Duration = Duration::from_millis(200);
+/// Width of a frame that is printed where there is no terminal, in columns.
+const WIDTH: u16 = 120;
+
+/// How to show it.
+#[derive(Clone, Debug)]
+pub struct TopOptions {
+    /// What the pool is called in the first line.
+    pub name: String,
+    /// Time between frames.
+    pub interval: Duration,
+    /// Print one frame, with rates over one interval, and end.
+    pub once: bool,
+}
+
+/// Shows a pool until the user has seen enough. Where there is no terminal, or if only one frame
+/// is wanted, returns that as text.
+pub fn top(options: &TopOptions, source: Source<'_>) -> Result<Option<String>, Failure> {
+    let first = source().map_err(Failure::Failed)?;
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if options.once || !terminal {
+        let mut history = History::default();
+        history.add(first, Instant::now());
+        std::thread::sleep(options.interval);
+        history.add(source().map_err(Failure::Failed)?, Instant::now());
+        return print(&history.frame(&options.name, Sort::default())).map(Some);
+    }
+    live(options, first, source).map(|()| None)
+}
+
+/// A frame as text.
+fn print(frame: &Frame) -> Result<String, Failure> {
+    let fail = |error| Failure::Failed(format!("the frame cannot be drawn: {error}"));
+    let height = draw::height(frame);
+    let mut terminal = Terminal::new(TestBackend::new(WIDTH, height)).map_err(fail)?;
+    terminal
+        .draw(|canvas| draw::draw(canvas, frame, false))
+        .map_err(fail)?;
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let line: String = (0..WIDTH)
+            .filter_map(|x| Some(buffer.cell((x, y))?.symbol()))
+            .collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn live(options: &TopOptions, first: Status, source: Source<'_>) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stopped.clone())
+            .map_err(|error| Failure::Failed(format!("signals cannot be caught: {error}")))?;
+    }
+    let fail = |error| Failure::Failed(format!("the terminal cannot be used: {error}"));
+    let mut terminal = ratatui::try_init().map_err(fail)?;
+    let mut history = History::default();
+    history.add(first, Instant::now());
+    let mut sort = Sort::default();
+    let mut asked = Instant::now();
+    let mut problem = None;
+    let outcome = loop {
+        let mut frame = history.frame(&options.name, sort);
+        frame.problem.clone_from(&problem);
+        if let Err(error) = terminal.draw(|canvas| draw::draw(canvas, &frame, true)) {
+            break Err(fail(error));
+        }
+        let left = options.interval.saturating_sub(asked.elapsed());
+        match key(left.min(LOOK)) {
+            Ok(Some(Key::Quit)) => break Ok(()),
+            Ok(Some(Key::Sort)) => sort = sort.next(),
+            Ok(None) => {}
+            Err(error) => break Err(fail(error)),
+        }
+        if stopped.load(Ordering::Relaxed) {
+            break Ok(());
+        }
+        if asked.elapsed() >= options.interval {
+            asked = Instant::now();
+            problem = match source() {
+                Ok(status) => {
+                    history.add(status, asked);
+                    None
+                }
+                Err(reason) => Some(reason),
+            };
+        }
+    };
+    ratatui::try_restore().map_err(fail)?;
+    outcome
+}
+
+enum Key {
+    Quit,
+    Sort,
+}
+
+fn key(patience: Duration) -> std::io::Result<Option<Key>> {
+    if !event::poll(patience)? {
+        return Ok(None);
+    }
+    let Event::Key(key) = event::read()? else {
+        return Ok(None); // a change of size: the next frame fits it
+    };
+    if key.kind == KeyEventKind::Release {
+        return Ok(None);
+    }
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Ok(match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Char('c') if control => Some(Key::Quit),
+        KeyCode::Char('s') => Some(Key::Sort),
+        _ => None,
+    })
+}

@@ -1,0 +1,78 @@
+//! Processes that go when they are no longer needed.
+
+use crate::Outcome;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// A process that says lines and is told lines. It ends when its input does; dropping it waits for
+/// that, and kills it if it takes too long.
+pub struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Start this program in another role.
+    pub fn role(arguments: &[&str]) -> Outcome<Process> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments);
+        Process::start(command)
+    }
+
+    pub fn start(mut command: Command) -> Outcome<Process> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        Ok(Process {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
+    pub fn say(&mut self, line: &str) -> Outcome<()> {
+        let input = self.child.stdin.as_mut().ok_or("no input")?;
+        writeln!(input, "{line}")?;
+        Ok(input.flush()?)
+    }
+
+    /// Its next line; an error if it has ended instead.
+    pub fn line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err("a process ended before it had done its work".into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// CPU time of all its threads.
+    pub fn cpu(&self) -> Outcome<Duration> {
+        let path = format!("/proc/{}/task", self.child.id());
+        let mut nanos = 0;
+        for task in std::fs::read_dir(path)? {
+            // Threads may end meanwhile; those of a daemon that matter do not.
+            let stat = std::fs::read_to_string(task?.path().join("schedstat"));
+            let first = stat
+                .ok()
+                .and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
+            nanos += first.unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        for _ in 0..1000 {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+                _ => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

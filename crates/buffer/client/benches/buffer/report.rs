@@ -1,0 +1,113 @@
+//! The table and the document.
+
+use crate::Outcome;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What is wanted of a figure.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+    None,
+}
+
+/// One figure.
+#[derive(Debug)]
+pub struct Line {
+    pub case: String,
+    pub who: String,
+    pub measured: f64,
+    pub unit: &'static str,
+    /// The median of the rounds' ratios to another contestant, and who that is.
+    pub beside: Option<(f64, &'static str)>,
+    /// What is wanted of the ratio, if there is one, or else of the figure.
+    pub target: Target,
+}
+
+impl Line {
+    fn judged(&self) -> f64 {
+        match (self.target, self.beside) {
+            (Target::AtLeast(least), Some((ratio, _))) if least <= 1.0 => ratio,
+            _ => self.measured,
+        }
+    }
+
+    fn met(&self) -> Option<bool> {
+        match self.target {
+            Target::AtLeast(least) => Some(self.judged() >= least),
+            Target::AtMost(most) => Some(self.judged() <= most),
+            Target::None => None,
+        }
+    }
+
+    fn target(&self) -> String {
+        match self.target {
+            Target::AtLeast(least) => format!(">= {}", number(least)),
+            Target::AtMost(most) => format!("<= {}", number(most)),
+            Target::None => String::new(),
+        }
+    }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v.is_nan() => "failed".to_owned(),
+        v if v >= 1000.0 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+pub fn heading() {
+    println!(
+        "{:<34}{:<12}{:>12} {:<6}{:>22}  {:<10}met",
+        "case", "", "measured", "", "beside", "target"
+    );
+}
+
+pub fn print(line: &Line) {
+    let beside = line
+        .beside
+        .map(|(ratio, whom)| format!("{ratio:.2} x {whom}"));
+    let met = match line.met() {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "",
+    };
+    let text = format!(
+        "{:<34}{:<12}{:>12} {:<6}{:>22}  {:<10}{met}",
+        line.case,
+        line.who,
+        number(line.measured),
+        line.unit,
+        beside.unwrap_or_default(),
+        line.target(),
+    );
+    println!("{}", text.trim_end());
+}
+
+/// Write all figures as JSON.
+pub fn write(lines: &[Line], path: &Path) -> Outcome<()> {
+    let value = |line: &Line| -> Value {
+        let (least, most) = match line.target {
+            Target::AtLeast(least) => (Some(least), None),
+            Target::AtMost(most) => (None, Some(most)),
+            Target::None => (None, None),
+        };
+        json!({
+            "case": line.case,
+            "who": line.who,
+            "measured": line.measured,
+            "unit": line.unit,
+            "ratio": line.beside.map(|(ratio, _)| ratio),
+            "ratio_to": line.beside.map(|(_, whom)| whom),
+            "at_least": least,
+            "at_most": most,
+            "met": line.met(),
+        })
+    };
+    let all: Vec<Value> = lines.iter().map(value).collect();
+    let text = serde_json::to_string_pretty(&json!({ "buffer": all }))?;
+    Ok(std::fs::write(path, text + "\n")?)
+}

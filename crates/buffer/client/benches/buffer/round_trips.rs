@@ -1,0 +1,89 @@
+//! How many requests a daemon answers for one operation: each is a round trip.
+
+use crate::Outcome;
+use crate::site::INSTANCE;
+use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_store::daemon::{self, Daemon, Watch};
+use forebay_wire::message::{InstanceSpec, OpenMode};
+use forebay_wire::place::Place;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const TIMES: u64 = 100;
+
+/// Requests an operation, for one each.
+pub struct RoundTrips {
+    pub library_stat: f64,
+    pub library_create: f64,
+    pub mount_stat: f64,
+    pub mount_create: f64,
+}
+
+fn answered(watch: &Watch) -> u64 {
+    watch.report(Duration::ZERO).all_requests().count()
+}
+
+/// Count on a daemon of its own in `parent`. Paths have one directory; another session is open, so
+/// that mounts may cache nothing.
+pub fn count(parent: &Path) -> Outcome<RoundTrips> {
+    let dir = parent.join(format!("forebay-trips-{}", std::process::id()));
+    let mnt = dir.join("mnt");
+    fs::create_dir_all(&mnt)?;
+    let daemon = Daemon::start(daemon::Options::new(dir.join("flash")))?;
+    let spec = InstanceSpec {
+        id: INSTANCE,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mode: 0o777,
+        capacity: 1 << 30,
+        inodes: 1_000_000,
+        place: Place::alone(),
+    };
+    SpreadAdmin::connect(daemon.address(), &Options::default())?.create_instance(&spec, 1 << 20)?;
+    let attached = Fs::attach(daemon.address(), INSTANCE, Options::default())?;
+    let mounted = mount(attached.clone(), &mnt, &MountOptions::default())?;
+    attached.mkdir_all(Path::new("dir"), 0o755)?;
+    let watch = daemon.watch();
+    let each = |act: &dyn Fn(u64) -> Outcome<()>| -> Outcome<f64> {
+        let before = answered(&watch);
+        for i in 0..TIMES {
+            act(i)?;
+        }
+        Ok((answered(&watch) - before) as f64 / TIMES as f64)
+    };
+    let mode = OpenMode {
+        read: true,
+        write: true,
+        truncate: false,
+        descriptor: true,
+    };
+    let library_create = each(&|i| {
+        let path = format!("dir/library{i}");
+        drop(attached.create_path(Path::new(&path), 0o644, mode)?);
+        Ok(())
+    })?;
+    let library_stat = each(&|i| {
+        let path = format!("dir/library{i}");
+        attached.resolve(Path::new(&path), false)?;
+        Ok(())
+    })?;
+    let mount_create = each(&|i| {
+        drop(fs::File::create_new(mnt.join(format!("dir/mount{i}")))?);
+        Ok(())
+    })?;
+    let mount_stat = each(&|i| {
+        fs::metadata(mnt.join(format!("dir/mount{i}")))?;
+        Ok(())
+    })?;
+    mounted.unmount()?;
+    drop(attached);
+    daemon.stop()?;
+    fs::remove_dir_all(dir)?;
+    Ok(RoundTrips {
+        library_stat,
+        library_create,
+        mount_stat,
+        mount_create,
+    })
+}

@@ -1,0 +1,223 @@
+//! Daemons, instances and mounts in one directory.
+
+use crate::Outcome;
+use crate::gluster::Gluster;
+use crate::process::Process;
+use crate::work::{Order, Task};
+use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::InstanceSpec;
+use forebay_wire::stream::Address;
+use forebay_wire::{Errno, InstanceId};
+use rustix::fs::Advice;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub const INSTANCE: InstanceId = InstanceId(1);
+const STRIPE: u64 = 1 << 20;
+/// The daemons; the second and third share an instance.
+const DAEMONS: [&str; 3] = ["one", "two-a", "two-b"];
+
+pub fn key() -> Result<PoolKey, Errno> {
+    PoolKey::new(b"for measurements only")
+}
+
+/// Where something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Place {
+    /// The file system underneath.
+    Base,
+    /// The library, on the daemon's host.
+    Library,
+    /// The library, as from another host.
+    Tcp,
+    /// The mount.
+    Mount,
+    /// A GlusterFS volume of one brick, mounted.
+    Gluster,
+    /// One TCP connection over loopback.
+    Stream,
+    /// As `Library`, on two daemons.
+    LibraryTwo,
+    /// As `Tcp`, on two daemons.
+    TcpTwo,
+}
+
+impl Place {
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Base => "underneath",
+            Place::Library => "library",
+            Place::Tcp => "TCP",
+            Place::Mount => "mount",
+            Place::Gluster => "GlusterFS",
+            Place::Stream => "loopback",
+            Place::LibraryTwo => "library, 2",
+            Place::TcpTwo => "TCP, 2",
+        }
+    }
+
+    /// Whether data travels by descriptor.
+    pub fn is_local(self) -> bool {
+        matches!(self, Place::Library | Place::LibraryTwo)
+    }
+
+    pub fn nodes(self, dir: &Path) -> Nodes {
+        let tcp = matches!(self, Place::Tcp | Place::TcpTwo);
+        let daemons = match self {
+            Place::LibraryTwo | Place::TcpTwo => 1..3,
+            _ => 0..1,
+        };
+        let names = DAEMONS.iter().skip(daemons.start).take(daemons.len());
+        let address = |name: &&str| {
+            let flash = dir.join(name);
+            let text = fs::read_to_string(flash.join("tcp")).ok();
+            match text.and_then(|text| text.parse().ok()) {
+                Some(address) if tcp => Address::Tcp(address),
+                _ => Address::Unix(flash.join("socket")),
+            }
+        };
+        Nodes(names.map(address).collect())
+    }
+}
+
+/// The process of a daemon: serve until the input ends.
+pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
+    let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
+    let mut options = daemon::Options::new(&dir);
+    (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()?));
+    let daemon = Daemon::start(options)?;
+    if let Some(Address::Tcp(address)) = daemon.tcp_address() {
+        fs::write(dir.join("tcp"), address.to_string())?;
+    }
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(daemon.stop()?)
+}
+
+/// The process of a mount: serve until the input ends.
+pub fn mounted(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
+    let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
+    let fs = Fs::attach(Place::Mount.nodes(&dir), INSTANCE, Options::default())?;
+    let mount = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(mount.unmount()?)
+}
+
+/// All that is measured in one directory.
+pub struct Site {
+    pub dir: PathBuf,
+    pub gluster: Option<Gluster>,
+    mount: Option<Process>,
+    pub daemons: Vec<Process>,
+}
+
+impl Site {
+    pub fn start(parent: &Path, gluster: bool) -> Outcome<Site> {
+        let dir = parent.join(format!("forebay-bench-{}", std::process::id()));
+        for part in ["base", "mnt", "gluster"].iter().chain(&DAEMONS) {
+            fs::create_dir_all(dir.join(part))?;
+        }
+        let mut daemons = Vec::new();
+        for name in DAEMONS {
+            let mut process = Process::role(&["daemon", &dir.join(name).to_string_lossy()])?;
+            process.line()?;
+            daemons.push(process);
+        }
+        for place in [Place::Library, Place::LibraryTwo] {
+            let spec = InstanceSpec {
+                id: INSTANCE,
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                mode: 0o777,
+                capacity: 64 << 30,
+                inodes: 10_000_000,
+                place: forebay_wire::place::Place::alone(),
+            };
+            let admin = SpreadAdmin::connect(place.nodes(&dir), &Options::default())?;
+            admin.create_instance(&spec, STRIPE)?;
+        }
+        let mut mount = Process::role(&["mount", &dir.to_string_lossy()])?;
+        mount.line()?;
+        let gluster = match gluster.then(|| Gluster::start(&dir)) {
+            Some(Ok(gluster)) => Some(gluster),
+            Some(Err(reason)) => {
+                eprintln!("GlusterFS on {}: SKIPPED: {reason}", dir.display());
+                None
+            }
+            None => None,
+        };
+        Ok(Site {
+            dir,
+            gluster,
+            mount: Some(mount),
+            daemons,
+        })
+    }
+
+    /// Have clients do something together; the seconds until the last one was done.
+    pub fn measure(&self, place: Place, task: Task, clients: u64) -> Outcome<f64> {
+        let mut processes = Vec::new();
+        for me in 0..clients {
+            let mut process = Process::role(&["client"])?;
+            let order = Order {
+                place,
+                task,
+                dir: self.dir.clone(),
+                me,
+                clients,
+            };
+            process.say(&serde_json::to_string(&order)?)?;
+            processes.push(process);
+        }
+        for process in &mut processes {
+            process.line()?;
+        }
+        for process in &mut processes {
+            process.say("go")?;
+        }
+        let mut longest = 0.0f64;
+        for process in &mut processes {
+            longest = longest.max(process.line()?.parse()?);
+        }
+        Ok(longest)
+    }
+
+    /// CPU time of the daemons.
+    pub fn daemon_cpu(&self) -> Outcome<Duration> {
+        self.daemons.iter().map(Process::cpu).sum()
+    }
+
+    /// Make all data durable and drop it from the page cache, so that it is read from the disk.
+    pub fn evict(&self) -> Outcome<()> {
+        let mut pending = vec![self.dir.clone()];
+        while let Some(dir) = pending.pop() {
+            for entry in fs::read_dir(dir)? {
+                let entry = entry?;
+                let kind = entry.file_type()?;
+                if kind.is_dir() {
+                    pending.push(entry.path());
+                } else if kind.is_file() && entry.metadata()?.len() >= 1 << 20 {
+                    let file = fs::File::open(entry.path())?;
+                    file.sync_all()?;
+                    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.gluster = None;
+        self.mount = None;
+        self.daemons.clear();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,167 @@
+//! What daemon and mount count, beside what was done.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_client::{Admin, Fs, Options};
+use forebay_store::daemon::{self, Daemon, Report, Watch};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::OpenMode;
+use forebay_wire::{Errno, Ino};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+use support::{INSTANCE, Mounted, Temporary, attach, make_instance, spec};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const MIB: usize = 1 << 20;
+
+fn count(report: &Report, kind: &str) -> u64 {
+    report.requests[kind].latency.count()
+}
+
+fn mode(descriptor: bool) -> OpenMode {
+    OpenMode {
+        read: true,
+        write: true,
+        truncate: false,
+        descriptor,
+    }
+}
+
+/// Connections of bulk data are counted by their own threads just after they have answered.
+fn wait_for(watch: &Watch, what: impl Fn(&Report) -> bool) -> Report {
+    for _ in 0..500 {
+        let report = watch.report(PATIENCE);
+        if what(&report) {
+            return report;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{:?}", watch.report(PATIENCE));
+}
+
+#[test]
+fn requests_are_counted_by_kind_and_failures_beside_them() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let watch = daemon.watch();
+    let fs = attach(daemon.address());
+    let before = watch.report(PATIENCE);
+    let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
+    for number in 0..20 {
+        let name = format!("file{number}");
+        drop(
+            fs.create(dir, name.as_bytes(), 0o644, true, mode(true))
+                .unwrap(),
+        );
+    }
+    assert_eq!(fs.lookup(dir, b"absent"), Err(Errno::ENOENT));
+    fs.lookup(dir, b"file7").unwrap();
+    fs.sync().unwrap();
+    let after = watch.report(PATIENCE);
+    let rise = |kind: &str| count(&after, kind) - count(&before, kind);
+    assert_eq!(
+        (rise("make"), rise("create"), rise("lookup"), rise("sync")),
+        (1, 20, 2, 1)
+    );
+    let failed = |report: &Report, kind: &str| report.requests[kind].failed;
+    assert_eq!(failed(&after, "lookup") - failed(&before, "lookup"), 1);
+    assert_eq!(failed(&after, "create"), failed(&before, "create"));
+    // Each change is a record; the sync is one of the log's.
+    assert!(after.records - before.records >= 21);
+    assert!(after.record_bytes > before.record_bytes);
+    assert!(after.syncs.count() > before.syncs.count());
+    let creates = &after.requests["create"].latency;
+    assert!(creates.mean().unwrap() > Duration::ZERO);
+    assert!(creates.mean().unwrap() < PATIENCE);
+    assert!(after.received > before.received && after.sent > before.sent);
+    daemon.stop().unwrap();
+    let late = watch.report(Duration::ZERO);
+    assert_eq!((late.present.is_none(), count(&late, "create")), (true, 20));
+}
+
+#[test]
+fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
+    let temporary = Temporary::new();
+    let key = || PoolKey::new(b"of this test only").unwrap();
+    let mut options = daemon::Options::new(temporary.dir("flash"));
+    (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
+    let daemon = Daemon::start(options).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let watch = daemon.watch();
+    let near = attach(daemon.address());
+    let options = Options {
+        key: Some(key()),
+        ..Options::default()
+    };
+    let far = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options).unwrap();
+    let data = vec![7; MIB];
+    let by_descriptor = near
+        .create(Ino::ROOT, b"near", 0o644, true, mode(true))
+        .unwrap();
+    by_descriptor.file.write_all_at(&data, 0).unwrap();
+    let before = watch.report(PATIENCE);
+    assert_eq!(count(&before, "write"), 0);
+    assert!(before.received < MIB as u64);
+    let by_socket = far
+        .create(Ino::ROOT, b"far", 0o644, true, mode(false))
+        .unwrap();
+    by_socket.file.write_all_at(&data, 0).unwrap();
+    let mut back = vec![0; MIB];
+    assert_eq!(by_socket.file.read_at(&mut back, 0), Ok(MIB));
+    assert_eq!(back, data);
+    let after = wait_for(&watch, |report| {
+        count(report, "write") > 0 && count(report, "read") > 0
+    });
+    let received = after.received - before.received;
+    let sent = after.sent - before.sent;
+    for bytes in [received, sent] {
+        assert!(
+            (MIB as u64..MIB as u64 + 16_384).contains(&bytes),
+            "{bytes}"
+        );
+    }
+}
+
+#[test]
+fn a_daemon_tells_what_it_has() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let watch = daemon.watch();
+    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    admin.create_instance(spec(64 << 20)).unwrap();
+    let fs = attach(daemon.address());
+    let present = watch.report(PATIENCE).present.unwrap();
+    assert_eq!((present.sessions, present.connections), (2, 2));
+    assert_eq!(present.instances, admin.instances().unwrap());
+    let opened = fs
+        .create(Ino::ROOT, b"file", 0o644, true, mode(true))
+        .unwrap();
+    opened.file.write_all_at(&vec![1; MIB], 0).unwrap();
+    let usage = &watch.report(PATIENCE).present.unwrap().instances[0];
+    assert!(
+        usage.used >= MIB as u64 && usage.inodes == 2 && usage.sessions == 1,
+        "{usage:?}"
+    );
+    drop((opened, fs, admin));
+    let report = wait_for(&watch, |r| r.present.as_ref().unwrap().sessions == 0);
+    assert_eq!(report.present.unwrap().instances[0].sessions, 0);
+}
+
+#[test]
+fn a_mount_counts_what_the_kernel_asks_of_it() {
+    let mounted = Mounted::new(1, 64 << 20);
+    let mount = mounted.mount.as_ref().unwrap();
+    let before = mount.report();
+    let file = std::fs::File::create_new(mounted.path.join("file")).unwrap();
+    file.write_all_at(&vec![1; MIB], 0).unwrap();
+    file.sync_all().unwrap();
+    std::fs::create_dir(mounted.path.join("dir")).unwrap();
+    let after = mount.report();
+    let rise = |kind: &str| after.operations[kind].count() - before.operations[kind].count();
+    assert_eq!((rise("create"), rise("mkdir"), rise("fsync")), (1, 1, 1));
+    assert!(rise("write") >= 1);
+    assert_eq!(after.written - before.written, MIB as u64);
+    assert!(after.operations["fsync"].mean().unwrap() > Duration::ZERO);
+}

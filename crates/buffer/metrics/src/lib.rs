@@ -1,0 +1,16 @@
+//! What the buffer counts while it works, and how that is shown to Prometheus.
+//!
+//! [`Counter`] and [`Latency`] are atomics that hot paths advance without a lock or an allocation;
+//! [`LatencySnapshot`] is what a histogram held at one moment. [`Exposition`] writes Prometheus'
+//! text format, [`Responder`] serves it over HTTP.
+#![warn(missing_docs)]
+
+mod counter;
+mod exposition;
+mod latency;
+mod responder;
+
+pub use counter::Counter;
+pub use exposition::{Exposition, Kind};
+pub use latency::{Latency, LatencySnapshot};
+pub use responder::Responder;

@@ -1,0 +1,94 @@
+//! What a reader of the metrics sees, a well-behaved one and others.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use forebay_metrics::{Counter, Responder};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn start() -> (Responder, Arc<Counter>) {
+    let asked = Arc::new(Counter::default());
+    let counted = asked.clone();
+    let document = move || {
+        counted.inc();
+        match counted.get() {
+            4 => Err("not now".to_owned()),
+            count => Ok(format!("asked_total {count}\n")),
+        }
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    (Responder::start(address, document).unwrap(), asked)
+}
+
+fn say(address: SocketAddr, request: &[u8]) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(request).unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn each_request_gets_a_fresh_document() {
+    let (responder, _) = start();
+    for count in 1..4 {
+        let text = say(
+            responder.address(),
+            b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n",
+        );
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(
+            head.contains("Content-Type: text/plain; version=0.0.4"),
+            "{head}"
+        );
+        assert!(
+            head.contains(&format!("Content-Length: {}", body.len())),
+            "{head}"
+        );
+        assert_eq!(body, format!("asked_total {count}\n"));
+    }
+    let text = say(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(
+        text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nnot now\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn other_requests_are_refused_with_a_reason() {
+    let (responder, asked) = start();
+    let refused = [
+        (&b"GET /other HTTP/1.1\r\n\r\n"[..], "HTTP/1.1 404 "),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "),
+        (b"\x16\x03\x01\x02 rubbish\r\n\r\n", "HTTP/1.1 400 "),
+        (b"HEAD /nothing HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 "),
+    ];
+    for (request, expected) in refused {
+        let text = say(responder.address(), request);
+        assert!(text.starts_with(expected), "{text}");
+    }
+    assert_eq!(asked.get(), 0);
+    let mut long = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
+    long.resize(8 << 10, b'a');
+    assert!(say(responder.address(), &long).starts_with("HTTP/1.1 431 "));
+}
+
+#[test]
+fn whoever_is_slow_is_dropped_and_stopping_does_not_wait_for_readers() {
+    let (responder, _) = start();
+    let begun = Instant::now();
+    let mut slow = TcpStream::connect(responder.address()).unwrap();
+    slow.write_all(b"GET /metr").unwrap();
+    let mut gone = TcpStream::connect(responder.address()).unwrap();
+    gone.write_all(b"GET").unwrap();
+    gone.shutdown(Shutdown::Both).unwrap();
+    let text = say(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(text.ends_with("asked_total 1\n"), "{text}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let _idle = TcpStream::connect(responder.address()).unwrap();
+    drop(responder);
+    assert!(begun.elapsed() < Duration::from_secs(8));
+}

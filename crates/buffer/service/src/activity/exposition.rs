@@ -1,0 +1,326 @@
+//! A pool's status and activity in Prometheus' text format.
+
+use forebay_metrics::Kind::{Counter, Gauge, Histogram};
+use forebay_metrics::{Exposition, LatencySnapshot};
+use forebay_model::jobscript::Direction;
+
+use super::{HostActivity, Staged};
+use crate::controller::{StageState, Status};
+
+/// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
+/// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
+pub fn exposition(status: &Status) -> String {
+    let mut page = Exposition::default();
+    page.family(
+        "forebay_build_info",
+        Gauge,
+        "Version of this program; always 1.",
+    )
+    .count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    pools(&mut page, status);
+    instances(&mut page, status);
+    jobs(&mut page, status);
+    stores(&mut page, &status.activity);
+    mounts(&mut page, &status.activity);
+    staging(&mut page, &status.activity);
+    page.finish()
+}
+
+fn pools(page: &mut Exposition, status: &Status) {
+    page.family(
+        "forebay_pool_size_bytes",
+        Gauge,
+        "Bytes of a pool's nodes in service.",
+    );
+    for pool in &status.pools {
+        let bytes = pool.quantity.saturating_mul(pool.granularity.0);
+        page.count(&[("pool", &pool.name)], bytes);
+    }
+    page.family(
+        "forebay_pool_free_bytes",
+        Gauge,
+        "Bytes that can be allocated now.",
+    );
+    for pool in &status.pools {
+        let bytes = pool.free.saturating_mul(pool.granularity.0);
+        page.count(&[("pool", &pool.name)], bytes);
+    }
+    page.family(
+        "forebay_node_online",
+        Gauge,
+        "Whether a storage node reports (1) or not (0).",
+    );
+    for node in &status.nodes {
+        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+        page.count(&labels, node.online.into());
+    }
+    page.family(
+        "forebay_node_drained",
+        Gauge,
+        "Whether a node is taken out of service.",
+    );
+    for node in &status.nodes {
+        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+        page.count(&labels, node.drained.into());
+    }
+    page.family(
+        "forebay_node_granules",
+        Gauge,
+        "Granules that a storage node has.",
+    );
+    for node in &status.nodes {
+        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+        page.count(&labels, node.granules);
+    }
+    page.family(
+        "forebay_node_granules_used",
+        Gauge,
+        "Granules of a node that are allocated.",
+    );
+    for node in &status.nodes {
+        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+        page.count(&labels, node.used);
+    }
+}
+
+fn instances(page: &mut Exposition, status: &Status) {
+    let numbered: Vec<_> = status
+        .instances
+        .iter()
+        .map(|instance| (instance, instance.id.0.to_string()))
+        .collect();
+    page.family(
+        "forebay_instance_capacity_bytes",
+        Gauge,
+        "Bytes that an instance may hold.",
+    );
+    for (instance, number) in &numbered {
+        let labels = [("instance", number.as_str()), ("name", &instance.label)];
+        page.count(&labels, instance.capacity.0);
+    }
+    page.family(
+        "forebay_instance_used_bytes",
+        Gauge,
+        "Bytes in use, those promised to writers included.",
+    );
+    for (instance, number) in &numbered {
+        if let Some((bytes, _)) = status.used(instance.id) {
+            let labels = [("instance", number.as_str()), ("name", &instance.label)];
+            page.count(&labels, bytes);
+        }
+    }
+    page.family("forebay_instance_inodes_used", Gauge, "Inodes in use.");
+    for (instance, number) in &numbered {
+        if let Some((_, inodes)) = status.used(instance.id) {
+            let labels = [("instance", number.as_str()), ("name", &instance.label)];
+            page.count(&labels, inodes);
+        }
+    }
+    page.family(
+        "forebay_instance_intact",
+        Gauge,
+        "Whether all data of an instance is there (1) or some is lost (0).",
+    );
+    for (instance, number) in &numbered {
+        let labels = [("instance", number.as_str()), ("name", &instance.label)];
+        page.count(&labels, instance.intact.into());
+    }
+}
+
+fn jobs(page: &mut Exposition, status: &Status) {
+    page.family(
+        "forebay_sessions",
+        Gauge,
+        "Sessions of jobs and of persistent instances.",
+    );
+    for lifetime in [
+        crate::controller::Lifetime::Job,
+        crate::controller::Lifetime::Persistent,
+    ] {
+        let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
+        page.count(&[("lifetime", lifetime.word())], of.count() as u64);
+    }
+    page.family(
+        "forebay_stages",
+        Gauge,
+        "Stages of the sessions there are, by state.",
+    );
+    for direction in [Direction::In, Direction::Out] {
+        for (word, is) in STATES {
+            let of = |stage: &&crate::controller::StageStatus| {
+                stage.direction == direction && is(&stage.state)
+            };
+            let count = status.stages.iter().filter(of).count() as u64;
+            page.count(&[("direction", way(direction)), ("state", word)], count);
+        }
+    }
+}
+
+type Is = fn(&StageState) -> bool;
+
+const STATES: [(&str, Is); 7] = [
+    ("waiting", |s| matches!(s, StageState::Waiting)),
+    ("queued", |s| matches!(s, StageState::Queued)),
+    ("running", |s| matches!(s, StageState::Running)),
+    ("cancelling", |s| matches!(s, StageState::Cancelling)),
+    ("done", |s| matches!(s, StageState::Done)),
+    ("failed", |s| matches!(s, StageState::Failed(_))),
+    ("cancelled", |s| matches!(s, StageState::Cancelled)),
+];
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+    }
+}
+
+/// A family with one number for each host that has a storage daemon.
+fn each(
+    page: &mut Exposition,
+    hosts: &[HostActivity],
+    (name, kind, help): (&'static str, forebay_metrics::Kind, &str),
+    value: impl Fn(&forebay_store::daemon::Report) -> Option<u64>,
+) {
+    page.family(name, kind, help);
+    for host in hosts {
+        if let Some(value) = host.store.as_ref().and_then(&value) {
+            page.count(&[("host", &host.host)], value);
+        }
+    }
+}
+
+fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
+    page.family(
+        "forebay_store_request_errors_total",
+        Counter,
+        "Requests that were answered with an error, absent names included.",
+    );
+    for host in hosts {
+        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
+            page.count(&[("host", &host.host), ("kind", kind)], requests.failed);
+        }
+    }
+    page.family(
+        "forebay_store_request_duration_seconds",
+        Histogram,
+        "From the arrival of a request until its answer was given to the socket.",
+    );
+    for host in hosts {
+        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
+            page.latency(&[("host", &host.host), ("kind", kind)], &requests.latency);
+        }
+    }
+    let received = "Bytes that came through a storage daemon's sockets.";
+    let family = ("forebay_store_received_bytes_total", Counter, received);
+    each(page, hosts, family, |store| Some(store.received));
+    let sent = "Bytes that went through a storage daemon's sockets.";
+    let family = ("forebay_store_sent_bytes_total", Counter, sent);
+    each(page, hosts, family, |store| Some(store.sent));
+    let records = "Records written to a storage daemon's log.";
+    let family = ("forebay_store_log_records_total", Counter, records);
+    each(page, hosts, family, |store| Some(store.records));
+    let bytes = "Bytes of records written to a storage daemon's log.";
+    let family = ("forebay_store_log_bytes_total", Counter, bytes);
+    each(page, hosts, family, |store| Some(store.record_bytes));
+    page.family(
+        "forebay_store_log_sync_duration_seconds",
+        Histogram,
+        "Syncs of a storage daemon's log; one serves all who wait for it.",
+    );
+    for host in hosts {
+        if let Some(store) = &host.store {
+            page.latency(&[("host", &host.host)], &store.syncs);
+        }
+    }
+    let sessions = "Sessions of clients and administrators with a storage daemon.";
+    let family = ("forebay_store_sessions", Gauge, sessions);
+    each(page, hosts, family, |store| {
+        Some(store.present.as_ref()?.sessions)
+    });
+    let connections = "Connections to a storage daemon.";
+    let family = ("forebay_store_connections", Gauge, connections);
+    each(page, hosts, family, |store| {
+        Some(store.present.as_ref()?.connections)
+    });
+}
+
+fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
+    page.family(
+        "forebay_mount_operation_duration_seconds",
+        Histogram,
+        "Operations that the kernel asked of a mount, which it did not answer from its cache.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            let done = mount.operations.iter();
+            // Most kinds never occur on a mount.
+            for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
+                let labels = [
+                    ("host", host.host.as_str()),
+                    ("instance", &number),
+                    ("kind", kind),
+                ];
+                page.latency(&labels, latency);
+            }
+        }
+    }
+    page.family(
+        "forebay_mount_written_bytes_total",
+        Counter,
+        "Bytes written through a mount.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            page.count(
+                &[("host", &host.host), ("instance", &number)],
+                mount.written,
+            );
+        }
+    }
+    page.family(
+        "forebay_mount_read_requested_bytes_total",
+        Counter,
+        "Bytes that reads through a mount asked for, passthrough not included.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            let labels = [("host", host.host.as_str()), ("instance", &number)];
+            page.count(&labels, mount.read_requested);
+        }
+    }
+}
+
+fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
+    type Count = fn(&Staged) -> u64;
+    let families: [(_, _, Count); 4] = [
+        (
+            "forebay_staged_files_total",
+            "Files and links staged.",
+            |s| s.files,
+        ),
+        ("forebay_staged_bytes_total", "Bytes staged.", |s| s.bytes),
+        (
+            "forebay_stages_done_total",
+            "Stages that were finished.",
+            |s| s.done,
+        ),
+        (
+            "forebay_stages_failed_total",
+            "Stages that failed or were cancelled.",
+            |s| s.failed,
+        ),
+    ];
+    for (name, help, count) in families {
+        page.family(name, Counter, help);
+        // An agent stages nothing, and may be on the host of a storage node.
+        for host in hosts.iter().filter(|host| host.store.is_some()) {
+            for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
+                page.count(&[("host", &host.host), ("direction", way)], count(staged));
+            }
+        }
+    }
+}

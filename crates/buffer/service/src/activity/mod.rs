@@ -1,0 +1,75 @@
+//! What the processes of a pool have done and how fast: collected on each host, shown by
+//! `forebay top`, and served to Prometheus.
+
+mod exposition;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use forebay_client::MountReport;
+use forebay_store::daemon;
+use serde::{Deserialize, Serialize};
+
+pub use exposition::exposition;
+pub use forebay_metrics::Responder;
+
+use crate::controller::Status;
+use crate::protocol::{InstanceId, Instant};
+
+/// What stages of one direction have done on one host since its process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staged {
+    /// Stages that are under way.
+    pub running: u64,
+    /// Stages that were finished.
+    pub done: u64,
+    /// Stages that failed or were cancelled.
+    pub failed: u64,
+    /// Files and links staged; those that a resumed stage had before count again.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What the process on one host has done since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostActivity {
+    /// The host.
+    pub host: String,
+    /// When this was found.
+    pub at: Instant,
+    /// Its storage daemon, if it has one.
+    pub store: Option<daemon::Report>,
+    /// Its mounts.
+    pub mounts: BTreeMap<InstanceId, MountReport>,
+    /// Stages into the buffer.
+    pub staged_in: Staged,
+    /// Stages out of it.
+    pub staged_out: Staged,
+}
+
+impl Status {
+    /// Bytes and inodes that an instance uses, on all hosts that tell.
+    pub fn used(&self, instance: InstanceId) -> Option<(u64, u64)> {
+        let present = self.activity.iter().filter_map(|host| host.store.as_ref());
+        let usages = present
+            .filter_map(|store| store.present.as_ref())
+            .flat_map(|present| &present.instances)
+            .filter(|usage| usage.spec.id.0 == instance.0);
+        usages.fold(None, |sum, usage| {
+            let (bytes, inodes) = sum.unwrap_or_default();
+            Some((bytes + usage.used, inodes + usage.inodes))
+        })
+    }
+}
+
+/// Where a status comes from, again and again, or the reason why there is none.
+pub type Source = Box<dyn Fn() -> Result<Status, String> + Send>;
+
+/// Serves what `source` says over HTTP at `/metrics`, until the responder is dropped. Where
+/// `source` fails the answer is status 503 with the reason.
+pub fn serve(address: SocketAddr, source: Source) -> Result<Responder, String> {
+    let document = move || source().map(|status| exposition(&status));
+    Responder::start(address, document)
+        .map_err(|error| format!("metrics cannot be served at {address}: {error}"))
+}

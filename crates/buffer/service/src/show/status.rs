@@ -1,0 +1,341 @@
+//! What a pool holds, for people.
+
+use forebay_model::jobscript::Direction;
+
+use super::tables::{row, table};
+use super::{size, time};
+use crate::controller::{InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus, Status};
+use crate::embedded::POOL;
+use crate::protocol::Instant;
+
+/// A user's name, or number if it has none.
+pub fn user(uid: u32) -> String {
+    match uzers::get_user_by_uid(uid) {
+        Some(user) => user.name().to_string_lossy().into_owned(),
+        None => uid.to_string(),
+    }
+}
+
+/// An instance's state in words.
+pub fn instance_state(instance: &InstanceStatus) -> &'static str {
+    let state = instance.state.as_str();
+    match () {
+        () if state.starts_with('D') => "being removed",
+        () if !instance.intact => "data lost",
+        () if state.contains('A') => "ready",
+        () => "being made",
+    }
+}
+
+/// A stage's state in a word.
+pub fn stage_state(state: &StageState) -> &'static str {
+    match state {
+        StageState::Waiting => "waiting",
+        StageState::Queued => "queued",
+        StageState::Running => "running",
+        StageState::Cancelling => "stopping",
+        StageState::Done => "done",
+        StageState::Failed(_) => "failed",
+        StageState::Cancelled => "cancelled",
+    }
+}
+
+fn since(now: Instant, then: Instant) -> String {
+    time((now.since(then) / 1000) as f64)
+        .replace("0 ms", "0 s")
+        .replace(".0 s", " s")
+}
+
+/// What a pool holds at the time `now`.
+pub fn status(status: &Status, now: Instant) -> String {
+    let mut text = String::new();
+    pools(&mut text, status);
+    instances(&mut text, status, now);
+    stages(&mut text, status);
+    advice(&mut text, status);
+    text
+}
+
+fn pools(text: &mut String, status: &Status) {
+    let mut rows = vec![row(["pool", "size", "in use", "free", "granule"])];
+    for pool in &status.pools {
+        let bytes = |granules: u64| size(granules.saturating_mul(pool.granularity.0));
+        let used = pool.quantity.saturating_sub(pool.free);
+        rows.push(vec![
+            pool.name.clone(),
+            bytes(pool.quantity),
+            bytes(used),
+            bytes(pool.free),
+            size(pool.granularity.0),
+        ]);
+    }
+    text.push_str(&table("lrrrr", &rows));
+    let mut rows = vec![row([
+        "node",
+        "pool",
+        "state",
+        "size",
+        "in use",
+        "fragments",
+    ])];
+    for node in &status.nodes {
+        let state = match (node.online, node.drained) {
+            (_, true) if node.fragments > 0 => "draining",
+            (_, true) => "drained",
+            (true, false) => "online",
+            (false, false) => "offline",
+        };
+        let granule = status.pools.iter().find(|pool| pool.name == node.pool);
+        let granule = granule.map_or(0, |pool| pool.granularity.0);
+        rows.push(vec![
+            node.name.clone(),
+            node.pool.clone(),
+            state.to_owned(),
+            size(node.granules.saturating_mul(granule)),
+            size(node.used.saturating_mul(granule)),
+            node.fragments.to_string(),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table("lllrrr", &rows));
+}
+
+fn holder(session: Option<&SessionStatus>) -> String {
+    match session {
+        Some(session) if session.lifetime == Lifetime::Job => format!("job {}", session.token),
+        Some(_) => "persistent".to_owned(),
+        None => String::new(),
+    }
+}
+
+fn instances(text: &mut String, status: &Status, now: Instant) {
+    text.push('\n');
+    if status.instances.is_empty() {
+        text.push_str("nothing is allocated\n");
+        return;
+    }
+    let mut rows = vec![row([
+        "instance", "of", "user", "access", "state", "used", "size", "for",
+    ])];
+    for instance in &status.instances {
+        let session = status.sessions.iter().find(|s| s.id == instance.session);
+        let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.word()).collect();
+        let used = status.used(instance.id).map(|(bytes, _)| size(bytes));
+        rows.push(vec![
+            instance.label.clone(),
+            holder(session),
+            session.map_or_else(String::new, |s| user(s.owner.uid)),
+            modes.join(","),
+            instance_state(instance).to_owned(),
+            used.unwrap_or_else(|| "?".to_owned()),
+            size(instance.capacity.0),
+            since(now, instance.created),
+        ]);
+    }
+    text.push_str(&table("lllllrrr", &rows));
+}
+
+fn amount(stage: &StageStatus) -> (String, String) {
+    let moved = stage.progress;
+    // While files are still being found nobody knows how many there are.
+    let open = if moved.all_found { "" } else { "+" };
+    let whole = stage.state == StageState::Done;
+    if whole {
+        return (moved.files.to_string(), size(moved.bytes));
+    }
+    (
+        format!("{} of {}{open}", moved.files, moved.files_total),
+        format!("{} of {}{open}", size(moved.bytes), size(moved.bytes_total)),
+    )
+}
+
+fn stages(text: &mut String, status: &Status) {
+    if status.stages.is_empty() {
+        return;
+    }
+    let mut rows = vec![row(["stage of", "line", "way", "state", "files", "data"])];
+    for stage in &status.stages {
+        let way = match stage.direction {
+            Direction::In => "in",
+            Direction::Out => "out",
+        };
+        let (files, data) = amount(stage);
+        rows.push(vec![
+            stage.token.clone(),
+            stage.line.to_string(),
+            way.to_owned(),
+            stage_state(&stage.state).to_owned(),
+            files,
+            data,
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table("lrllrr", &rows));
+    for stage in &status.stages {
+        if let StageState::Failed(reason) = &stage.state {
+            let (token, line) = (&stage.token, stage.line);
+            text.push_str(&format!(
+                "stage of {token}, line {line}, failed: {reason}\n"
+            ));
+        }
+    }
+}
+
+/// A pool of the kind that is open only while it is used.
+fn is_embedded(status: &Status) -> bool {
+    status.pools.iter().all(|pool| pool.name == POOL)
+}
+
+/// What the reader may want to do.
+fn advice(text: &mut String, status: &Status) {
+    let jobs: Vec<&SessionStatus> = status
+        .sessions
+        .iter()
+        .filter(|session| session.lifetime == Lifetime::Job)
+        .collect();
+    match status.process {
+        Some(process) => text.push_str(&format!("\nprocess {process} has the pool open\n")),
+        // A job that nobody brings to its end, in a pool that is open only while it is used.
+        None if !jobs.is_empty() && is_embedded(status) => {
+            text.push('\n');
+            for job in jobs {
+                let what = if job.written {
+                    "its data is here; `forebay recover` stages it out"
+                } else {
+                    "it had not run; `forebay recover` takes it down"
+                };
+                text.push_str(&format!("job {} was interrupted: {what}\n", job.token));
+            }
+        }
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::{NodeStatus, PoolStatus};
+    use crate::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_model::jobscript::AccessMode;
+    use forebay_model::units::Bytes;
+    use forebay_policy::pool::NodeId;
+
+    fn example() -> Status {
+        let owner = Owner {
+            uid: 4_000_000,
+            gid: 0,
+        };
+        let session = |id, token: &str, lifetime| SessionStatus {
+            id: SessionId(id),
+            state: "CA---".into(),
+            token: token.into(),
+            lifetime,
+            written: true,
+            ending: false,
+            creator: "test".into(),
+            owner,
+            created: Instant(0),
+            hosts: Vec::new(),
+        };
+        let instance = |id, label: &str, session, state: &str| InstanceStatus {
+            id: InstanceId(id),
+            state: state.into(),
+            session: SessionId(session),
+            label: label.into(),
+            pool: "embedded".into(),
+            capacity: Bytes(256 << 20),
+            nodes: vec![NodeId(0)],
+            intact: true,
+            public: false,
+            modes: vec![AccessMode::Striped, AccessMode::Private],
+            created: Instant(1000),
+        };
+        let stage = |id, state, direction, bytes| StageStatus {
+            id: StageId(id),
+            token: "42".into(),
+            direction,
+            line: 3 + id as u32,
+            state,
+            progress: Progress {
+                files: 1,
+                files_total: 3,
+                bytes,
+                bytes_total: 3 << 20,
+                all_found: id > 0,
+            },
+        };
+        Status {
+            pools: vec![PoolStatus {
+                name: "embedded".into(),
+                granularity: Bytes(16 << 20),
+                quantity: 64,
+                free: 32,
+            }],
+            nodes: vec![NodeStatus {
+                id: NodeId(0),
+                name: "embedded".into(),
+                pool: "embedded".into(),
+                online: false,
+                drained: false,
+                granules: 64,
+                used: 32,
+                fragments: 2,
+            }],
+            sessions: vec![
+                session(1, "42", Lifetime::Job),
+                session(2, "dbs", Lifetime::Persistent),
+            ],
+            instances: vec![
+                instance(1, "42", 1, "CA---"),
+                instance(2, "dbs", 2, "DA-T-"),
+            ],
+            stages: vec![
+                stage(0, StageState::Running, Direction::In, 1 << 20),
+                stage(
+                    1,
+                    StageState::Failed("away: gone".into()),
+                    Direction::Out,
+                    0,
+                ),
+            ],
+            process: None,
+            activity: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_status_reads_as_a_person_wants_it() {
+        let expected = "\
+pool          size   in use     free   granule
+embedded  1.00 GiB  512 MiB  512 MiB  16.0 MiB
+
+node      pool      state        size   in use  fragments
+embedded  embedded  offline  1.00 GiB  512 MiB          2
+
+instance  of          user     access           state          used     size         for
+42        job 42      4000000  striped,private  ready             ?  256 MiB  2 min 04 s
+dbs       persistent  4000000  striped,private  being removed     ?  256 MiB  2 min 04 s
+
+stage of  line  way  state      files                   data
+42           3  in   running  1 of 3+  1.00 MiB of 3.00 MiB+
+42           4  out  failed    1 of 3        0 B of 3.00 MiB
+stage of 42, line 4, failed: away: gone
+
+job 42 was interrupted: its data is here; `forebay recover` stages it out
+";
+        let text = status(&example(), Instant(125_900));
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn an_empty_pool_and_one_in_use_say_so() {
+        let mut empty = example();
+        (empty.sessions, empty.instances, empty.stages) = Default::default();
+        empty.process = Some(77);
+        let text = status(&empty, Instant(0));
+        assert!(
+            text.ends_with("\nnothing is allocated\n\nprocess 77 has the pool open\n"),
+            "{text}"
+        );
+    }
+}

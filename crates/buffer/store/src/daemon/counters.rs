@@ -1,0 +1,220 @@
+//! What a storage daemon counts, and how others read it while it works.
+
+use super::wake::Wake;
+use forebay_metrics::{Counter, Latency, LatencySnapshot};
+use forebay_wire::Request;
+use forebay_wire::message::Usage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+macro_rules! kinds {
+    ($($pattern:pat => $name:literal,)*) => {
+        const NAMES: &[&str] = &[$($name,)* "other"];
+
+        /// The place of a request's kind in [`NAMES`].
+        fn place(request: &Request) -> usize {
+            let mut place = 0;
+            $(
+                if let $pattern = request {
+                    return place;
+                }
+                place += 1;
+            )*
+            place
+        }
+    };
+}
+
+// The most frequent ones first: this is searched from the top. All others are called `other`.
+kinds! {
+    Request::Read { .. } => "read",
+    Request::Write { .. } => "write",
+    Request::Lookup { .. } => "lookup",
+    Request::GetAttr { .. } => "getattr",
+    Request::Create { .. } => "create",
+    Request::Open { .. } => "open",
+    Request::Close { .. } => "close",
+    Request::Reserve { .. } => "reserve",
+    Request::OpenObject { .. } => "open_object",
+    Request::StatObject { .. } => "stat_object",
+    Request::Permit { .. } => "permit",
+    Request::SetAttr { .. } => "setattr",
+    Request::ReadDir { .. } => "readdir",
+    Request::Make { .. } => "make",
+    Request::Unlink { .. } => "unlink",
+    Request::RmDir { .. } => "rmdir",
+    Request::Rename { .. } => "rename",
+    Request::Link { .. } => "link",
+    Request::ReadLink { .. } => "readlink",
+    Request::Sync { .. } => "sync",
+    Request::Allocate { .. } => "allocate",
+    Request::SetXattr { .. } => "setxattr",
+    Request::GetXattr { .. } => "getxattr",
+    Request::ListXattr { .. } => "listxattr",
+    Request::RemoveXattr { .. } => "removexattr",
+    Request::StatFs => "statfs",
+    Request::Hello(_) => "hello",
+    Request::Prove { .. } => "prove",
+    Request::Bye => "bye",
+    Request::CreateInstance(_) => "create_instance",
+    Request::RemoveInstance { .. } => "remove_instance",
+    Request::ResizeInstance { .. } => "resize_instance",
+    Request::ListInstances => "list_instances",
+    Request::SetPeers { .. } => "set_peers",
+    Request::Peer(_) => "peer",
+}
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kind(usize);
+
+impl Kind {
+    pub fn of(request: &Request) -> Kind {
+        Kind(place(request))
+    }
+}
+
+#[derive(Debug, Default)]
+struct OfKind {
+    answered: Latency,
+    failed: Counter,
+}
+
+/// The counts, advanced by the daemon's threads with relaxed atomics.
+#[derive(Debug)]
+pub struct Counters {
+    requests: Vec<OfKind>,
+    pub received: Counter,
+    pub sent: Counter,
+    pub records: Counter,
+    pub record_bytes: Counter,
+    pub syncs: Latency,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            requests: NAMES.iter().map(|_| OfKind::default()).collect(),
+            received: Counter::default(),
+            sent: Counter::default(),
+            records: Counter::default(),
+            record_bytes: Counter::default(),
+            syncs: Latency::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// A request was answered this long after it had arrived.
+    pub fn answered(&self, kind: Kind, took: Duration, failed: bool) {
+        if let Some(of_kind) = self.requests.get(kind.0) {
+            of_kind.answered.record(took);
+            if failed {
+                of_kind.failed.inc();
+            }
+        }
+    }
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// From the arrival of a request until its answer was given to the socket.
+    pub latency: LatencySnapshot,
+    /// Of these, answered with an error; `ENOENT` of a lookup is one.
+    pub failed: u64,
+}
+
+/// What a daemon has at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Present {
+    /// Instances and how full they are.
+    pub instances: Vec<Usage>,
+    /// Sessions, administrators' included.
+    pub sessions: u64,
+    /// Connections, those for bulk data included.
+    pub connections: u64,
+}
+
+/// Everything that a daemon counts. Counts are since its start. Data that clients on the daemon's
+/// own host read and write by descriptor does not pass through it and is not in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Requests by kind, those without any included.
+    pub requests: BTreeMap<String, Requests>,
+    /// Bytes that came through sockets.
+    pub received: u64,
+    /// Bytes that went through sockets.
+    pub sent: u64,
+    /// Records written to the log.
+    pub records: u64,
+    /// Their bytes.
+    pub record_bytes: u64,
+    /// Syncs of the log: one serves all who wait for it.
+    pub syncs: LatencySnapshot,
+    /// What it has at the moment; `None` if the daemon did not say in time.
+    pub present: Option<Present>,
+}
+
+impl Report {
+    /// All requests together.
+    pub fn all_requests(&self) -> LatencySnapshot {
+        let mut all = LatencySnapshot::default();
+        for requests in self.requests.values() {
+            all.add(&requests.latency);
+        }
+        all
+    }
+}
+
+/// A view of a running daemon's counts. It does not keep the daemon alive.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    pub(super) counters: Arc<Counters>,
+    pub(super) wake: Arc<Wake>,
+}
+
+impl Watch {
+    /// The counts now, and what the daemon says it has if it does so within `patience`. It is asked
+    /// between two turns of its loop and costs it some microseconds.
+    pub fn report(&self, patience: Duration) -> Report {
+        let counters = &self.counters;
+        let of_kind = |(name, of_kind): (&&str, &OfKind)| {
+            let requests = Requests {
+                latency: of_kind.answered.snapshot(),
+                failed: of_kind.failed.get(),
+            };
+            ((*name).to_owned(), requests)
+        };
+        Report {
+            requests: NAMES.iter().zip(&counters.requests).map(of_kind).collect(),
+            received: counters.received.get(),
+            sent: counters.sent.get(),
+            records: counters.records.get(),
+            record_bytes: counters.record_bytes.get(),
+            syncs: counters.syncs.snapshot(),
+            present: self.wake.ask().recv_timeout(patience).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = NAMES.iter().collect();
+        assert_eq!(names.len(), NAMES.len());
+        assert_eq!(
+            NAMES.get(Kind::of(&Request::StatFs).0).copied(),
+            Some("statfs")
+        );
+        assert_eq!(
+            NAMES.get(Kind::of(&Request::ListInstances).0).copied(),
+            Some("list_instances")
+        );
+    }
+}

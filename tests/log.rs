@@ -1,0 +1,137 @@
+//! Logs of a job: in a file as text or JSON, on standard error only what is wrong.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const SCRIPT: &str = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input
+#DW stage_out type=file source=$DW_JOB_STRIPED/absent destination=%d/absent
+echo output of the script
+";
+
+fn run(directory: &Path, log: Option<&str>, arguments: &[&str]) -> Output {
+    let script = SCRIPT.replace("%d", directory.to_str().unwrap());
+    fs::write(directory.join("job.sh"), script).unwrap();
+    fs::write(directory.join("input"), "some input\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command
+        .args(arguments)
+        .args(["run", "--pool", "pool", "--pool-size", "1GiB", "job.sh"])
+        .current_dir(directory)
+        .env_remove("FOREBAY_LOG")
+        .stdin(Stdio::null());
+    if let Some(log) = log {
+        command.env("FOREBAY_LOG", log);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_file_gets_the_life_of_sessions_instances_and_stages() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let arguments = ["--log", log.to_str().unwrap(), "--log-format", "json"];
+    let output = run(directory.path(), None, &arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "output of the script\n");
+    let told = text(&output.stderr);
+    assert!(
+        !told.contains("INFO") && !told.contains("WARN") && !told.contains("\"level\""),
+        "{told}"
+    );
+    let lines: Vec<Value> = fs::read_to_string(&log)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let find = |message: &str| {
+        let found = lines.iter().find(|l| l["fields"]["message"] == message);
+        found.unwrap_or_else(|| panic!("no `{message}` in {lines:#?}"))
+    };
+    for message in [
+        "a storage daemon serves",
+        "a session begins",
+        "an instance is made",
+        "mounted",
+        "unmounted",
+    ] {
+        assert_eq!(find(message)["level"], "INFO", "{message}");
+    }
+    let done = find("a stage is done");
+    assert_eq!(
+        (&done["fields"]["files"], &done["fields"]["bytes"]),
+        (&1.into(), &11.into())
+    );
+    assert_eq!(
+        (
+            &done["span"]["name"],
+            &done["span"]["way"],
+            &done["span"]["line"]
+        ),
+        (&"stage".into(), &"in".into(), &3.into())
+    );
+    let failed = find("a stage failed");
+    assert_eq!(
+        (&failed["level"], &failed["span"]["way"]),
+        (&"WARN".into(), &"out".into())
+    );
+    // What no filter asked for is not there.
+    assert!(lines.iter().all(|line| line["level"] != "DEBUG"));
+    // Another run is added.
+    let before = lines.len();
+    run(directory.path(), None, &arguments);
+    assert!(fs::read_to_string(&log).unwrap().lines().count() > before);
+}
+
+#[test]
+fn the_variable_says_what_is_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let usual = run(directory.path(), None, &[]);
+    let told = text(&usual.stderr);
+    assert!(!told.contains("WARN") && told.contains("error: "), "{told}");
+    let warned = run(directory.path(), Some("warn"), &[]);
+    let told = text(&warned.stderr);
+    let warnings: Vec<_> = told.lines().filter(|l| l.contains(" WARN ")).collect();
+    assert_eq!(warnings.len(), 1, "{told}");
+    assert!(
+        warnings[0].contains("stage{") && warnings[0].contains("a stage failed"),
+        "{told}"
+    );
+    assert!(!told.contains(" INFO "), "{told}");
+    let one = run(directory.path(), Some("forebay_service=debug,off"), &[]);
+    let told = text(&one.stderr);
+    assert!(
+        told.contains("DEBUG forebay_service::") && !told.contains("forebay_store"),
+        "{told}"
+    );
+    assert_eq!(text(&one.stdout), "output of the script\n");
+}
+
+#[test]
+fn what_cannot_be_logged_is_bad_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(directory.path(), Some("forebay=loudly"), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("FOREBAY_LOG: `forebay=loudly`") && told.contains("write a level"),
+        "{told}"
+    );
+    let output = run(directory.path(), None, &["--log", "/nowhere/log"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("--log /nowhere/log:"),
+        "{output:?}"
+    );
+    let output = run(directory.path(), None, &["--log-format", "xml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!directory.path().join("pool").exists(), "nothing was begun");
+}

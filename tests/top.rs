@@ -1,0 +1,260 @@
+//! `forebay top` in a terminal, and where there is none.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool with a job that makes and removes directories until it is told to stop.
+struct Busy {
+    directory: tempfile::TempDir,
+    run: Child,
+}
+
+const SCRIPT: &str = "#!/bin/sh
+#DW create_persistent name=aaa capacity=16MiB type=scratch access_mode=striped
+#DW jobdw capacity=32MiB type=scratch access_mode=striped
+#DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input
+touch %d/ready
+while [ ! -e %d/go ]; do mkdir ${DW_JOB_STRIPED}d; rmdir ${DW_JOB_STRIPED}d; done
+";
+
+impl Busy {
+    fn start() -> Busy {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("input"), "input\n").unwrap();
+        let script = SCRIPT.replace("%d", directory.path().to_str().unwrap());
+        fs::write(path("job.sh"), script).unwrap();
+        let run = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["run", "--pool", "pool", "--pool-size", "1GiB"])
+            .args(["--job-id", "77", "job.sh"])
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while !path("ready").exists() {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Busy { directory, run }
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.directory.path().join("pool")
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = fs::write(self.directory.path().join("go"), "");
+        let _ = self.run.wait();
+    }
+}
+
+/// The number in the column of that name, in the row that begins with `first`; `None` for `-`.
+fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64> {
+    let mut lines = screen.lines().skip_while(|line| !line.starts_with(heading));
+    let head = lines
+        .next()
+        .unwrap_or_else(|| panic!("no {heading} in\n{screen}"));
+    let row = lines
+        .take_while(|line| !line.trim().is_empty())
+        .find(|line| line.starts_with(first))
+        .unwrap_or_else(|| panic!("no {first} below {heading} in\n{screen}"));
+    let end = head.find(column).unwrap() + column.len();
+    let cell: String = row.chars().take(end).collect();
+    match cell.split_whitespace().last().unwrap() {
+        "-" => None,
+        word => Some(
+            word.parse()
+                .unwrap_or_else(|_| panic!("`{word}` in\n{screen}")),
+        ),
+    }
+}
+
+#[test]
+fn without_a_terminal_it_prints_one_frame() {
+    let busy = Busy::start();
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["top", "--interval", "2", "--pool"])
+        .arg(busy.pool())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text}");
+    assert!(
+        text.contains(&format!("process {}", busy.run.id())),
+        "{text}"
+    );
+    assert!(text.contains("pool embedded  [#-----"), "{text}");
+    assert!(text.contains("48.0 MiB of 1.00 GiB in use"), "{text}");
+    assert!(
+        text.contains("sessions: 1 of jobs, 1 of persistent"),
+        "{text}"
+    );
+    assert!(
+        number(&text, "STORE", "localhost", "REQUESTS/S") > Some(5.0),
+        "{text}"
+    );
+    assert!(
+        number(&text, "STORE", "localhost", "LOG/S") > Some(5.0),
+        "{text}"
+    );
+    assert!(
+        number(&text, "INSTANCE", "77 ", "OPS/S") > Some(5.0),
+        "{text}"
+    );
+    let stage = text
+        .lines()
+        .find(|line| line.starts_with("77 ") && line.contains("in, line 4"));
+    let stage = stage.unwrap_or_else(|| panic!("{text}"));
+    assert!(stage.contains("1/1") && stage.ends_with("done"), "{text}");
+}
+
+/// A program under `script`'s pseudo terminal of 40 lines and 120 columns.
+struct Screen {
+    program: Child,
+    keys: ChildStdin,
+    output: Receiver<Vec<u8>>,
+    parser: vt100::Parser,
+}
+
+impl Screen {
+    fn start(command: &str) -> Screen {
+        let mut program = Command::new("script")
+            .args(["-qefc", &format!("stty rows 40 cols 120; exec {command}")])
+            .arg("/dev/null")
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`script` of util-linux is needed");
+        let keys = program.stdin.take().unwrap();
+        let mut stdout = program.stdout.take().unwrap();
+        let (sender, output) = channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stdout.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Screen {
+            program,
+            keys,
+            output,
+            parser: vt100::Parser::new(40, 120, 0),
+        }
+    }
+
+    /// What is on the screen once it is as wanted.
+    fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let text = self.parser.screen().contents();
+            if wanted(&text) {
+                return text;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{text}");
+            if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
+                self.parser.process(&bytes);
+            }
+        }
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.keys.write_all(key).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn ends(&mut self) -> i32 {
+        let begun = Instant::now();
+        loop {
+            while let Ok(bytes) = self.output.try_recv() {
+                self.parser.process(&bytes);
+            }
+            if let Some(status) = self.program.try_wait().unwrap() {
+                return status.code().unwrap();
+            }
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// Place of the row that begins with `first` among instances.
+fn place(screen: &str, first: &str) -> usize {
+    let below = screen
+        .lines()
+        .skip_while(|line| !line.starts_with("INSTANCE"));
+    below
+        .take_while(|line| !line.trim().is_empty())
+        .position(|line| line.starts_with(first))
+        .unwrap_or_else(|| panic!("no {first} in\n{screen}"))
+}
+
+#[test]
+fn in_a_terminal_it_is_live_sorts_and_quits() {
+    let busy = Busy::start();
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let pool = busy.pool();
+    let top = format!("{program} top --interval 0.3 --pool {}", pool.display());
+    let mut screen = Screen::start(&top);
+    let rate = |screen: &str| number(screen, "STORE", "localhost", "REQUESTS/S");
+    let text = screen.wait_for(|text| {
+        text.contains("sort by: operations") && text.contains("STAGE OF") && rate(text) > Some(5.0)
+    });
+    // The busy one is first, then the fullest one, then the first by name.
+    assert!(place(&text, "77 ") < place(&text, "aaa "), "{text}");
+    screen.press(b"s");
+    screen.wait_for(|text| text.contains("sort by: used"));
+    screen.press(b"s");
+    let text = screen.wait_for(|text| text.contains("sort by: name"));
+    assert!(place(&text, "77 ") < place(&text, "aaa "), "{text}");
+    // It is drawn anew: another rate comes by itself.
+    let before = rate(&text);
+    screen.wait_for(|text| {
+        text.contains("STORE") && rate(text).is_some_and(|rate| Some(rate) != before)
+    });
+    screen.press(b"q");
+    assert_eq!(screen.ends(), 0);
+    assert!(
+        !screen.parser.screen().alternate_screen() && !screen.parser.screen().hide_cursor(),
+        "the terminal is as before"
+    );
+}
+
+#[test]
+fn it_gives_the_terminal_back_when_it_is_interrupted() {
+    let busy = Busy::start();
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let mut screen = Screen::start(&format!("{program} top --pool {}", busy.pool().display()));
+    screen.wait_for(|text| text.contains("INSTANCE"));
+    screen.press(&[3]); // Ctrl-C
+    assert_eq!(screen.ends(), 0);
+    assert!(!screen.parser.screen().alternate_screen());
+    let output = Command::new(program)
+        .args(["top", "--interval", "0"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
