@@ -2,7 +2,7 @@
 
 use crate::session::{Options, Session};
 use crate::sessions::Nodes;
-use forebay_wire::message::{InstanceSpec, Usage};
+use forebay_wire::message::{InstanceSpec, Scrubbed, Usage};
 use forebay_wire::place::Place;
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, InstanceId, Reply, Request};
@@ -35,6 +35,14 @@ impl Admin {
     /// Change an instance's capacity. `EBUSY` if it holds more than that.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), Errno> {
         self.done(Request::ResizeInstance { id, capacity })
+    }
+
+    /// Read all of an instance's data on the node and compare them with their checksums.
+    pub fn scrub(&self, id: InstanceId) -> Result<Scrubbed, Errno> {
+        match self.0.call(None, Request::Scrub { id })?.reply {
+            Reply::Scrubbed(found) => Ok(found),
+            _ => Err(Errno::EPROTO),
+        }
     }
 
     /// All instances on the node and how full they are.

@@ -144,7 +144,10 @@ impl Sessions {
             instance,
             turns: Mutex::new((options.connections / 2).max(1)),
             returned: Condvar::new(),
-            alone: Mutex::default(),
+            alone: Mutex::new(Alone {
+                heard: Some(Instant::now()),
+                ..Alone::default()
+            }),
             options,
             caches,
             layout,

@@ -3,7 +3,7 @@
 //! A [`message::Request`] or [`message::Reply`] becomes a checked frame ([`frame`]), which travels
 //! over a Unix or TCP socket ([`stream`]); on a Unix socket a reply may carry a file descriptor,
 //! so that data need not cross a socket at all. [`layout`] says which storage node holds which
-//! part of a file.
+//! part of a file; [`seal`] are its checksums at rest.
 #![warn(missing_docs)]
 
 pub mod auth;
@@ -14,6 +14,7 @@ pub mod message;
 pub mod munge;
 pub mod peer;
 pub mod place;
+pub mod seal;
 pub mod staging;
 pub mod stream;
 

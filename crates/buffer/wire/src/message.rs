@@ -282,6 +282,20 @@ pub struct Usage {
     pub sessions: u64,
 }
 
+/// What was found when an instance's data on one node were compared with their checksums.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrubbed {
+    /// Objects that are what they were.
+    pub whole: u64,
+    /// Bytes in these.
+    pub bytes: u64,
+    /// Objects without checksums that hold: they were written to a moment ago, or are open for
+    /// writing.
+    pub unsealed: u64,
+    /// Damaged objects, 1,000 at most, and where the first damaged part begins.
+    pub damaged: Vec<(Ino, u64)>,
+}
+
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -329,6 +343,11 @@ pub enum Request {
     },
     /// All instances (administrators only).
     ListInstances,
+    /// Read all of an instance's data on this node and compare them with their checksums
+    /// (administrators only). Answered by [`Reply::Scrubbed`].
+    Scrub {
+        id: InstanceId,
+    },
 
     /// Attributes of the entry `name`.
     Lookup {
@@ -507,6 +526,8 @@ pub enum Reply {
     },
     /// All instances.
     Instances(Vec<Usage>),
+    /// What comparing data with their checksums found.
+    Scrubbed(Scrubbed),
     /// Attributes.
     Attr(Attr),
     /// An opened file, its attributes, and whether this request made it.

@@ -1,9 +1,10 @@
 //! Bulk connections: data of clients on other hosts, one thread each, past the event loop.
 
-use crate::objects::{DiskObjects, ObjectId, Objects};
+use crate::objects::{DiskObjects, ObjectId, Objects, seal_of};
 use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::message::{MAX_DATA, OpenMode};
+use forebay_wire::seal::Seal;
 use forebay_wire::stream::Stream;
 use forebay_wire::{Call, Errno, HandleId, Reply, Request, SessionId};
 use rustix::io::ReadWriteFlags;
@@ -20,6 +21,8 @@ pub struct OpenObject {
     object: ObjectId,
     mode: OpenMode,
     file: OnceLock<File>,
+    /// Checksums of an object that is only read, as far as they held when it was read first.
+    seal: OnceLock<Option<Seal>>,
     grant: AtomicU64,
 }
 
@@ -37,6 +40,7 @@ impl OpenObjects {
             object,
             mode,
             file: OnceLock::new(),
+            seal: OnceLock::new(),
             grant: AtomicU64::new(0),
         };
         self.lock()
@@ -91,7 +95,28 @@ impl OpenObject {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.check(file, offset, &into[..have])?;
         Ok(have)
+    }
+
+    /// Compare what was read with the object's checksums, if it has some that hold.
+    fn check(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        if self.mode.write {
+            return Ok(());
+        }
+        let seal = self.seal.get_or_init(|| seal_of(file).unwrap_or_default());
+        let damage = seal
+            .as_ref()
+            .and_then(|seal| seal.first_damage(offset, data));
+        // Someone may have begun to write since, and broken the seal.
+        if let Some(offset) = damage
+            && seal_of(file)? == *seal
+        {
+            let ObjectId { instance, ino } = self.object;
+            tracing::error!(%instance, %ino, offset, "data at rest are damaged");
+            return Err(Errno::EIO);
+        }
+        Ok(())
     }
 
     fn write(

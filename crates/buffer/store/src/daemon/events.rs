@@ -4,6 +4,7 @@ use super::bulk::OpenObjects;
 use super::connection::Connection;
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
+use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
@@ -42,6 +43,7 @@ pub struct EventLoop {
     touched: Vec<ConnId>,
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
+    sealer: Option<(SyncSender<sealer::Job>, JoinHandle<()>)>,
     decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
@@ -74,6 +76,7 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
+        let sealer = start_sealer(parts.objects.clone(), parts.wake.clone())?;
         let munge = options.munge;
         let decoder = match munge.clone() {
             Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
@@ -92,6 +95,7 @@ impl EventLoop {
             touched: Vec::new(),
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
+            sealer: Some(sealer),
             decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
@@ -115,6 +119,12 @@ impl EventLoop {
             let _ = thread.join();
         }
         if let Some((sender, thread)) = self.checkpointer.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        // It stops in the middle of an object.
+        self.parts.wake.stop.store(true, Ordering::Release);
+        if let Some((sender, thread)) = self.sealer.take() {
             drop(sender);
             let _ = thread.join();
         }
@@ -293,6 +303,29 @@ impl EventLoop {
                     segment,
                     sequence,
                 });
+            }
+            Effect::Written(object) => {
+                // When too many wait, this one has no checksums until it is looked at again.
+                if let Some((sender, _)) = &self.sealer {
+                    let _ = sender.try_send(sealer::Job::Written(object));
+                }
+            }
+            Effect::Scrub {
+                conn,
+                seq,
+                instance,
+            } => {
+                let job = sealer::Job::Scrub(instance, conn, seq);
+                let taken = self.sealer.as_ref().map(|(s, _)| s.try_send(job).is_ok());
+                if taken != Some(true) {
+                    self.reply(
+                        conn,
+                        seq,
+                        &Reply::Failed(forebay_wire::Errno::EBUSY),
+                        None,
+                        false,
+                    );
+                }
             }
             Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
             Effect::BulkOpen(session, handle, object, mode) => {

@@ -11,6 +11,7 @@ mod connection;
 mod events;
 mod peers;
 mod proof;
+mod sealer;
 mod sync;
 mod wake;
 

@@ -1,17 +1,19 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
+use super::seal::{self, Sealed, Verdict};
 use super::{ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
-    statat, unlinkat, utimensat,
+    statat, unlinkat,
 };
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const FOLDERS: u64 = 64;
@@ -51,6 +53,29 @@ impl DiskObjects {
         let dir = self.dir(id.instance)?;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(openat(&*dir, name(id.ino), flags | OFlags::CLOEXEC, mode)?)
+    }
+
+    /// As it is for reading, without leaving a trace in its times.
+    fn looked_at(&self, id: ObjectId) -> Result<File, Errno> {
+        Ok(self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
+    }
+
+    /// Take the checksums of an object that nobody writes to any more.
+    pub fn seal(&self, id: ObjectId, stop: &AtomicBool) -> Result<Sealed, Errno> {
+        Ok(seal::seal(&self.looked_at(id)?, stop)?)
+    }
+
+    /// Compare an object with its checksums; says its length, too.
+    pub fn check(&self, id: ObjectId, stop: &AtomicBool) -> Result<(Verdict, u64), Errno> {
+        let file = self.looked_at(id)?;
+        Ok((seal::check(&file, stop)?, file.metadata()?.len()))
+    }
+
+    /// An object for someone who will write to it.
+    fn to_write(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let file = self.opened(id, flags)?;
+        seal::break_seal(&file)?;
+        Ok(file)
     }
 
     /// Make an object's contents durable, and its existence if `fresh`.
@@ -182,7 +207,7 @@ impl Objects for DiskObjects {
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
         Ok(rustix::fs::ftruncate(
-            self.opened(id, OFlags::WRONLY)?,
+            self.to_write(id, OFlags::WRONLY)?,
             size,
         )?)
     }
@@ -193,17 +218,22 @@ impl Objects for DiskObjects {
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno> {
-        let dir = self.dir(id.instance)?;
         let times = Timestamps {
             last_access: timespec(atime),
             last_modification: timespec(mtime),
         };
-        Ok(utimensat(
-            &*dir,
-            name(id.ino),
-            &times,
-            AtFlags::SYMLINK_NOFOLLOW,
-        )?)
+        let file = self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?;
+        // The bytes stay what they are, and so does the seal on them.
+        let sealed = match mtime {
+            Some(_) => seal::seal_of(&file)?,
+            None => None,
+        };
+        rustix::fs::futimens(&file, &times)?;
+        if let (Some(mut seal), Some(mtime)) = (sealed, mtime) {
+            seal.set_mtime(mtime);
+            seal::put(&file, &seal)?;
+        }
+        Ok(())
     }
 
     fn allocate(
@@ -226,7 +256,7 @@ impl Objects for DiskObjects {
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
         };
         Ok(fallocate(
-            self.opened(id, OFlags::RDWR)?,
+            self.to_write(id, OFlags::RDWR)?,
             flags,
             offset,
             length,
@@ -247,6 +277,10 @@ impl Objects for DiskObjects {
             (false, true) => OFlags::WRONLY,
             (true, true) => OFlags::RDWR,
         };
-        self.opened(id, flags)
+        if mode.write {
+            self.to_write(id, flags)
+        } else {
+            self.opened(id, flags)
+        }
     }
 }

@@ -6,9 +6,11 @@
 
 mod disk;
 mod memory;
+mod seal;
 
 pub use disk::DiskObjects;
 pub use memory::MemoryObjects;
+pub use seal::{Sealed, Verdict, seal_of};
 
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};

@@ -1,6 +1,6 @@
 //! Requests of administrators: instances come, change and go.
 
-use super::{Doomed, Event, Outcome, Runtime, Shard};
+use super::{ConnId, Doomed, Effect, Event, Outcome, Runtime, Shard};
 use crate::objects::Objects;
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{InstanceSpec, Usage};
@@ -60,6 +60,26 @@ impl<O: Objects> Shard<O> {
         Ok(Reply::Done)
     }
 
+    /// Have an instance's objects compared with their checksums; the driver answers.
+    pub(super) fn scrub(
+        &mut self,
+        conn: ConnId,
+        seq: u64,
+        peer: &Peer,
+        instance: InstanceId,
+    ) -> Result<(), Errno> {
+        if !peer.trusted {
+            return Err(Errno::EACCES);
+        }
+        self.names(instance).map_err(|_| Errno::ENOENT)?;
+        self.effects.push(Effect::Scrub {
+            conn,
+            seq,
+            instance,
+        });
+        Ok(())
+    }
+
     fn plan_instance(&mut self, spec: InstanceSpec) -> Result<Event, Errno> {
         if self.state.instances.contains_key(&spec.id) {
             return Err(Errno::EEXIST);
@@ -81,6 +101,7 @@ impl<O: Objects> Shard<O> {
         }
         self.objects.add_instance(spec.id)?;
         self.runtime.insert(spec.id, Runtime::default());
+        self.spread |= spec.place.is_spread();
         Ok(Event::AddInstance(spec, self.now.wall))
     }
 

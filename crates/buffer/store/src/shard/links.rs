@@ -201,7 +201,7 @@ impl<O: Objects> Shard<O> {
 
     /// Say again what has not been answered, if it is time.
     pub(super) fn remind(&mut self) {
-        if self.now.steady < self.reminded.saturating_add(REMIND) {
+        if !self.spread || self.now.steady < self.reminded.saturating_add(REMIND) {
             return;
         }
         self.reminded = self.now.steady;

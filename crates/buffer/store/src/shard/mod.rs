@@ -8,143 +8,36 @@
 mod admin;
 mod attr;
 mod caching;
-mod decide;
+mod calls;
+mod driver;
 mod files;
 mod lengths;
 mod links;
 mod locks;
 mod open;
 mod pieces;
-mod prepare;
 mod session;
 mod space;
 mod start;
 mod state;
+mod tasks;
 mod transaction;
 
+pub use driver::{ConnId, Effect, Input, Limits, Now};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
 
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
-use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
-use forebay_wire::munge::Credential;
-use forebay_wire::peer::{Incarnation, PeerMessage, TxId};
-use forebay_wire::{
-    Call, Errno, HandleId, Ino, InstanceId, Node, Reply, Request, SessionId, Timestamp,
-};
-use lengths::Task;
+use forebay_wire::message::OpenMode;
+use forebay_wire::peer::{Incarnation, TxId};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply, SessionId};
 use links::Link;
 use locks::{Locks, Parked};
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tasks::Task;
 use transaction::Transaction;
-
-/// A connection, as the driver numbers them. Never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub u64);
-
-/// The time of an input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
-    /// The time of day, for timestamps.
-    pub wall: Timestamp,
-    /// Nanoseconds on a clock that is never set, for leases.
-    pub steady: u64,
-}
-
-/// What a daemon allows.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// How long a session lives without a connection, in nanoseconds.
-    pub lease: u64,
-    /// Open handles in a session.
-    pub handles: usize,
-    /// Sessions on this node.
-    pub sessions: usize,
-    /// Instances on this node.
-    pub instances: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            lease: 60_000_000_000,
-            handles: 1 << 20,
-            sessions: 1 << 16,
-            instances: 1 << 12,
-        }
-    }
-}
-
-/// Something that happened.
-#[derive(Debug)]
-pub enum Input {
-    /// Someone connected.
-    Connected(ConnId, Peer),
-    /// A request arrived.
-    Call(ConnId, Call),
-    /// A connection is gone.
-    Disconnected(ConnId),
-    /// The MUNGE credential of this call was decoded; `None` if it is not valid.
-    Decoded(ConnId, u64, Option<Credential>),
-    /// The log is durable up to this record.
-    Synced(u64),
-    /// Time passed. Due about once a second.
-    Tick,
-}
-
-/// Something to do.
-#[derive(Debug)]
-pub enum Effect<D> {
-    /// Answer a call.
-    Reply {
-        /// The connection.
-        conn: ConnId,
-        /// Which call.
-        seq: u64,
-        /// The answer.
-        reply: Reply,
-        /// To go along with it.
-        descriptor: Option<D>,
-        /// The client may cache it.
-        cacheable: bool,
-    },
-    /// Make an object and then the log durable, and answer `Done`.
-    Sync {
-        /// The connection.
-        conn: ConnId,
-        /// Which call.
-        seq: u64,
-        /// The object, if it is about one.
-        object: Option<ObjectId>,
-        /// Its times need not be durable.
-        data_only: bool,
-        /// Its existence is not durable yet.
-        fresh: bool,
-    },
-    /// From now on the connection carries bulk data of a session.
-    Bulk(ConnId, SessionId),
-    /// A handle that bulk connections may use.
-    BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
-    /// What may be written through a handle over bulk connections, in bytes.
-    BulkGrant(SessionId, HandleId, u64),
-    /// A handle is closed to bulk connections.
-    BulkClose(SessionId, HandleId),
-    /// Close a connection.
-    Hangup(ConnId),
-    /// Send a message to another node of an instance, or drop it if that cannot be done now.
-    ToPeer {
-        /// The node's address.
-        address: String,
-        /// The node's place.
-        node: Node,
-        /// The message.
-        message: Box<PeerMessage>,
-    },
-    /// Make the log durable soon: someone waits for it.
-    SyncLog,
-}
 
 #[derive(Debug)]
 struct Conn {
@@ -256,6 +149,8 @@ pub struct Shard<O: Objects> {
     incarnation: Incarnation,
     /// Tasks there were.
     tasks: u64,
+    /// Some instance lies on several nodes.
+    spread: bool,
     /// When lengths of files are to be settled; 0: there is nothing to settle.
     settle_due: u64,
     /// Calls that wait for a transaction.
@@ -333,7 +228,7 @@ impl<O: Objects> Shard<O> {
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
             || !self.collected
-            || self.reminders_due()
+            || (self.spread && self.reminders_due())
             || self
                 .attached
                 .values()
@@ -370,152 +265,6 @@ impl<O: Objects> Shard<O> {
         }
         self.unpark();
         effects.append(&mut self.effects);
-    }
-
-    fn call(&mut self, conn: ConnId, call: Call) {
-        let seq = call.seq;
-        match self.dispatch(conn, call) {
-            Ok(Some(reply)) => self.reply(conn, seq, reply),
-            Ok(None) => {}
-            Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
-        }
-        if self.may_cache(conn) {
-            for effect in &mut self.effects {
-                if let Effect::Reply {
-                    conn: to,
-                    cacheable,
-                    ..
-                } = effect
-                {
-                    *cacheable = *to == conn;
-                }
-            }
-        }
-    }
-
-    fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
-        self.effects.push(Effect::Reply {
-            conn,
-            seq,
-            reply,
-            descriptor: None,
-            cacheable: false,
-        });
-    }
-
-    /// Carry out a call. `None`: the reply comes later, or is among the effects already.
-    fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
-        let Call {
-            seq,
-            caller,
-            request,
-        } = call;
-        let request = match request {
-            Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
-            Request::Prove(proof) => return self.prove(conn, &proof).map(Some),
-            Request::Peer(message) => {
-                let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
-                if known.peer.trusted {
-                    self.receive(*message);
-                } else {
-                    self.effects.push(Effect::Hangup(conn));
-                }
-                return Ok(None);
-            }
-            other => other,
-        };
-        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
-        let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
-        let (peer, local) = (known.peer.clone(), known.peer.local);
-        if slot != RECOVERY_SLOT {
-            self.returning.remove(&session);
-        }
-        if self.is_blocked((session, slot, seq), &request) {
-            let call = Call {
-                seq,
-                caller,
-                request,
-            };
-            self.park(conn, call, 0);
-            return Ok(None);
-        }
-        if let Some(reply) = self.repeated(session, slot, seq, &request)? {
-            return match reply {
-                Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
-                Again::Reply(reply) => Ok(Some(reply)),
-                Again::Descriptor(reply, object, mode) => {
-                    let descriptor = Some(self.objects.open(object, mode)?);
-                    let cacheable = false;
-                    self.effects.push(Effect::Reply {
-                        conn,
-                        seq,
-                        reply,
-                        descriptor,
-                        cacheable,
-                    });
-                    Ok(None)
-                }
-            };
-        }
-        if let Request::Bye = request {
-            self.end_session(session);
-            self.reply(conn, seq, Reply::Done);
-            self.effects.push(Effect::Hangup(conn));
-            return Ok(None);
-        }
-        let attached = self
-            .state
-            .sessions
-            .get(&session)
-            .and_then(|session| session.instance);
-        let Some(instance) = attached else {
-            return self
-                .administer((session, slot, seq), &peer, request)
-                .map(Some);
-        };
-        let sender = caller.clone();
-        let who = match caller {
-            Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
-                return Err(Errno::EPERM);
-            }
-            Some(caller) if peer.trusted => Credentials {
-                uid: caller.uid,
-                gid: caller.gid,
-                groups: if caller.uid == peer.uid {
-                    peer.groups
-                } else {
-                    Vec::new()
-                },
-                checked: caller.checked,
-            },
-            _ => Credentials {
-                uid: peer.uid,
-                gid: peer.gid,
-                groups: peer.groups,
-                checked: false,
-            },
-        };
-        let context = Context {
-            conn,
-            seq,
-            session,
-            slot,
-            instance,
-            who,
-            local,
-        };
-        match self.transaction(&context, &request)? {
-            None => self.file_request(&context, request),
-            Some(plan) => {
-                let call = Call {
-                    seq,
-                    caller: sender,
-                    request,
-                };
-                self.begin_transaction(&context, call, plan);
-                Ok(None)
-            }
-        }
     }
 
     /// Change the durable state.
@@ -573,10 +322,4 @@ impl<O: Objects> Shard<O> {
     fn runtime(&mut self, instance: InstanceId) -> &mut Runtime {
         self.runtime.entry(instance).or_default()
     }
-}
-
-/// How to answer a repeated request.
-enum Again {
-    Reply(Reply),
-    Descriptor(Reply, ObjectId, OpenMode),
 }

@@ -271,10 +271,12 @@ impl<O: Objects> Shard<O> {
             }
         }
         if open.mode.write {
-            self.recharge(ObjectId {
+            let object = ObjectId {
                 instance,
                 ino: open.ino,
-            });
+            };
+            self.recharge(object);
+            self.effects.push(Effect::Written(object));
         }
         self.drop_if_unused(instance, open.ino);
         if open.mode.write && !open.piece {

@@ -5,7 +5,7 @@
 //! file back, is found by asking home about every object that is new, or that was there when this
 //! node or home started.
 
-use super::lengths::Goal;
+use super::tasks::Goal;
 use super::{Context, Effect, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::OpenMode;

@@ -1,6 +1,7 @@
 //! Sessions: begin, join, repeat, end.
 
-use super::{Again, Attached, ConnId, Effect, Event, Outcome, Shard};
+use super::calls::Again;
+use super::{Attached, ConnId, Effect, Event, Outcome, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{self, Peer, Proof};
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};

@@ -42,6 +42,7 @@ impl<O: Objects> Shard<O> {
             effects: Vec::new(),
             incarnation: Incarnation::default(),
             tasks: 0,
+            spread: false,
             settle_due: 0,
             parked: Vec::new(),
             unlocked: false,
@@ -53,6 +54,8 @@ impl<O: Objects> Shard<O> {
             epoch: shard.state.epoch,
             nonce: shard.secret() as u64 | 1,
         };
+        let mut instances = shard.state.instances.values();
+        shard.spread = instances.any(|instance| instance.spec.place.is_spread());
         shard.adopt_objects()?;
         let sessions = shard.state.sessions.iter();
         shard.returning = sessions

@@ -32,7 +32,7 @@ fn histories() {
     if let Ok(seed) = std::env::var("FOREBAY_SEED") {
         return run(seed.parse().expect("FOREBAY_SEED is a number"));
     }
-    let count = std::env::var("FOREBAY_SEEDS").map_or(600, |n| n.parse().expect("a number"));
+    let count = std::env::var("FOREBAY_SEEDS").map_or(2000, |n| n.parse().expect("a number"));
     for seed in 1..=count {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("this was seed {seed}; run it alone with FOREBAY_SEED={seed}");

@@ -1,15 +1,15 @@
 //! Transactions that this node decides, from the decision on.
 
-use super::transaction::{Stage, Transaction};
-use super::{Doomed, Effect, Event, Outcome, Shard, Spread};
+use super::{Stage, Transaction};
 use crate::objects::Objects;
+use crate::shard::{Doomed, Effect, Event, Outcome, Shard, Spread};
 use forebay_wire::peer::{Say, TxId};
 use forebay_wire::{Errno, InstanceId, Node, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Spread {
     /// The daemon starts: a transaction that was decided before.
-    pub(super) fn recall(&mut self, tx: TxId, nodes: &BTreeSet<Node>) {
+    pub(in crate::shard) fn recall(&mut self, tx: TxId, nodes: &BTreeSet<Node>) {
         let live = Transaction {
             asker: None,
             tries: 0,
@@ -30,7 +30,7 @@ impl Spread {
 
 impl<O: Objects> Shard<O> {
     /// Everybody is ready: it happens.
-    pub(super) fn decide(&mut self, instance: InstanceId, tx: TxId) {
+    pub(in crate::shard) fn decide(&mut self, instance: InstanceId, tx: TxId) {
         if !self.room {
             // The log was full before: without an answer from it, give up.
             return self.fail(instance, tx, Errno::ENOSPC);
@@ -74,7 +74,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// The decision is durable: tell everybody.
-    pub(super) fn announce(&mut self, instance: InstanceId, tx: TxId) {
+    pub(in crate::shard) fn announce(&mut self, instance: InstanceId, tx: TxId) {
         let live = self.runtime(instance).spread.transactions.get_mut(&tx);
         let Some(live) = live else {
             return;
@@ -85,7 +85,7 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    pub(super) fn announce_to(&mut self, instance: InstanceId, tx: TxId, node: Node) {
+    pub(in crate::shard) fn announce_to(&mut self, instance: InstanceId, tx: TxId, node: Node) {
         let live = self.runtime(instance).spread.transactions.get(&tx);
         let known = live.is_some_and(|live| live.wave == ANNOUNCED || live.plan.is_none());
         if known {
@@ -94,7 +94,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// A node that is ready asks what became of a transaction.
-    pub(super) fn asked(&mut self, instance: InstanceId, from: Node, tx: TxId) {
+    pub(in crate::shard) fn asked(&mut self, instance: InstanceId, from: Node, tx: TxId) {
         match self.runtime(instance).spread.transactions.get(&tx) {
             None => self.tell(instance, from, Say::Resolve { tx, commit: false }),
             Some(live) if matches!(live.stage, Stage::Decided(_)) => {
@@ -105,7 +105,13 @@ impl<O: Objects> Shard<O> {
     }
 
     /// A transaction has happened on a node.
-    pub(super) fn part_done(&mut self, instance: InstanceId, from: Node, tx: TxId, durable: bool) {
+    pub(in crate::shard) fn part_done(
+        &mut self,
+        instance: InstanceId,
+        from: Node,
+        tx: TxId,
+        durable: bool,
+    ) {
         let room = self.room;
         let live = self.runtime(instance).spread.transactions.get_mut(&tx);
         let Some(live) = live else {

@@ -1,15 +1,15 @@
 //! Changes of the name space that concern several nodes: the part of a node that is not asked by
 //! the client but by the node that was.
 
-use super::{Doomed, Effect, Event, Shard, Wave};
 use crate::namespace::{Change, Credentials, Lock, lock_of};
 use crate::objects::Objects;
+use crate::shard::{Doomed, Effect, Event, Shard, Wave};
 use forebay_wire::peer::{Found, Say, Step, TxId, Who};
 use forebay_wire::{Errno, InstanceId, Node, Timestamp};
 
 impl<O: Objects> Shard<O> {
     /// `EAGAIN` if a step touches what another transaction holds.
-    pub(super) fn check_conflict(
+    pub(in crate::shard) fn check_conflict(
         &mut self,
         instance: InstanceId,
         tx: TxId,
@@ -30,7 +30,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Get ready for part of a transaction, and vote once that is durable.
-    pub(super) fn prepare(
+    pub(in crate::shard) fn prepare(
         &mut self,
         instance: InstanceId,
         from: Node,
@@ -110,7 +110,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Say that this node is ready, if that is durable; otherwise that is said when it is.
-    pub(super) fn vote(&mut self, instance: InstanceId, tx: TxId, number: u8) {
+    pub(in crate::shard) fn vote(&mut self, instance: InstanceId, tx: TxId, number: u8) {
         let durable = self.durable;
         let votes = &mut self.runtime(instance).spread.votes;
         if votes
@@ -139,7 +139,13 @@ impl<O: Objects> Shard<O> {
     }
 
     /// The coordinator has decided.
-    pub(super) fn resolve(&mut self, instance: InstanceId, from: Node, tx: TxId, commit: bool) {
+    pub(in crate::shard) fn resolve(
+        &mut self,
+        instance: InstanceId,
+        from: Node,
+        tx: TxId,
+        commit: bool,
+    ) {
         let Ok(known) = self.names(instance) else {
             return;
         };
@@ -179,7 +185,7 @@ impl<O: Objects> Shard<O> {
 
     /// Tell the coordinator that a transaction has happened here, and whether for good. It must
     /// remember it until then, since this node would ask.
-    pub(super) fn done(&mut self, instance: InstanceId, tx: TxId, node: Node) {
+    pub(in crate::shard) fn done(&mut self, instance: InstanceId, tx: TxId, node: Node) {
         let durable = self.durable;
         let resolved = &mut self.runtime(instance).spread.resolved;
         let durable = resolved.get(&tx).is_none_or(|record| *record <= durable);
@@ -190,7 +196,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Inodes that lost a name may have lost the last one.
-    pub(super) fn drop_unnamed(&mut self, instance: InstanceId, changes: &[Change]) {
+    pub(in crate::shard) fn drop_unnamed(&mut self, instance: InstanceId, changes: &[Change]) {
         for change in changes {
             if let Change::RemoveName { ino, .. } = change {
                 self.drop_if_unused(instance, *ino);
@@ -199,7 +205,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Ask what became of transactions this node is ready for.
-    pub(super) fn ask_for_decisions(&mut self, instance: InstanceId, node: Node) {
+    pub(in crate::shard) fn ask_for_decisions(&mut self, instance: InstanceId, node: Node) {
         let Ok(known) = self.names(instance) else {
             return;
         };

@@ -1,0 +1,201 @@
+//! Data that changed on the flash by themselves are noticed.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Admin, Fs, Options};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::{OpenMode, Scrubbed, SetAttr, SetTime};
+use forebay_wire::seal::SMALLEST_CHUNK;
+use forebay_wire::{Errno, Ino, Timestamp};
+use std::fs::{File, FileTimes};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::{INSTANCE, Temporary, make_instance};
+
+const FILE: &str = "checkpoint";
+const SIZE: usize = 5 * SMALLEST_CHUNK as usize + 1000;
+const READ: OpenMode = OpenMode {
+    read: true,
+    write: false,
+    truncate: false,
+    descriptor: true,
+};
+const WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
+
+/// A daemon with one file, and the file's object.
+struct Flash {
+    daemon: Daemon,
+    key: PoolKey,
+    ino: Ino,
+    object: PathBuf,
+    _temporary: Temporary,
+}
+
+fn contents() -> Vec<u8> {
+    (0..SIZE).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+impl Flash {
+    fn new() -> Flash {
+        let temporary = Temporary::new();
+        let flash = temporary.dir("flash");
+        let key = PoolKey::new(b"a key of some length").unwrap();
+        let daemon = Daemon::start(daemon::Options {
+            tcp: Some("127.0.0.1:0".parse().unwrap()),
+            key: Some(key.clone()),
+            ..daemon::Options::new(flash.clone())
+        })
+        .unwrap();
+        make_instance(daemon.address(), 1 << 30);
+        let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+        let opened = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap();
+        opened.file.write_all_at(&contents(), 0).unwrap();
+        let ino = opened.attr.ino;
+        let folder = flash.join(format!("objects/{:016x}", INSTANCE.0));
+        let object = folder.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
+        Flash {
+            daemon,
+            key,
+            ino,
+            object,
+            _temporary: temporary,
+        }
+    }
+
+    fn fs(&self) -> Fs {
+        Fs::attach(self.daemon.address(), INSTANCE, Options::default()).unwrap()
+    }
+
+    /// A client on another host, to which data come over the network.
+    fn remote(&self) -> Fs {
+        let options = Options {
+            key: Some(self.key.clone()),
+            ..Options::default()
+        };
+        Fs::attach(self.daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
+    }
+
+    fn scrub(&self) -> Scrubbed {
+        let admin = Admin::connect(self.daemon.address(), Options::default()).unwrap();
+        admin.scrub(INSTANCE).unwrap()
+    }
+
+    /// Waits until the file has its checksums.
+    fn sealed(&self) -> Scrubbed {
+        let start = Instant::now();
+        loop {
+            let found = self.scrub();
+            if found.unsealed == 0 {
+                return found;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{found:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Flips a bit where no one looks, as worn-out flash does.
+    fn rot(&self, at: u64) {
+        let object = File::options()
+            .read(true)
+            .write(true)
+            .open(&self.object)
+            .unwrap();
+        let before = object.metadata().unwrap().modified().unwrap();
+        let mut byte = [0];
+        object.read_exact_at(&mut byte, at).unwrap();
+        object.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        object
+            .set_times(FileTimes::new().set_modified(before))
+            .unwrap();
+    }
+}
+
+fn read(fs: &Fs, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    let file = fs.open_path(Path::new(FILE), READ)?.file;
+    let mut data = vec![0; length];
+    let count = file.read_at(&mut data, offset)?;
+    data.truncate(count);
+    Ok(data)
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_not_handed_out() {
+    let flash = Flash::new();
+    let whole = flash.sealed();
+    assert_eq!((whole.whole, whole.bytes), (1, SIZE as u64));
+    assert_eq!(read(&flash.remote(), 0, SIZE).unwrap(), contents());
+
+    flash.rot(2 * SMALLEST_CHUNK + 5);
+    assert_eq!(flash.scrub().damaged, [(flash.ino, 2 * SMALLEST_CHUNK)]);
+    let remote = flash.remote();
+    assert_eq!(read(&remote, 0, SIZE), Err(Errno::EIO));
+    let chunk = SMALLEST_CHUNK as usize;
+    assert_eq!(
+        read(&remote, 3 * SMALLEST_CHUNK, chunk).unwrap(),
+        contents()[3 * chunk..4 * chunk]
+    );
+
+    // Writing it anew mends it.
+    let file = flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file;
+    file.write_all_at(&contents(), 0).unwrap();
+    drop(file);
+    assert_eq!(read(&remote, 0, SIZE).unwrap(), contents());
+    assert_eq!(flash.sealed(), whole);
+}
+
+#[test]
+fn the_tail_of_a_file_is_covered_too() {
+    let flash = Flash::new();
+    flash.sealed();
+    flash.rot(SIZE as u64 - 1);
+    assert_eq!(flash.scrub().damaged, [(flash.ino, 5 * SMALLEST_CHUNK)]);
+    assert_eq!(
+        read(&flash.remote(), 5 * SMALLEST_CHUNK, 5000),
+        Err(Errno::EIO)
+    );
+}
+
+#[test]
+fn setting_times_keeps_the_checksums_and_cutting_breaks_them() {
+    let flash = Flash::new();
+    let whole = flash.sealed();
+    let fs = flash.fs();
+    let set = SetAttr {
+        mtime: Some(SetTime::At(Timestamp { secs: 7, nanos: 9 })),
+        ..SetAttr::default()
+    };
+    fs.set_attr(flash.ino, None, set).unwrap();
+    assert_eq!(flash.scrub(), whole);
+    flash.rot(0);
+    assert_eq!(flash.scrub().damaged, [(flash.ino, 0)]);
+
+    let set = SetAttr {
+        size: Some(100),
+        ..SetAttr::default()
+    };
+    fs.set_attr(flash.ino, None, set).unwrap();
+    let cut = flash.sealed();
+    assert_eq!((cut.whole, cut.bytes), (1, 100));
+}
+
+#[test]
+fn a_reader_that_began_before_a_change_sees_the_change() {
+    let flash = Flash::new();
+    flash.sealed();
+    let remote = flash.remote();
+    let before = remote.open_path(Path::new(FILE), READ).unwrap().file;
+    let mut data = vec![0; SIZE];
+    assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
+    let writer = flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file;
+    writer.write_all_at(b"changed", 10).unwrap();
+    assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
+    assert_eq!(data[10..17], *b"changed");
+}

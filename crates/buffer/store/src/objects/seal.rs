@@ -1,0 +1,158 @@
+//! Seals on object files: made when nobody has written for a while, broken by whoever opens the
+//! object to write, checked when the daemon reads.
+
+use forebay_wire::Timestamp;
+use forebay_wire::seal::{Maker, Seal, XATTR};
+use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// How long an object must have been left alone: longer than the kernel's clock for times of change
+/// stands still, so that every later write shows.
+const REST: Duration = Duration::from_millis(100);
+const READ: usize = 1 << 20;
+
+/// What sealing an object came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sealed {
+    /// It has a seal that holds now, or has nothing to seal.
+    Yes,
+    /// It was written to a moment ago, or meanwhile.
+    TooSoon,
+    /// The file system keeps no attributes.
+    Cannot,
+}
+
+/// What checking an object came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is what was sealed.
+    Whole,
+    /// It has no seal that holds: it was written to since, or is being written to.
+    Unsealed,
+    /// The chunk at this offset is not what was sealed.
+    Damaged(u64),
+}
+
+fn size_and_mtime(file: impl AsFd) -> Result<(u64, Timestamp), Errno> {
+    let stat = fstat(file)?;
+    let mtime = Timestamp {
+        secs: stat.st_mtime,
+        nanos: stat.st_mtime_nsec as u32,
+    };
+    Ok((stat.st_size as u64, mtime))
+}
+
+/// The seal of an open object, if it holds.
+pub fn seal_of(file: impl AsFd) -> Result<Option<Seal>, Errno> {
+    let mut bytes = [0; 4096];
+    let length = match fgetxattr(&file, XATTR, &mut bytes) {
+        Ok(length) => length,
+        Err(Errno::NODATA | Errno::NOTSUP) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let seal = Seal::decode(bytes.get(..length).unwrap_or_default());
+    let (size, mtime) = size_and_mtime(&file)?;
+    Ok(seal.filter(|seal| seal.holds_for(size, mtime)))
+}
+
+/// Someone will write to the object.
+pub fn break_seal(file: impl AsFd) -> Result<(), Errno> {
+    match fremovexattr(file, XATTR) {
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+        other => other,
+    }
+}
+
+/// Put a seal on an object.
+pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
+    fsetxattr(file, XATTR, &seal.encode(), XattrFlags::empty())
+}
+
+/// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
+/// outlive a power cut that the data did not.
+pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
+    let (size, mtime) = size_and_mtime(file)?;
+    if size == 0 || seal_of(file)?.is_some() {
+        return Ok(Sealed::Yes);
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let written = Duration::new(u64::try_from(mtime.secs).unwrap_or(0), mtime.nanos);
+    // A time of change that lies ahead was set by someone, and tells nothing.
+    if now.is_ok_and(|now| now.saturating_sub(written) < REST) {
+        return Ok(Sealed::TooSoon);
+    }
+    rustix::fs::fdatasync(file)?;
+    let Some(seal) = sums(file, size, mtime, stop)? else {
+        return Ok(Sealed::TooSoon);
+    };
+    if size_and_mtime(file)? != (size, mtime) {
+        return Ok(Sealed::TooSoon);
+    }
+    match put(file, &seal) {
+        Ok(()) => Ok(Sealed::Yes),
+        Err(Errno::NOTSUP) => Ok(Sealed::Cannot),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Read all of an object and compare it with its seal.
+pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
+    let Some(seal) = seal_of(file)? else {
+        return Ok(Verdict::Unsealed);
+    };
+    let (size, mtime) = size_and_mtime(file)?;
+    let found = sums(file, size, mtime, stop)?;
+    // Whoever writes meanwhile breaks the seal before the first byte.
+    if seal_of(file)?.is_none() {
+        return Ok(Verdict::Unsealed);
+    }
+    Ok(match found {
+        None => Verdict::Unsealed,
+        Some(found) => match seal.first_difference(&found) {
+            None => Verdict::Whole,
+            Some(offset) => Verdict::Damaged(offset),
+        },
+    })
+}
+
+/// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
+fn sums(file: &File, size: u64, mtime: Timestamp, stop: &AtomicBool) -> io::Result<Option<Seal>> {
+    let mut maker = Maker::new(size, mtime);
+    let mut buffer = vec![0; READ.min(size as usize)];
+    let mut at = 0;
+    while at < size {
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data.min(size),
+            Err(Errno::NXIO) => size,
+            Err(error) => return Err(error.into()),
+        };
+        maker.add_zeros(data - at);
+        at = data;
+        if at == size {
+            break;
+        }
+        let end = seek(file, SeekFrom::Hole(at))?.min(size);
+        while at < end {
+            if stop.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let length = buffer.len().min((end - at) as usize);
+            match file.read_at(&mut buffer[..length], at) {
+                Ok(0) => return Ok(None),
+                Ok(count) => {
+                    maker.add(&buffer[..count]);
+                    at += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(maker.finish())
+}

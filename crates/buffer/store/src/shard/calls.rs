@@ -1,0 +1,167 @@
+//! A call, from its arrival to those who carry it out.
+
+use super::{ConnId, Context, Effect, Shard};
+use crate::namespace::Credentials;
+use crate::objects::{ObjectId, Objects};
+use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
+use forebay_wire::{Call, Errno, Reply, Request};
+
+impl<O: Objects> Shard<O> {
+    pub(super) fn call(&mut self, conn: ConnId, call: Call) {
+        let seq = call.seq;
+        match self.dispatch(conn, call) {
+            Ok(Some(reply)) => self.reply(conn, seq, reply),
+            Ok(None) => {}
+            Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
+        }
+        if self.may_cache(conn) {
+            for effect in &mut self.effects {
+                if let Effect::Reply {
+                    conn: to,
+                    cacheable,
+                    ..
+                } = effect
+                {
+                    *cacheable = *to == conn;
+                }
+            }
+        }
+    }
+
+    pub(super) fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor: None,
+            cacheable: false,
+        });
+    }
+
+    /// Carry out a call. `None`: the reply comes later, or is among the effects already.
+    fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
+        let Call {
+            seq,
+            caller,
+            request,
+        } = call;
+        let request = match request {
+            Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
+            Request::Prove(proof) => return self.prove(conn, &proof).map(Some),
+            Request::Peer(message) => {
+                let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+                if known.peer.trusted {
+                    self.receive(*message);
+                } else {
+                    self.effects.push(Effect::Hangup(conn));
+                }
+                return Ok(None);
+            }
+            other => other,
+        };
+        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
+        let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
+        let (peer, local) = (known.peer.clone(), known.peer.local);
+        if slot != RECOVERY_SLOT {
+            self.returning.remove(&session);
+        }
+        if self.spread && self.is_blocked((session, slot, seq), &request) {
+            let call = Call {
+                seq,
+                caller,
+                request,
+            };
+            self.park(conn, call, 0);
+            return Ok(None);
+        }
+        if let Some(reply) = self.repeated(session, slot, seq, &request)? {
+            return match reply {
+                Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
+                Again::Reply(reply) => Ok(Some(reply)),
+                Again::Descriptor(reply, object, mode) => {
+                    let descriptor = Some(self.objects.open(object, mode)?);
+                    let cacheable = false;
+                    self.effects.push(Effect::Reply {
+                        conn,
+                        seq,
+                        reply,
+                        descriptor,
+                        cacheable,
+                    });
+                    Ok(None)
+                }
+            };
+        }
+        if let Request::Bye = request {
+            self.end_session(session);
+            self.reply(conn, seq, Reply::Done);
+            self.effects.push(Effect::Hangup(conn));
+            return Ok(None);
+        }
+        let attached = self
+            .state
+            .sessions
+            .get(&session)
+            .and_then(|session| session.instance);
+        let Some(instance) = attached else {
+            if let Request::Scrub { id } = request {
+                return self.scrub(conn, seq, &peer, id).map(|()| None);
+            }
+            return self
+                .administer((session, slot, seq), &peer, request)
+                .map(Some);
+        };
+        let sender = caller.clone();
+        let who = match caller {
+            Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
+                return Err(Errno::EPERM);
+            }
+            Some(caller) if peer.trusted => Credentials {
+                uid: caller.uid,
+                gid: caller.gid,
+                groups: if caller.uid == peer.uid {
+                    peer.groups
+                } else {
+                    Vec::new()
+                },
+                checked: caller.checked,
+            },
+            _ => Credentials {
+                uid: peer.uid,
+                gid: peer.gid,
+                groups: peer.groups,
+                checked: false,
+            },
+        };
+        let context = Context {
+            conn,
+            seq,
+            session,
+            slot,
+            instance,
+            who,
+            local,
+        };
+        if !self.spread {
+            return self.file_request(&context, request);
+        }
+        match self.transaction(&context, &request)? {
+            None => self.file_request(&context, request),
+            Some(plan) => {
+                let call = Call {
+                    seq,
+                    caller: sender,
+                    request,
+                };
+                self.begin_transaction(&context, call, plan);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// How to answer a repeated request.
+pub(super) enum Again {
+    Reply(Reply),
+    Descriptor(Reply, ObjectId, OpenMode),
+}

@@ -1,0 +1,125 @@
+//! What a [`Shard`](super::Shard) is told by its driver, and what it wants done.
+
+use crate::objects::ObjectId;
+use forebay_wire::auth::Peer;
+use forebay_wire::message::OpenMode;
+use forebay_wire::munge::Credential;
+use forebay_wire::peer::PeerMessage;
+use forebay_wire::{Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
+
+/// A connection, as the driver numbers them. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// The time of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for timestamps.
+    pub wall: Timestamp,
+    /// Nanoseconds on a clock that is never set, for leases.
+    pub steady: u64,
+}
+
+/// What a daemon allows.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How long a session lives without a connection, in nanoseconds.
+    pub lease: u64,
+    /// Open handles in a session.
+    pub handles: usize,
+    /// Sessions on this node.
+    pub sessions: usize,
+    /// Instances on this node.
+    pub instances: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            lease: 60_000_000_000,
+            handles: 1 << 20,
+            sessions: 1 << 16,
+            instances: 1 << 12,
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Someone connected.
+    Connected(ConnId, Peer),
+    /// A request arrived.
+    Call(ConnId, Call),
+    /// A connection is gone.
+    Disconnected(ConnId),
+    /// The MUNGE credential of this call was decoded; `None` if it is not valid.
+    Decoded(ConnId, u64, Option<Credential>),
+    /// The log is durable up to this record.
+    Synced(u64),
+    /// Time passed. Due about once a second.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Effect<D> {
+    /// Answer a call.
+    Reply {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The answer.
+        reply: Reply,
+        /// To go along with it.
+        descriptor: Option<D>,
+        /// The client may cache it.
+        cacheable: bool,
+    },
+    /// Make an object and then the log durable, and answer `Done`.
+    Sync {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The object, if it is about one.
+        object: Option<ObjectId>,
+        /// Its times need not be durable.
+        data_only: bool,
+        /// Its existence is not durable yet.
+        fresh: bool,
+    },
+    /// An object was written through a handle that is closed now.
+    Written(ObjectId),
+    /// Compare an instance's objects with their checksums, and answer.
+    Scrub {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// From now on the connection carries bulk data of a session.
+    Bulk(ConnId, SessionId),
+    /// A handle that bulk connections may use.
+    BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
+    /// What may be written through a handle over bulk connections, in bytes.
+    BulkGrant(SessionId, HandleId, u64),
+    /// A handle is closed to bulk connections.
+    BulkClose(SessionId, HandleId),
+    /// Close a connection.
+    Hangup(ConnId),
+    /// Send a message to another node of an instance, or drop it if that cannot be done now.
+    ToPeer {
+        /// The node's address.
+        address: String,
+        /// The node's place.
+        node: Node,
+        /// The message.
+        message: Box<PeerMessage>,
+    },
+    /// Make the log durable soon: someone waits for it.
+    SyncLog,
+}

@@ -1,0 +1,380 @@
+//! Real daemons that share an instance, spoken to in their own protocol.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use forebay_store::daemon::{Daemon, Options};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume};
+use forebay_wire::place::Place;
+use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const INSTANCE: InstanceId = InstanceId(5);
+const STRIPE: u64 = 64 << 10;
+
+/// A directory that goes when the test ends.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Temporary {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-daemons-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Temporary(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A connection of a session with one daemon, over its Unix socket.
+struct Client {
+    link: Link,
+    seq: u64,
+    resume: Option<Resume>,
+}
+
+impl Client {
+    fn new(daemon: &Daemon, instance: Option<InstanceId>) -> Client {
+        Client::join(daemon, instance, None, 0, 0)
+    }
+
+    /// Connect, as a slot of a session that there may be already, behind call `seq`.
+    fn join(
+        daemon: &Daemon,
+        instance: Option<InstanceId>,
+        resume: Option<Resume>,
+        slot: u32,
+        seq: u64,
+    ) -> Client {
+        let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
+        let mut client = Client {
+            link: Link::new(stream),
+            seq,
+            resume,
+        };
+        let hello = Hello {
+            version: PROTOCOL,
+            instance,
+            resume,
+            slot,
+            bulk: false,
+            caches: false,
+        };
+        let Reply::Welcome { resume, .. } = client.say(Request::Hello(hello)) else {
+            panic!("no session");
+        };
+        client.resume = Some(resume);
+        client
+    }
+
+    fn ask(&mut self, request: Request) -> (Reply, Option<std::fs::File>) {
+        self.seq += 1;
+        let call = Call {
+            seq: self.seq,
+            caller: None,
+            request,
+        };
+        let answer = self.link.call(&call, &[], &mut []).unwrap();
+        (answer.reply, answer.descriptor.map(std::fs::File::from))
+    }
+
+    fn say(&mut self, request: Request) -> Reply {
+        self.ask(request).0
+    }
+}
+
+fn key() -> PoolKey {
+    PoolKey::new(b"the key of a test").unwrap()
+}
+
+fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
+    let mut options = Options::new(dir);
+    options.sync_interval = Duration::from_millis(50);
+    (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
+    Daemon::start(options).unwrap()
+}
+
+fn spec(place: Place) -> InstanceSpec {
+    InstanceSpec {
+        id: INSTANCE,
+        uid: 0,
+        gid: 0,
+        mode: 0o755,
+        capacity: 64 << 20,
+        inodes: 1000,
+        place,
+    }
+}
+
+/// Daemons with an instance over all of them, and a client of each.
+fn spread(temporary: &Temporary, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<Client>) {
+    let tcp = over_tcp.then(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    let daemons: Vec<Daemon> = (0..count)
+        .map(|number| start(&temporary.0.join(number.to_string()), tcp))
+        .collect();
+    let peers: Vec<String> = daemons
+        .iter()
+        .map(|daemon| daemon.tcp_address().unwrap_or(daemon.address()).to_string())
+        .collect();
+    let places = Place::spread(STRIPE, &peers).unwrap();
+    for (daemon, place) in daemons.iter().zip(places) {
+        let reply = Client::new(daemon, None).say(Request::CreateInstance(spec(place)));
+        assert_eq!(reply, Reply::Done);
+    }
+    let clients = daemons
+        .iter()
+        .map(|daemon| Client::new(daemon, Some(INSTANCE)))
+        .collect();
+    (daemons, clients)
+}
+
+fn home(clients: &mut [Client], ino: Ino) -> &mut Client {
+    &mut clients[usize::from(ino.shard().0)]
+}
+
+/// Make a directory and say where it is.
+fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
+    let request = Request::Make {
+        parent,
+        name: name.into(),
+        new: New::Dir,
+        mode: 0o755,
+    };
+    match home(clients, parent).say(request) {
+        Reply::Attr(attr) => attr.ino,
+        Reply::Elsewhere { ino, kind } => {
+            assert_eq!(kind, Kind::Dir);
+            ino
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wait_until(what: &str, mut good: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !good() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn objects(temporary: &Temporary, node: u16) -> usize {
+    let root = temporary.0.join(format!("{node}/objects"));
+    let mut count = 0;
+    for instance in std::fs::read_dir(root).unwrap() {
+        for folder in std::fs::read_dir(instance.unwrap().path()).unwrap() {
+            count += std::fs::read_dir(folder.unwrap().path()).unwrap().count();
+        }
+    }
+    count
+}
+
+fn work(over_tcp: bool) {
+    let temporary = Temporary::new();
+    let (daemons, mut clients) = spread(&temporary, 3, over_tcp);
+    let dirs: Vec<Ino> = (0..12)
+        .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
+        .collect();
+    for node in 0..3 {
+        let here = dirs.iter().filter(|dir| dir.shard() == Node(node));
+        assert!(here.count() > 0, "no directory is on node {node}");
+    }
+    let Reply::Attr(root) = clients[0].say(Request::GetAttr { ino: Ino::ROOT }) else {
+        panic!("no attributes");
+    };
+    assert_eq!(root.nlink, 14);
+
+    // A file with a stripe on each node.
+    let dir = dirs[0];
+    let create = Request::Create {
+        parent: dir,
+        name: b"f".to_vec(),
+        mode: 0o644,
+        exclusive: true,
+        handle: HandleId(1),
+        open: OpenMode {
+            write: true,
+            ..OpenMode::default()
+        },
+    };
+    let Reply::Opened { attr, permit, .. } = home(&mut clients, dir).say(create) else {
+        panic!("no file");
+    };
+    assert!(attr.unsettled.is_some());
+    let permit = permit.unwrap();
+    for client in &mut clients {
+        let open = OpenMode {
+            write: true,
+            descriptor: true,
+            ..OpenMode::default()
+        };
+        let handle = HandleId(2);
+        let request = Request::OpenObject {
+            handle,
+            permit,
+            open,
+        };
+        let (reply, object) = client.ask(request);
+        assert!(matches!(reply, Reply::Object(Some(_))), "{reply:?}");
+        object.unwrap().write_all_at(&[7; 5000], 0).unwrap();
+        let returned = 0;
+        client.say(Request::Close { handle, returned });
+        let forged = Request::OpenObject {
+            handle: HandleId(3),
+            permit: forebay_wire::place::Permit {
+                ino: Ino(99),
+                ..permit
+            },
+            open,
+        };
+        assert_eq!(client.say(forged), Reply::Failed(Errno::EACCES));
+    }
+    let (handle, returned) = (HandleId(1), 0);
+    home(&mut clients, dir).say(Request::Close { handle, returned });
+    wait_until("the length is settled", || {
+        match home(&mut clients, dir).say(Request::GetAttr { ino: attr.ino }) {
+            Reply::Attr(now) => now.unsettled.is_none() && now.size == 2 * STRIPE + 5000,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!((0..3).all(|node| objects(&temporary, node) == 1));
+
+    // It moves to a directory on another node, and goes there.
+    let to = *dirs.iter().find(|to| to.shard() != dir.shard()).unwrap();
+    let rename = Request::Rename {
+        parent: dir,
+        name: b"f".to_vec(),
+        to,
+        to_name: b"g".to_vec(),
+        existing: forebay_wire::message::OnExisting::Replace,
+    };
+    assert_eq!(home(&mut clients, dir).say(rename), Reply::Done);
+    let (parent, name) = (to, b"g".to_vec());
+    let unlink = Request::Unlink { parent, name };
+    assert_eq!(home(&mut clients, to).say(unlink), Reply::Done);
+    wait_until("the data objects go", || {
+        (0..3).all(|node| objects(&temporary, node) == 0)
+    });
+    drop(clients);
+    for daemon in daemons {
+        daemon.stop().unwrap();
+    }
+}
+
+#[test]
+fn three_daemons_share_an_instance_over_unix_sockets() {
+    work(false);
+}
+
+#[test]
+fn three_daemons_share_an_instance_over_tcp() {
+    work(true);
+}
+
+#[test]
+fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
+    let temporary = Temporary::new();
+    let (mut daemons, mut clients) = spread(&temporary, 2, false);
+    let Address::Unix(_) = daemons[1].address() else {
+        panic!("a local daemon has a Unix socket");
+    };
+    drop(clients.pop());
+    daemons.pop().unwrap().stop().unwrap();
+    let layout = forebay_wire::layout::Layout::new(2, STRIPE).unwrap();
+    let names = (0..).map(|number: u32| format!("d{number}"));
+    let mut elsewhere =
+        names.filter(|name| layout.shard_for_dir(Ino::ROOT, name.as_bytes()) == Node(1));
+    let name = elsewhere.next().unwrap();
+    let waiting = std::thread::spawn(move || {
+        let ino = mkdir(&mut clients, Ino::ROOT, &name);
+        (clients, ino)
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waiting.is_finished());
+    // Others go on.
+    let mut other = Client::new(&daemons[0], Some(INSTANCE));
+    assert!(matches!(
+        other.say(Request::GetAttr { ino: Ino::ROOT }),
+        Reply::Attr(_)
+    ));
+    daemons.push(start(&temporary.0.join("1"), None));
+    let (_, ino) = waiting.join().unwrap();
+    assert_eq!(ino.shard(), Node(1));
+    let mut back = Client::new(&daemons[1], Some(INSTANCE));
+    assert!(matches!(back.say(Request::GetAttr { ino }), Reply::Attr(_)));
+}
+
+#[test]
+fn what_a_client_is_about_to_open_again_is_not_taken_away() {
+    let temporary = Temporary::new();
+    let daemon = start(&temporary.0, None);
+    Client::new(&daemon, None).say(Request::CreateInstance(spec(Place::alone())));
+    let mut first = Client::new(&daemon, Some(INSTANCE));
+    let mut second = Client::new(&daemon, Some(INSTANCE));
+    let open = OpenMode {
+        write: true,
+        ..OpenMode::default()
+    };
+    let create = Request::Create {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+        mode: 0o644,
+        exclusive: true,
+        handle: HandleId(1),
+        open,
+    };
+    let Reply::Opened { attr, .. } = first.say(create) else {
+        panic!("no file");
+    };
+    second.say(Request::GetAttr { ino: attr.ino });
+    daemon.stop().unwrap();
+
+    // The second client is back first, and removes the only name.
+    let daemon = start(&temporary.0, None);
+    let mut second = Client::join(&daemon, Some(INSTANCE), second.resume, 0, second.seq);
+    let (parent, name) = (Ino::ROOT, b"f".to_vec());
+    assert_eq!(second.say(Request::Unlink { parent, name }), Reply::Done);
+    std::thread::sleep(Duration::from_millis(200));
+    let mut again = Client::join(&daemon, Some(INSTANCE), first.resume, RECOVERY_SLOT, 0);
+    let (ino, handle) = (attr.ino, HandleId(1));
+    let reply = again.say(Request::Open { ino, handle, open });
+    assert!(matches!(reply, Reply::Opened { .. }), "{reply:?}");
+
+    // When all are back and it is closed, it goes.
+    let mut first = Client::join(&daemon, Some(INSTANCE), first.resume, 0, first.seq);
+    let returned = 0;
+    first.say(Request::Close { handle, returned });
+    wait_until("the file goes", || {
+        second.say(Request::GetAttr { ino }) == Reply::Failed(Errno::ESTALE)
+    });
+}
+
+#[test]
+fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
+    let temporary = Temporary::new();
+    let daemon = start(&temporary.0, None);
+    let mut admin = Client::new(&daemon, None);
+    assert_eq!(
+        admin.say(Request::CreateInstance(spec(Place::alone()))),
+        Reply::Done
+    );
+    let (id, force) = (INSTANCE, false);
+    assert_eq!(
+        admin.say(Request::RemoveInstance { id, force }),
+        Reply::Done
+    );
+    drop(admin);
+    daemon.stop().unwrap();
+    let left = std::fs::read_dir(temporary.0.join("objects")).unwrap();
+    assert_eq!(left.count(), 0);
+}
