@@ -11,6 +11,7 @@ use std::time::Duration;
 use forebay_model::units::Bytes;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::munge::Munge;
+use forebay_wire::place::MAX_NODES;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -378,8 +379,6 @@ impl PoolConfig {
         }
     }
 }
-
-use forebay_wire::place::MAX_NODES;
 
 fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, ConfigError> {
     let Some(text) = text else {
