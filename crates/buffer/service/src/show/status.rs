@@ -162,7 +162,11 @@ fn stages(text: &mut String, status: &Status) {
         let (files, data) = amount(stage);
         rows.push(vec![
             stage.token.clone(),
-            stage.line.to_string(),
+            match stage.line {
+                // Asked for by a running job, not by its script.
+                0 => "-".to_owned(),
+                line => line.to_string(),
+            },
             way.to_owned(),
             stage_state(&stage.state).to_owned(),
             files,
@@ -173,10 +177,12 @@ fn stages(text: &mut String, status: &Status) {
     text.push_str(&table("lrllrr", &rows));
     for stage in &status.stages {
         if let StageState::Failed(reason) = &stage.state {
-            let (token, line) = (&stage.token, stage.line);
-            text.push_str(&format!(
-                "stage of {token}, line {line}, failed: {reason}\n"
-            ));
+            let token = &stage.token;
+            let line = match stage.line {
+                0 => "asked for by the running job".to_owned(),
+                line => format!("line {line}"),
+            };
+            text.push_str(&format!("stage of {token}, {line}, failed: {reason}\n"));
         }
     }
 }
