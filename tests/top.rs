@@ -258,3 +258,30 @@ fn it_gives_the_terminal_back_when_it_is_interrupted() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Whether the only process that has `word` among its arguments is a `top` that still runs.
+fn top_runs(word: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .any(|line| line.contains("\0top\0") && line.contains(word))
+}
+
+#[test]
+fn it_ends_when_its_terminal_goes() {
+    let busy = Busy::start();
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let pool = busy.pool();
+    let pool = pool.to_str().unwrap();
+    let mut screen = Screen::start(&format!("{program} top --interval 0.3 --pool {pool}"));
+    screen.wait_for(|text| text.contains("sort by: operations"));
+    assert!(top_runs(pool));
+    // Killed, `script` leaves the program without a terminal and tells it nothing.
+    drop(screen);
+    let begun = Instant::now();
+    while top_runs(pool) {
+        assert!(begun.elapsed() < PATIENCE, "top goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

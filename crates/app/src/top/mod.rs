@@ -9,6 +9,7 @@ use frame::{Frame, History, Sort};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,7 +120,25 @@ enum Key {
 }
 
 fn key(patience: Duration) -> std::io::Result<Option<Key>> {
-    if !event::poll(patience)? {
+    // A terminal that has gone is always ready to read nothing; crossterm would read that for ever.
+    let stdin = std::io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec {
+        tv_sec: patience.as_secs() as i64,
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    match poll(&mut input, Some(&wait)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if input[0]
+        .revents()
+        .intersects(PollFlags::HUP | PollFlags::ERR)
+    {
+        return Ok(Some(Key::Quit));
+    }
+    if !event::poll(Duration::ZERO)? {
         return Ok(None);
     }
     let Event::Key(key) = event::read()? else {
