@@ -65,6 +65,7 @@ pub fn sides_of(capacity: u64) -> Sides {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
+        place: forebay_wire::place::Place::alone(),
     };
     admin.create_instance(spec).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();
