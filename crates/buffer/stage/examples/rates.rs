@@ -195,6 +195,7 @@ fn measure(home: &Path, rounds: u64, gibibytes: u64, files: u64) -> Result<()> {
                     mode: 0o700,
                     capacity: (gibibytes + 8) << 30,
                     inodes: 2 * files + 1_000_000,
+                    place: forebay_wire::place::Place::alone(),
                 };
                 admin.create_instance(spec)?;
                 let fs = Fs::attach(
