@@ -1,9 +1,9 @@
 //! libdatawarp: the C library by which a program stages files while its job runs.
 //!
 //! The functions have the names, arguments and results of the library of the same name; the
-//! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA) and from its public
-//! user guide. `include/datawarp.h` describes each of them for C programs; it was written for
-//! this library. Every call is one exchange with the service that `forebay run` opens for the job
+//! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA).
+//! `include/datawarp.h` describes each of them for C programs; it was written for this library.
+//! Every call is one exchange with the service that `forebay run` opens for the job
 //! ([`forebay_wire::staging`]).
 //!
 //! What a path means, and whether its caller may read or write there, is settled here, in the
