@@ -5,8 +5,8 @@ use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
 use forebay_wire::message::Scrubbed;
 use forebay_wire::stream::Address;
-use std::path::Path;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 /// Compares the data of every instance on the storage node in `directory`, that of a storage
 /// daemon or of an embedded pool. A daemon that runs there is asked; else one is started for it.
@@ -23,27 +23,21 @@ pub fn scrub(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
         ));
     }
     let sockets = [directory.join("socket"), flash.join("socket")];
-    let running = sockets.into_iter().find_map(|socket| {
-        let options = Options {
-            patience: Duration::ZERO,
-            ..Options::default()
-        };
-        Admin::connect(Address::Unix(socket), options).ok()
-    });
-    if let Some(admin) = running {
-        return ask(&admin);
+    let listens = |socket: &PathBuf| UnixStream::connect(socket).is_ok();
+    if let Some(socket) = sockets.into_iter().find(listens) {
+        return ask(Address::Unix(socket));
     }
     let daemon = Daemon::start(daemon::Options::new(flash)).map_err(|e| e.to_string())?;
-    let found = Admin::connect(daemon.address(), Options::default())
-        .map_err(|errno| format!("the storage daemon: {errno}"))
-        .and_then(|admin| ask(&admin));
+    let found = ask(daemon.address());
     daemon
         .stop()
         .map_err(|error| format!("the storage daemon: {error}"))?;
     found
 }
 
-fn ask(admin: &Admin) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
+fn ask(address: Address) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
+    let admin = Admin::connect(address, Options::default())
+        .map_err(|errno| format!("the storage daemon: {errno}"))?;
     let usages = admin
         .instances()
         .map_err(|errno| format!("the storage daemon does not list its instances: {errno}"))?;
