@@ -137,6 +137,12 @@ fn a_flipped_bit_is_found_and_not_handed_out() {
     assert_eq!(flash.scrub().damaged, [(flash.ino, 2 * SMALLEST_CHUNK)]);
     let remote = flash.remote();
     assert_eq!(read(&remote, 0, SIZE), Err(Errno::EIO));
+    // Also to who reads a little of the damaged part only.
+    assert_eq!(
+        read(&remote, 2 * SMALLEST_CHUNK + 5000, 10),
+        Err(Errno::EIO)
+    );
+    assert_eq!(read(&remote, SMALLEST_CHUNK + 9, 65536), Err(Errno::EIO));
     let chunk = SMALLEST_CHUNK as usize;
     assert_eq!(
         read(&remote, 3 * SMALLEST_CHUNK, chunk).unwrap(),
@@ -198,4 +204,26 @@ fn a_reader_that_began_before_a_change_sees_the_change() {
     writer.write_all_at(b"changed", 10).unwrap();
     assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
     assert_eq!(data[10..17], *b"changed");
+}
+
+#[test]
+fn a_time_set_back_does_not_bring_broken_checksums_back() {
+    let flash = Flash::new();
+    let whole = flash.sealed();
+    let fs = flash.fs();
+    let before = fs.get_attr(flash.ino).unwrap().mtime;
+    let writer = fs.open_path(Path::new(FILE), WRITE).unwrap().file;
+    // Another program opens and closes the file meanwhile, and so has it sealed.
+    drop(flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file);
+    flash.sealed();
+    writer.write_all_at(b"changed", 10).unwrap();
+    let set = SetAttr {
+        mtime: Some(SetTime::At(before)),
+        ..SetAttr::default()
+    };
+    fs.set_attr(flash.ino, None, set).unwrap();
+    drop(writer);
+    assert_eq!(read(&flash.remote(), 10, 7).unwrap(), b"changed");
+    assert_eq!(flash.sealed(), whole);
+    assert_eq!(flash.scrub().damaged, []);
 }

@@ -10,7 +10,7 @@ use forebay_store::daemon::{self, Daemon, StartError};
 use forebay_wire::frame::{self, HEADER};
 use forebay_wire::message::{Hello, InstanceSpec, OpenMode, PROTOCOL, SetAttr};
 use forebay_wire::stream::{Address, Link, Stream};
-use forebay_wire::{Call, Caller, Errno, Ino, InstanceId, Reply, Request};
+use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -239,4 +239,65 @@ fn one_directory_is_for_one_daemon() {
     assert!(matches!(second, Err(StartError::Busy(_))));
     drop(daemon);
     Daemon::start(daemon::Options::new(temporary.0.join("flash"))).unwrap();
+}
+
+/// A group member who may read a file does not get to write to it by opening the same handle again,
+/// nor by repeating the request with another wish.
+#[test]
+fn a_handle_for_reading_does_not_become_one_for_writing() {
+    let (daemon, _temporary) = pool();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ONCE()).unwrap();
+    let made = fs.create_path(Path::new("theirs"), 0o644, READ_WRITE);
+    let ino = made.unwrap().attr.ino;
+    let address = daemon.address();
+    as_user(3000, 2000, move || {
+        let mut link = Link::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
+        let mut ask = |seq, request| {
+            let call = Call {
+                seq,
+                caller: None,
+                request,
+            };
+            link.call(&call, &[], &mut []).unwrap()
+        };
+        let hello = Hello {
+            version: PROTOCOL,
+            instance: Some(INSTANCE),
+            resume: None,
+            slot: 0,
+            bulk: false,
+            caches: false,
+        };
+        ask(0, Request::Hello(hello));
+        let open = |handle, open| Request::Open { ino, handle, open };
+        let create = |handle, open| Request::Create {
+            parent: Ino::ROOT,
+            name: b"theirs".to_vec(),
+            mode: 0o644,
+            exclusive: false,
+            handle,
+            open,
+        };
+        let read = OpenMode {
+            read: true,
+            descriptor: true,
+            ..OpenMode::default()
+        };
+        let (one, two) = (HandleId(1), HandleId(2));
+        let refused = Reply::Failed(Errno::EACCES);
+        assert_eq!(ask(1, open(one, READ_WRITE)).reply, refused);
+        let said = ask(2, open(one, read));
+        assert!(matches!(said.reply, Reply::Opened { .. }) && said.descriptor.is_some());
+        for (seq, request) in [
+            (2, open(one, READ_WRITE)),
+            (2, open(two, READ_WRITE)),
+            (3, open(one, READ_WRITE)),
+            (4, create(one, READ_WRITE)),
+            (4, create(two, READ_WRITE)),
+        ] {
+            let said = ask(seq, request);
+            assert_eq!(said.reply, refused, "{seq}");
+            assert!(said.descriptor.is_none());
+        }
+    });
 }

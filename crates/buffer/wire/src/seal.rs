@@ -2,8 +2,9 @@
 //!
 //! A seal says what an object of some length and time of last change held, chunk by chunk, as
 //! CRC-32C. It is kept beside the object, in an extended attribute, and holds as long as the
-//! object has that length and that time: whoever writes to the object breaks it. Chunks are so
-//! large that the seal fits the attribute space of common file systems.
+//! object has that length and that time, and the host runs: whoever writes to the object breaks it,
+//! but a power cut may undo that, and half of what was written, too. Chunks are so large that the
+//! seal fits the attribute space of common file systems.
 
 use crate::ids::Timestamp;
 
@@ -13,12 +14,13 @@ pub const XATTR: &str = "user.forebay.seal";
 pub const SMALLEST_CHUNK: u64 = 64 << 10;
 /// Most chunks: their sums fit an attribute of 4 KiB.
 const MOST_CHUNKS: u64 = 960;
-const MAGIC: &[u8; 4] = b"FBs1";
-const HEADER: usize = 4 + 4 + 8 + 8 + 4;
+const MAGIC: &[u8; 4] = b"FBs2";
+const HEADER: usize = 4 + 16 + 4 + 8 + 8 + 4;
 
 /// The sums of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
+    boot: u128,
     size: u64,
     mtime: Timestamp,
     chunk: u64,
@@ -36,11 +38,13 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// For an object of `size` bytes that was last changed at `mtime`.
-    pub fn new(size: u64, mtime: Timestamp) -> Maker {
+    /// For an object of `size` bytes that was last changed at `mtime`, on a host that was started as
+    /// `boot` says.
+    pub fn new(boot: u128, size: u64, mtime: Timestamp) -> Maker {
         let chunk = size.div_ceil(MOST_CHUNKS).next_power_of_two();
         Maker {
             seal: Seal {
+                boot,
                 size,
                 mtime,
                 chunk: chunk.max(SMALLEST_CHUNK),
@@ -124,6 +128,7 @@ impl Seal {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.sums.len() * 4 + 4);
         out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.boot.to_le_bytes());
         out.extend_from_slice(&self.chunk.trailing_zeros().to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
         out.extend_from_slice(&self.mtime.secs.to_le_bytes());
@@ -143,6 +148,7 @@ impl Seal {
             return None;
         }
         let rest = body.strip_prefix(MAGIC)?;
+        let (boot, rest) = rest.split_first_chunk::<16>()?;
         let (chunk, rest) = rest.split_first_chunk::<4>()?;
         let (size, rest) = rest.split_first_chunk::<8>()?;
         let (secs, rest) = rest.split_first_chunk::<8>()?;
@@ -154,6 +160,7 @@ impl Seal {
             return None;
         }
         Some(Seal {
+            boot: u128::from_le_bytes(*boot),
             size,
             mtime: Timestamp {
                 secs: i64::from_le_bytes(*secs),
@@ -166,9 +173,15 @@ impl Seal {
         })
     }
 
-    /// Is it about an object of this length and time of last change?
-    pub fn holds_for(&self, size: u64, mtime: Timestamp) -> bool {
-        (self.size, self.mtime) == (size, mtime)
+    /// Is it about an object of this length and time of last change, on a host that was started so?
+    pub fn holds_for(&self, boot: u128, size: u64, mtime: Timestamp) -> bool {
+        (self.boot, self.size, self.mtime) == (boot, size, mtime)
+    }
+
+    /// First byte, and the one behind the last, of the chunk with the byte `at`.
+    pub fn chunk_of(&self, at: u64) -> Option<(u64, u64)> {
+        let from = at / self.chunk * self.chunk;
+        (at < self.size).then(|| (from, from.saturating_add(self.chunk).min(self.size)))
     }
 
     /// The object got another time of last change, and the same bytes.
@@ -213,7 +226,7 @@ mod tests {
     const AT: Timestamp = Timestamp { secs: 7, nanos: 8 };
 
     fn seal(bytes: &[u8], step: usize) -> Seal {
-        let mut maker = Maker::new(bytes.len() as u64, AT);
+        let mut maker = Maker::new(1, bytes.len() as u64, AT);
         for part in bytes.chunks(step) {
             if part.iter().all(|byte| *byte == 0) {
                 maker.add_zeros(part.len() as u64);
@@ -275,14 +288,17 @@ mod tests {
             1 << 40,
             (1 << 50) - 1,
         ] {
-            let mut maker = Maker::new(size, AT);
+            let mut maker = Maker::new(1, size, AT);
             maker.add_zeros(size - 1);
             maker.add(&[1]);
             let seal = maker.finish().unwrap();
             assert!(seal.encode().len() < 4000, "{size}");
-            assert!(seal.holds_for(size, AT) && !seal.holds_for(size - 1, AT));
+            assert!(seal.holds_for(1, size, AT) && !seal.holds_for(1, size - 1, AT));
+            assert!(!seal.holds_for(2, size, AT));
+            assert_eq!(seal.chunk_of(size), None);
+            assert_eq!(seal.chunk_of(size - 1).unwrap().1, size);
         }
-        let mut short = Maker::new(100_000, AT);
+        let mut short = Maker::new(1, 100_000, AT);
         short.add_zeros(10);
         assert_eq!(short.finish(), None);
     }

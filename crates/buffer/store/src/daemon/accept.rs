@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Most connections at a time; more are turned away.
 const MAX_CONNECTIONS: usize = 4096;
 /// Most threads for bulk connections.
-const MAX_BULK: usize = 64;
+const MAX_BULK: usize = 1024;
 
 fn accepted<S, A>(result: io::Result<(S, A)>) -> Option<S> {
     match result {

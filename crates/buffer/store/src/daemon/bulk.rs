@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+/// Largest chunk that is read whole to check part of it, in bytes: that of objects up to 960 MiB.
+const MAX_CHUNK_READ: u64 = 1 << 20;
+
 /// A handle that bulk connections may use.
 #[derive(Debug)]
 pub struct OpenObject {
@@ -107,9 +110,10 @@ impl OpenObject {
             return Ok(());
         }
         let seal = self.seal.get_or_init(|| seal_of(file).unwrap_or_default());
-        let damage = seal
-            .as_ref()
-            .and_then(|seal| seal.first_damage(offset, data));
+        let damage = seal.as_ref().and_then(|seal| {
+            let inner = seal.first_damage(offset, data);
+            inner.or_else(|| damaged_end(file, seal, offset, data.len() as u64))
+        });
         // Someone may have begun to write since, and broken the seal.
         if let Some(offset) = damage
             && seal_of(file)? == *seal
@@ -162,6 +166,26 @@ impl OpenObject {
             offset,
         })
     }
+}
+
+/// Damage in the first or last chunk of what was read, if only part of the chunk was; chunks of very
+/// large objects are not read for that.
+fn damaged_end(file: &File, seal: &Seal, offset: u64, length: u64) -> Option<u64> {
+    let end = offset.checked_add(length)?;
+    let first = seal.chunk_of(offset);
+    let last = seal.chunk_of(end.saturating_sub(1));
+    let parts = first.into_iter().chain(last.filter(|_| last != first));
+    for (from, to) in parts.filter(|(from, to)| *from < offset || *to > end) {
+        if length > 0 && to - from <= MAX_CHUNK_READ {
+            let mut chunk = vec![0; (to - from) as usize];
+            if file.read_exact_at(&mut chunk, from).is_err()
+                || seal.first_damage(from, &chunk).is_some()
+            {
+                return Some(from);
+            }
+        }
+    }
+    None
 }
 
 /// Serve a bulk connection until the peer closes it. `received` has arrived already.

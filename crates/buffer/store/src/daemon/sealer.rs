@@ -153,8 +153,14 @@ impl Sealer {
         for (ino, _) in self.objects.list(instance)? {
             let id = ObjectId { instance, ino };
             let (verdict, size) = match self.objects.check(id, &self.wake.stop) {
+                Ok(found) => found,
                 Err(Errno::ENOENT) => continue, // removed meanwhile
-                other => other?,
+                Err(error) if self.wake.stop.load(Ordering::Acquire) => return Err(error),
+                // What cannot be read is as bad as what reads wrong.
+                Err(error) => {
+                    tracing::error!(%error, %instance, %ino, "data at rest cannot be read");
+                    (Verdict::Damaged(0), 0)
+                }
             };
             match verdict {
                 Verdict::Whole => {

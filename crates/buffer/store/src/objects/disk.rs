@@ -223,15 +223,21 @@ impl Objects for DiskObjects {
             last_modification: timespec(mtime),
         };
         let file = self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?;
-        // The bytes stay what they are, and so does the seal on them.
-        let sealed = match mtime {
-            Some(_) => seal::seal_of(&file)?,
-            None => None,
+        let Some(mtime) = mtime else {
+            return Ok(rustix::fs::futimens(&file, &times)?);
         };
-        rustix::fs::futimens(&file, &times)?;
-        if let (Some(mut seal), Some(mtime)) = (sealed, mtime) {
-            seal.set_mtime(mtime);
-            seal::put(&file, &seal)?;
+        // The bytes stay what they are, and so does a seal that holds. One that does not must not
+        // come to hold again because someone gives the object the time it had.
+        match seal::seal_of(&file)? {
+            Some(mut seal) => {
+                rustix::fs::futimens(&file, &times)?;
+                seal.set_mtime(mtime);
+                seal::put(&file, &seal)?;
+            }
+            None => {
+                seal::break_seal(&file)?;
+                rustix::fs::futimens(&file, &times)?;
+            }
         }
         Ok(())
     }

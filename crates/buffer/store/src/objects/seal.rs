@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,11 @@ use std::time::{Duration, SystemTime};
 /// stands still, so that every later write shows.
 const REST: Duration = Duration::from_millis(100);
 const READ: usize = 1 << 20;
+/// Which start of the host this is, as the kernel names it. Where it does not, nothing is sealed.
+static BOOT: LazyLock<Option<u128>> = LazyLock::new(|| {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+});
 
 /// What sealing an object came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +30,7 @@ pub enum Sealed {
     Yes,
     /// It was written to a moment ago, or meanwhile.
     TooSoon,
-    /// The file system keeps no attributes.
+    /// The file system keeps no attributes, or the kernel does not tell its starts apart.
     Cannot,
 }
 
@@ -56,9 +62,12 @@ pub fn seal_of(file: impl AsFd) -> Result<Option<Seal>, Errno> {
         Err(Errno::NODATA | Errno::NOTSUP) => return Ok(None),
         Err(error) => return Err(error),
     };
+    let Some(boot) = *BOOT else {
+        return Ok(None);
+    };
     let seal = Seal::decode(bytes.get(..length).unwrap_or_default());
     let (size, mtime) = size_and_mtime(&file)?;
-    Ok(seal.filter(|seal| seal.holds_for(size, mtime)))
+    Ok(seal.filter(|seal| seal.holds_for(boot, size, mtime)))
 }
 
 /// Someone will write to the object.
@@ -77,6 +86,9 @@ pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
 /// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
 /// outlive a power cut that the data did not.
 pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
+    if BOOT.is_none() {
+        return Ok(Sealed::Cannot);
+    }
     let (size, mtime) = size_and_mtime(file)?;
     if size == 0 || seal_of(file)?.is_some() {
         return Ok(Sealed::Yes);
@@ -123,7 +135,10 @@ pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
 
 /// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
 fn sums(file: &File, size: u64, mtime: Timestamp, stop: &AtomicBool) -> io::Result<Option<Seal>> {
-    let mut maker = Maker::new(size, mtime);
+    let Some(boot) = *BOOT else {
+        return Ok(None);
+    };
+    let mut maker = Maker::new(boot, size, mtime);
     let mut buffer = vec![0; READ.min(size as usize)];
     let mut at = 0;
     while at < size {

@@ -3,8 +3,9 @@
 use super::{ConnId, Context, Effect, Shard};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
+use forebay_wire::auth::Peer;
 use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
-use forebay_wire::{Call, Errno, Reply, Request};
+use forebay_wire::{Call, Caller, Errno, Reply, Request};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -74,7 +75,8 @@ impl<O: Objects> Shard<O> {
             self.park(conn, call, 0);
             return Ok(None);
         }
-        if let Some(reply) = self.repeated(session, slot, seq, &request)? {
+        let who = || credentials(&peer, caller.as_ref());
+        if let Some(reply) = self.repeated(session, slot, seq, &request, who)? {
             return match reply {
                 Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
                 Again::Reply(reply) => Ok(Some(reply)),
@@ -111,28 +113,7 @@ impl<O: Objects> Shard<O> {
                 .administer((session, slot, seq), &peer, request)
                 .map(Some);
         };
-        let sender = caller.clone();
-        let who = match caller {
-            Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
-                return Err(Errno::EPERM);
-            }
-            Some(caller) if peer.trusted => Credentials {
-                uid: caller.uid,
-                gid: caller.gid,
-                groups: if caller.uid == peer.uid {
-                    peer.groups
-                } else {
-                    Vec::new()
-                },
-                checked: caller.checked,
-            },
-            _ => Credentials {
-                uid: peer.uid,
-                gid: peer.gid,
-                groups: peer.groups,
-                checked: false,
-            },
-        };
+        let who = credentials(&peer, caller.as_ref())?;
         let context = Context {
             conn,
             seq,
@@ -150,13 +131,38 @@ impl<O: Objects> Shard<O> {
             Some(plan) => {
                 let call = Call {
                     seq,
-                    caller: sender,
+                    caller,
                     request,
                 };
                 self.begin_transaction(&context, call, plan);
                 Ok(None)
             }
         }
+    }
+}
+
+/// On whose behalf a request is made: only a trusted peer's own word counts.
+fn credentials(peer: &Peer, caller: Option<&Caller>) -> Result<Credentials, Errno> {
+    match caller {
+        Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
+            Err(Errno::EPERM)
+        }
+        Some(caller) if peer.trusted => Ok(Credentials {
+            uid: caller.uid,
+            gid: caller.gid,
+            groups: if caller.uid == peer.uid {
+                peer.groups.clone()
+            } else {
+                Vec::new()
+            },
+            checked: caller.checked,
+        }),
+        _ => Ok(Credentials {
+            uid: peer.uid,
+            gid: peer.gid,
+            groups: peer.groups.clone(),
+            checked: false,
+        }),
     }
 }
 

@@ -21,13 +21,9 @@ impl<O: Objects> Shard<O> {
         mode: OpenMode,
     ) -> Result<Option<Reply>, Errno> {
         let inode = self.names(context.instance)?.names.find(ino)?;
-        let known = self
-            .attached
-            .get(&context.session)
-            .and_then(|a| a.handles.get(&handle));
-        // A handle that is open already was checked when it was opened.
-        if known.is_none() {
-            may_open(&context.who, inode, mode)?;
+        match self.was_checked(context.session, handle, mode) {
+            Some(checked) => checked?,
+            None => may_open(&context.who, inode, mode)?,
         }
         match inode.kind() {
             Kind::File => {}
@@ -56,6 +52,19 @@ impl<O: Objects> Shard<O> {
             }
         }
         self.opened(context, ino, mode, false)
+    }
+
+    /// A handle that is open already was checked when it was opened, for no more than it was
+    /// opened for. `None`: it is not open.
+    pub(super) fn was_checked(
+        &self,
+        session: SessionId,
+        handle: HandleId,
+        mode: OpenMode,
+    ) -> Option<Result<(), Errno>> {
+        let known = self.attached.get(&session)?.handles.get(&handle)?.mode;
+        let beyond = (mode.read && !known.read) || ((mode.write || mode.truncate) && !known.write);
+        Some(if beyond { Err(Errno::EACCES) } else { Ok(()) })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -374,7 +383,8 @@ impl<O: Objects> Shard<O> {
     }
 }
 
-fn may_open(
+/// May an inode be opened so?
+pub(super) fn may_open(
     who: &Credentials,
     inode: &crate::namespace::Inode,
     mode: OpenMode,

@@ -1,7 +1,9 @@
 //! Sessions: begin, join, repeat, end.
 
 use super::calls::Again;
+use super::open::may_open;
 use super::{Attached, ConnId, Effect, Event, Outcome, Shard};
+use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{self, Peer, Proof};
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
@@ -186,6 +188,7 @@ impl<O: Objects> Shard<O> {
         slot: u32,
         seq: u64,
         request: &Request,
+        who: impl FnOnce() -> Result<Credentials, Errno>,
     ) -> Result<Option<Again>, Errno> {
         let attached = self.attached.get_mut(&session).ok_or(Errno::ESTALE)?;
         let (_, last) = attached.slots.entry(slot).or_default();
@@ -211,6 +214,12 @@ impl<O: Objects> Shard<O> {
                     Request::Open { handle, open, .. } => (handle, open),
                     _ => return Err(Errno::ESTALE),
                 };
+                // It may ask for more than it did the first time.
+                match self.was_checked(session, *handle, *open) {
+                    Some(checked) => checked?,
+                    None if created => {}
+                    None => may_open(&who()?, self.names(instance)?.names.find(ino)?, *open)?,
+                }
                 self.add_handle(session, instance, *handle, ino, *open)?;
                 let reply = Reply::Opened {
                     attr: self.attr(instance, ino)?,
