@@ -338,6 +338,42 @@ fn an_operator_drains_a_node_and_stops_daemons() {
     assert_eq!(nodes_of("kept"), 3);
     ok(&forebay(site.host(2), USER, &gone));
 
+    // A public instance stays its owner's, whoever stages into it and mounts it.
+    let public = [
+        "create-persistent",
+        "open",
+        "--capacity",
+        "96MiB",
+        "--public",
+    ];
+    ok(&forebay(site.host(0), USER, &public));
+    let pfs = site.cluster.pfs();
+    fs::write(pfs.join("words"), "from the file system\n").unwrap();
+    let run = |host: &Host, user, directive: &str, body: &str| {
+        let script = pfs.join(format!("{}.sh", host.name));
+        let text = format!("#!/bin/sh\n#DW persistentdw name=open\n{directive}\n{body}\n");
+        fs::write(&script, text).unwrap();
+        host.forebay(user, &["run", "--pool", &file, script.to_str().unwrap()])
+    };
+    let body = "echo mine > ${DW_PERSISTENT_STRIPED_open}mine";
+    ok(&run(site.host(1), USER, "", body));
+    let directive = format!(
+        "#DW stage_in type=file source={}/words destination=$DW_PERSISTENT_STRIPED_open/words",
+        pfs.display()
+    );
+    let body = "cd $DW_PERSISTENT_STRIPED_open && stat -c '%n %u:%g %a' . words\n\
+                chmod 700 . && exit 3\n\
+                rm -f mine && exit 4\n\
+                echo other > other";
+    let said = ok(&run(site.host(2), OTHER, &directive, body));
+    assert!(said.contains(". 41000:41000 1777"), "{said}");
+    assert!(said.contains("words 41001:41001 "), "{said}");
+    ok(&forebay(
+        site.host(2),
+        USER,
+        &["destroy-persistent", "open"],
+    ));
+
     // What makes no sense is told with exit status 2.
     let unnamed = forebay(site.host(0), USER, &["recover"]);
     assert_eq!(unnamed.status.code(), Some(2), "{}", told(&unnamed));

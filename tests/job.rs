@@ -440,3 +440,110 @@ wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
         told(&output)
     );
 }
+
+/// A job whose results stay in the pool, for their destination is away.
+const AWAY: &str = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=file source=%d/input/a.txt destination=$DW_JOB_STRIPED/a.txt
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/away/r
+echo result >${DW_JOB_STRIPED}r
+";
+
+/// The results of job 42 are in the pool, and arrive when they can.
+fn assert_kept(home: &Home) {
+    let status = told(&home.forebay(&["status"]));
+    assert!(
+        status.contains("42") && status.contains("striped"),
+        "{status}"
+    );
+    fs::create_dir(home.path("away")).unwrap();
+    let recover = home.forebay(&["recover", "--job-id", "42"]);
+    assert!(
+        recover.status.success() && told(&recover).contains("staged out"),
+        "{}",
+        told(&recover)
+    );
+    assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
+    assert_clean(home);
+}
+
+#[test]
+fn another_script_with_the_id_of_kept_results_leaves_them() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let run = ["run", "--pool-size", "1GiB", "--job-id", "42"];
+    let output = home.forebay(&[&run[..], &["away.sh"]].concat());
+    assert!(
+        told(&output).contains("are kept in the pool"),
+        "{}",
+        told(&output)
+    );
+    fs::write(home.path("other.sh"), AWAY.replace("16MiB", "32MiB")).unwrap();
+    let output = home.forebay(&[&run[..], &["other.sh"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("another session `42`") && text.contains("`forebay recover --job-id 42`"),
+        "{text}"
+    );
+    assert_kept(&home);
+}
+
+#[test]
+fn the_same_script_with_the_id_of_kept_results_leaves_them_when_it_fails() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "away.sh"];
+    let output = home.forebay(&run);
+    assert!(
+        told(&output).contains("are kept in the pool"),
+        "{}",
+        told(&output)
+    );
+    // Something is where the job's view should be: it cannot be mounted.
+    let view = home.path(".forebay/jobs/42/ss");
+    fs::create_dir_all(&view).unwrap();
+    let output = home.forebay(&run);
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("error: mount:") && text.contains("`forebay recover --job-id 42`"),
+        "{text}"
+    );
+    fs::remove_dir_all(home.path(".forebay/jobs/42")).unwrap();
+    // Nor does a script that fails discard what it did not make.
+    let spoilt = AWAY.replace("echo result >", "exit 3; echo result >");
+    fs::write(home.path("away.sh"), spoilt).unwrap();
+    let output = home.forebay(&[&run[..5], &["--on-failure", "discard", "away.sh"]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    assert_kept(&home);
+}
+
+#[test]
+fn a_job_that_fails_before_it_has_run_leaves_nothing() {
+    let home = Home::new();
+    let absent = AWAY.replace("input/a.txt", "input/absent");
+    let output = home.script("absent.sh", &absent);
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("error: stage in:") && !text.contains("recover"),
+        "{text}"
+    );
+    assert_clean(&home);
+}
+
+#[test]
+fn hosts_are_refused_where_there_is_only_this_one() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let output = home.forebay(&["run", "--hosts", "n1,n2", "away.sh"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        told(&output).contains("--hosts names hosts of a pool over several hosts"),
+        "{}",
+        told(&output)
+    );
+    assert!(!home.path(".forebay").exists(), "nothing was begun");
+}

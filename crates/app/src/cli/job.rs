@@ -23,7 +23,7 @@ pub enum Failed {
     StageOut,
     /// Keep the results in the pool for `recover`
     Keep,
-    /// Destroy them
+    /// Destroy them; a job that was in the pool before keeps what it has
     Discard,
 }
 

@@ -125,6 +125,8 @@ pub struct StagePlan {
     pub instance: InstanceId,
     /// On whose behalf.
     pub owner: Owner,
+    /// Whose instance it is: the one who made it, if it is persistent.
+    pub instance_owner: Owner,
     /// What and where.
     pub what: Stage,
 }
@@ -140,7 +142,7 @@ pub struct MountPlan {
     pub mode: AccessMode,
     /// Where to mount it.
     pub path: String,
-    /// Who may use it.
+    /// Whose instance it is: the one who made it, if it is persistent, whoever uses it.
     pub owner: Owner,
     /// Nodes that hold its fragments, in the fragments' order.
     pub nodes: Vec<NodeId>,

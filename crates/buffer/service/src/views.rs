@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
 use forebay_model::jobscript::AccessMode;
-use forebay_wire::message::SetAttr;
+use forebay_wire::message::Caller;
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, Ino};
 
@@ -120,8 +121,8 @@ impl Views {
         lock(&self.mounted).get(&instance).cloned()
     }
 
-    /// Attaches an instance that lies at `addresses`, if it is not attached, and makes the
-    /// directory of an access mode.
+    /// Attaches an instance of `owner` that lies at `addresses`, if it is not attached, and makes
+    /// the directory of an access mode.
     pub fn attach(
         &self,
         instance: InstanceId,
@@ -152,8 +153,8 @@ impl Views {
         Ok(attached)
     }
 
-    /// Mounts an instance that lies at `addresses`, if it is not mounted, and makes the directory
-    /// of an access mode.
+    /// Mounts an instance of `owner` that lies at `addresses`, if it is not mounted, and makes the
+    /// directory of an access mode.
     pub fn enter(
         &self,
         instance: InstanceId,
@@ -273,21 +274,43 @@ impl Views {
     }
 }
 
-/// Makes the directory of an access mode. If it is for another user, who then owns it, it has the
-/// permissions of the instance.
+/// Makes the directory of an access mode for the instance's owner, with the permissions of the
+/// instance; one that is there already stays as it is. It has its owner from the beginning, so that
+/// nothing is left half done.
 fn furnish(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
-    let made = attached.mkdir_all(space, 0o755)?;
-    if (made.uid, made.gid) == (owner.uid, owner.gid) {
-        return Ok(());
+    let mut parent = Ino::ROOT;
+    for above in space.parent().into_iter().flat_map(Path::iter) {
+        let name = above.as_bytes();
+        parent = match attached.lookup(parent, name) {
+            Err(Errno::ENOENT) => match attached.mkdir(parent, name, 0o755) {
+                Err(Errno::EEXIST) => attached.lookup(parent, name)?.ino, // By another host.
+                made => made?.ino,
+            },
+            found => found?.ino,
+        };
+    }
+    let name = space.file_name().ok_or(Errno::EINVAL)?.as_bytes();
+    match attached.lookup(parent, name) {
+        Err(Errno::ENOENT) => {}
+        found => return found.map(|_| ()),
     }
     let mode = attached.get_attr(Ino::ROOT)?.mode;
-    let set = SetAttr {
-        mode: Some(mode),
-        uid: Some(owner.uid),
-        gid: Some(owner.gid),
-        ..SetAttr::default()
+    let own = rustix::process::geteuid().as_raw() == owner.uid
+        && rustix::process::getegid().as_raw() == owner.gid;
+    // Nobody else gets as far as this in an instance of our own user: it is a directory as any.
+    let mode = if own && mode & 0o007 == 0 {
+        0o755
+    } else {
+        mode
     };
-    attached.set_attr(made.ino, None, set).map(|_| ())
+    let (uid, gid) = (owner.uid, owner.gid);
+    // The owner may make nothing in a directory that is root's, and need not.
+    let checked = true;
+    let owners = attached.on_behalf_of(Caller { uid, gid, checked });
+    match owners.mkdir(parent, name, mode) {
+        Err(Errno::EEXIST) => Ok(()),
+        made => made.map(|_| ()),
+    }
 }
 
 /// Takes away mounts whose process has ended.

@@ -82,35 +82,51 @@ impl Site {
             request,
         };
         let mut inputs = vec![Input::Request(Box::new(envelope))];
-        let mut answer = None;
         for _ in 0..1000 {
-            self.now += 500;
-            inputs.push(Input::Tick);
-            for input in std::mem::take(&mut inputs) {
-                for effect in self.controller.step(Instant(self.now), input) {
-                    match effect {
-                        Effect::Persist(changes) => self.database.commit(&changes).unwrap(),
-                        Effect::Reply {
-                            number, outcome, ..
-                        } if number == self.number => answer = Some(outcome),
-                        Effect::Reply { .. } => {}
-                        Effect::Send(peer, order) => self.carry_out(peer, order, &mut inputs),
-                    }
-                }
-            }
-            if let Some(answer) = answer {
+            if let Some(answer) = self.turn(&mut inputs) {
                 return answer;
-            }
-            for node in &mut self.nodes {
-                collect(node.step(node::Input::Tick), &mut inputs);
-            }
-            for effect in self.host.step(host::Input::Tick) {
-                if let host::Effect::Report(report) = effect {
-                    inputs.push(Input::Report(report));
-                }
             }
         }
         panic!("never answered");
+    }
+
+    /// Half a second passes; the answer to the last request, if it comes in it.
+    fn turn(&mut self, inputs: &mut Vec<Input>) -> Option<Outcome> {
+        let mut answer = None;
+        self.now += 500;
+        inputs.push(Input::Tick);
+        for input in std::mem::take(inputs) {
+            for effect in self.controller.step(Instant(self.now), input) {
+                match effect {
+                    Effect::Persist(changes) => self.database.commit(&changes).unwrap(),
+                    Effect::Reply {
+                        number, outcome, ..
+                    } if number == self.number => answer = Some(outcome),
+                    Effect::Reply { .. } => {}
+                    Effect::Send(peer, order) => self.carry_out(peer, order, inputs),
+                }
+            }
+        }
+        if answer.is_some() {
+            return answer;
+        }
+        for node in &mut self.nodes {
+            collect(node.step(node::Input::Tick), inputs);
+        }
+        for effect in self.host.step(host::Input::Tick) {
+            if let host::Effect::Report(report) = effect {
+                inputs.push(Input::Report(report));
+            }
+        }
+        None
+    }
+
+    /// Nothing is asked for so many milliseconds.
+    fn pass(&mut self, milliseconds: u64) {
+        let mut inputs = Vec::new();
+        for _ in 0..milliseconds / 500 {
+            self.turn(&mut inputs);
+        }
     }
 
     fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
@@ -504,4 +520,24 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     site.ask(ADA, limit(1)).unwrap();
     assert_eq!(cause(site.ask(ADA, limit(0))), Cause::Invalid);
     assert_eq!(cause(site.ask(BOB, limit(2))), Cause::Denied);
+}
+
+#[test]
+fn hosts_without_an_agent_are_refused_by_name() {
+    let mut site = Site::new();
+    site.setup(ADA, "7", JOB).unwrap();
+    site.pass(61_000);
+    let activate = |hosts: &[&str]| Request::Activate {
+        token: token("7"),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
+    assert_eq!(failure.cause, Cause::NotFound);
+    assert!(
+        failure.reason.contains("no agent of `nid9` has reported"),
+        "{failure}"
+    );
+    // Nothing was begun, and the hosts that are there can be used.
+    assert!(site.controller.status().sessions[0].hosts.is_empty());
+    site.ask(ADA, activate(&["nid1"])).unwrap();
 }

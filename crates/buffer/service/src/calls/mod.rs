@@ -26,8 +26,9 @@ use forebay_wire::staging::{Answer, SOCKET, receive, send};
 use crate::embedded::Asker;
 use service::{Root, Service};
 
-/// Calls that are carried out at a time; more are asked to come again.
-const MOST_CALLS: usize = 256;
+/// Calls that are carried out at a time, each on a thread; more are asked to come again. Processes
+/// that wait for a stage have one each as long as it takes: there are more than a node has cores.
+const MOST_CALLS: usize = 2048;
 /// Time that a process has to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest path of a Unix socket, with room to spare.

@@ -71,7 +71,7 @@ impl Controller {
 
     fn fragment_plan(&self, id: FragmentId, fragment: &Fragment) -> Option<FragmentPlan> {
         let instance = self.state.instances.get(fragment.instance.0)?;
-        let owner = self.state.sessions.get(instance.session.0)?.owner;
+        let owner = self.owner_of(fragment.instance)?;
         let granularity = self.state.pool(Some(&instance.pool)).ok()?.granularity;
         let configurations = instance.configurations.iter();
         let configurations = configurations.filter_map(|id| self.state.configurations.get(id.0));
@@ -101,6 +101,12 @@ impl Controller {
             max_files,
             place: self.place(id, fragment.instance)?,
         })
+    }
+
+    /// Whose an instance is, whoever uses it.
+    fn owner_of(&self, instance: InstanceId) -> Option<Owner> {
+        let session = self.state.instances.get(instance.0)?.session;
+        Some(self.state.sessions.get(session.0)?.owner)
     }
 
     /// Where a fragment stands among those of its instance.
@@ -145,11 +151,15 @@ impl Controller {
                     let Some(session) = self.state.sessions.get(stage.session.0) else {
                         continue;
                     };
+                    let Some(instance_owner) = self.owner_of(stage.instance) else {
+                        continue;
+                    };
                     let plan = StagePlan {
                         stage: id,
                         attempt: stage.attempt,
                         instance: stage.instance,
                         owner: session.owner,
+                        instance_owner,
                         what: stage.what.clone(),
                     };
                     commands.push((
@@ -190,7 +200,7 @@ impl Controller {
 
     fn mount_plan(&self, activation: ActivationId, row: &Activation) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
-        let owner = self.state.sessions.get(row.session.0)?.owner;
+        let owner = self.owner_of(configuration.instance)?;
         let fragments = self.state.fragments_of(configuration.instance);
         let nodes: Vec<NodeId> = fragments.map(|(_, f)| f.node).collect();
         Some(MountPlan {

@@ -21,6 +21,7 @@ impl Controller {
             return Err(Failure::new(Cause::Invalid, "no host is named to mount on"));
         }
         self.usable(&session)?;
+        self.heard_of(&hosts)?;
         let running = |stage: &StageId| {
             self.state
                 .stages
@@ -88,6 +89,26 @@ impl Controller {
             session.hosts = hosts;
         }
         Ok(Begun::Wait(Wait::Mounted(activations)))
+    }
+
+    /// Refuses hosts that have been silent for so long that they will hardly mount anything.
+    fn heard_of(&self, hosts: &[String]) -> Result<(), Failure> {
+        let most = self.settings.host_dead_after;
+        let silent = |host: &&String| self.silence(&Peer::Host((*host).clone())) > most;
+        let silent: Vec<String> = hosts
+            .iter()
+            .filter(silent)
+            .map(|host| format!("`{host}`"))
+            .collect();
+        if silent.is_empty() {
+            return Ok(());
+        }
+        let reason = format!(
+            "no agent of {} has reported for {} s; start it there, or name other hosts",
+            silent.join(", "),
+            most / 1000
+        );
+        Err(Failure::new(Cause::NotFound, reason))
     }
 
     /// Refuses a session that is ending or whose instances cannot be used.

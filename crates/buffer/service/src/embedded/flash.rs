@@ -224,7 +224,7 @@ impl Flash {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let attach = move || {
             let mode = AccessMode::Striped;
-            let outcome = views.attach(plan.instance, mode, plan.owner, &addresses);
+            let outcome = views.attach(plan.instance, mode, plan.instance_owner, &addresses);
             // The driver may have ended meanwhile.
             let _ = events.send(Event::Attached(plan, outcome));
         };

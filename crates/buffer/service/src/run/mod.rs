@@ -2,29 +2,28 @@
 //! unmount, stage out, tear down.
 
 mod buffer;
+mod error;
 mod process;
 mod recover;
 mod script;
 mod watch;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::{Direction, JobScript, ScriptErrors};
+use forebay_model::jobscript::{Direction, JobScript};
 
 pub use buffer::{Buffer, Which, order, status};
+pub use error::RunError;
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use watch::{Observer, Quiet};
 
 use crate::calls::JobCalls;
 use crate::controller::{
-    Cause, Failure, InstanceSpec, Request, Setup, StageState, StageStatus, variable,
+    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, variable,
 };
-use crate::embedded::PoolError;
-use crate::hosts::ServeError;
 use crate::protocol::Progress;
 
 /// How long a reader of metrics waits for the pool.
@@ -38,7 +37,8 @@ pub enum OnFailure {
     StageOut,
     /// They stay in the pool, until `recover` stages them out.
     Keep,
-    /// They are destroyed.
+    /// They are destroyed, unless the job was in the pool before this run: then they stay, for
+    /// there may be results of earlier runs among them.
     Discard,
 }
 
@@ -85,94 +85,15 @@ pub struct RunReport {
     pub kept: bool,
 }
 
-/// Why a job did not go through.
-#[derive(Debug)]
-pub enum RunError {
-    /// The script cannot be read.
-    Unreadable(PathBuf, std::io::Error),
-    /// Its directives are wrong.
-    Script(PathBuf, ScriptErrors),
-    /// It asks for something that this buffer does not do.
-    Unsupported(PathBuf, String),
-    /// It is asked for in a way that makes no sense here.
-    Usage(String),
-    /// The embedded pool cannot be used.
-    Pool(PoolError),
-    /// Metrics cannot be served.
-    Metrics(String),
-    /// The pool over several hosts cannot be used.
-    Shared(ServeError),
-    /// A step was refused or failed; nothing of the job is left in the pool.
-    Step(&'static str, Failure),
-    /// A step failed; the results are kept in the pool under this token.
-    Kept(&'static str, Failure, String),
-    /// The script could not be started.
-    Start(PathBuf, std::io::Error),
-    /// Someone interrupted it; the token, and whether results are kept under it.
-    Interrupted(String, bool),
-}
-
-impl RunError {
-    /// Whether the user's input is at fault.
-    pub fn is_bad_input(&self) -> bool {
-        match self {
-            RunError::Unreadable(..)
-            | RunError::Script(..)
-            | RunError::Unsupported(..)
-            | RunError::Usage(_) => true,
-            RunError::Shared(error) => error.is_bad_input(),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            RunError::Script(path, errors) => {
-                for (index, error) in errors.0.iter().enumerate() {
-                    let end = if index > 0 { "\n" } else { "" };
-                    write!(f, "{end}{}: {error}", path.display())?;
-                }
-                Ok(())
-            }
-            RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
-            RunError::Pool(error) => error.fmt(f),
-            RunError::Metrics(reason) => f.write_str(reason),
-            RunError::Usage(reason) => f.write_str(reason),
-            RunError::Shared(error) => error.fmt(f),
-            RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
-            RunError::Kept(step, failure, token) => write!(
-                f,
-                "{step}: {failure}\nthe results of job {token} are kept in the pool; \
-                 when the cause is removed, `recover` stages them out"
-            ),
-            RunError::Start(path, error) => {
-                write!(f, "{} cannot be started: {error}", path.display())
-            }
-            RunError::Interrupted(token, true) => write!(
-                f,
-                "interrupted; the data of job {token} is kept in the pool, and `recover` stages it out"
-            ),
-            RunError::Interrupted(token, false) => {
-                write!(f, "interrupted; job {token} left nothing behind")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<PoolError> for RunError {
-    fn from(error: PoolError) -> RunError {
-        RunError::Pool(error)
-    }
-}
-
 /// Runs a job script. Blocks until it is over, tells `observer` how it goes, and reacts to SIGINT,
 /// SIGTERM and SIGHUP.
 pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunReport, RunError> {
+    if let (Which::Embedded(_), false) = (&options.pool, options.hosts.is_empty()) {
+        let reason = "--hosts names hosts of a pool over several hosts: name that pool too, with \
+                      --pool FILE, or leave --hosts out; the pool of a directory is mounted on \
+                      this host alone";
+        return Err(RunError::Usage(reason.to_owned()));
+    }
     let token = options.token.clone().unwrap_or_else(script::new_token);
     let script = script::read(&options.script, &token)?;
     for line in &script.unread {
@@ -195,6 +116,8 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let mut life = Life {
         pool: &pool,
         token: &token,
+        creator: script::new_creator(),
+        standing: None,
         observer,
         interrupt: &interrupt,
         phases: Vec::new(),
@@ -215,9 +138,24 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
 struct Life<'a> {
     pool: &'a Buffer,
     token: &'a str,
+    /// The name in which this run makes its session; no other run has it.
+    creator: String,
+    /// Whose the session is, once that is known.
+    standing: Option<Standing>,
     observer: &'a mut dyn Observer,
     interrupt: &'a watch::Interrupt,
     phases: Vec<Phase>,
+}
+
+/// What a job's token stands for in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// No job of this user.
+    Nothing,
+    /// The session that this run has made.
+    Own,
+    /// A session that was there before; it may hold results.
+    Earlier,
 }
 
 /// How a step ended that did not succeed.
@@ -235,11 +173,17 @@ impl Life<'_> {
         let request = Request::Setup {
             token: token.clone(),
             owner: self.pool.caller(),
-            creator: "forebay run".to_owned(),
+            creator: self.creator.clone(),
             setup,
         };
         if let Err(stop) = self.step("set up", request, None) {
             return Err(self.abandon("set up", stop));
+        }
+        self.standing = self.look().ok();
+        if self.standing == Some(Standing::Earlier) {
+            self.observer.note(&format!(
+                "job {token} is in the pool already, and goes on with the data it has there"
+            ));
         }
         if script.stages(Direction::In).next().is_some() {
             let request = Request::StageIn {
@@ -279,7 +223,13 @@ impl Life<'_> {
             None,
         )
         .map_err(|stop| keep("unmount", stop))?;
-        if code != 0 && options.on_failure == OnFailure::Keep {
+        let own = self.standing == Some(Standing::Own);
+        let kept = match options.on_failure {
+            OnFailure::StageOut => false,
+            OnFailure::Keep => code != 0,
+            OnFailure::Discard => code != 0 && !own,
+        };
+        if kept {
             return Ok((code, true));
         }
         let discard = code != 0 && options.on_failure == OnFailure::Discard;
@@ -385,20 +335,58 @@ impl Life<'_> {
         outcome
     }
 
-    /// Ends a job that has not run: it can have no results.
+    /// Whose the job's session is.
+    fn look(&self) -> Result<Standing, Failure> {
+        let status = self.pool.status()?;
+        let caller = self.pool.caller().uid;
+        let found = status
+            .sessions
+            .iter()
+            .filter(|session| session.lifetime == Lifetime::Job && session.token == self.token)
+            .find(|session| session.owner.uid == caller || caller == 0);
+        Ok(match found {
+            None => Standing::Nothing,
+            Some(session) if session.creator == self.creator => Standing::Own,
+            Some(_) => Standing::Earlier,
+        })
+    }
+
+    /// Ends a job whose script has not run. A session that this run has made can have no results
+    /// and is taken down; one that was there before is unmounted at most, and keeps its data.
     fn abandon(&mut self, step: &'static str, stop: Stop) -> RunError {
-        let request = Request::Teardown {
-            token: self.token.to_owned(),
-            hurry: true,
+        let token = self.token.to_owned();
+        let standing = match self.standing {
+            Some(standing) => Ok(standing),
+            None => self.look(),
         };
-        if let Err(failure) = self.pool.ask(request) {
+        let done = match &standing {
+            Ok(Standing::Nothing) => Ok(()),
+            Ok(Standing::Own) => {
+                let (token, hurry) = (token.clone(), true);
+                self.pool.ask(Request::Teardown { token, hurry }).map(drop)
+            }
+            Ok(Standing::Earlier) if matches!(step, "mount" | "run") => {
+                let token = token.clone();
+                self.pool.ask(Request::Deactivate { token }).map(drop)
+            }
+            Ok(Standing::Earlier) => Ok(()),
+            Err(failure) => Err(failure.clone()),
+        };
+        if let Err(failure) = &done {
             self.observer.warning(&format!(
-                "what was set up could not be taken down: {failure}"
+                "what was set up for job {token} could not be taken down: {failure}"
             ));
         }
-        match stop {
-            Stop::Failed(failure) => RunError::Step(step, failure),
-            Stop::Interrupted => RunError::Interrupted(self.token.to_owned(), false),
+        match (stop, standing) {
+            (Stop::Failed(failure), Ok(Standing::Earlier)) => {
+                RunError::Earlier(step, failure, token)
+            }
+            (Stop::Failed(failure), _) if done.is_err() => RunError::Left(step, failure, token),
+            (Stop::Failed(failure), _) => RunError::Step(step, failure),
+            (Stop::Interrupted, standing) => {
+                let kept = done.is_err() || matches!(standing, Ok(Standing::Earlier));
+                RunError::Interrupted(token, kept)
+            }
         }
     }
 
@@ -410,7 +398,11 @@ impl Life<'_> {
         self.observer.phase("run");
         let begun = Instant::now();
         let paths = self.pool.paths(self.token);
-        let mut environment = paths.map_err(|failure| RunError::Step("run", failure))?;
+        let mut environment = paths.map_err(|failure| {
+            let reason = format!("the paths of job {} are not known: {failure}", self.token);
+            let failure = Failure::new(failure.cause, reason);
+            self.abandon("run", Stop::Failed(failure))
+        })?;
         // A persistent instance is known by the name of its striped view.
         if let Some(job) = script.job() {
             environment.retain(|(name, _)| {
@@ -440,13 +432,16 @@ impl Life<'_> {
             Ok(job) => job,
             Err(error) => {
                 let stop = Stop::Failed(Failure::new(Cause::Failed, error.to_string()));
-                self.abandon("run", stop);
-                return Err(RunError::Start(options.script.clone(), error));
+                return Err(match self.abandon("run", stop) {
+                    RunError::Step(..) => RunError::Start(options.script.clone(), error),
+                    left => left,
+                });
             }
         };
-        let code = job
-            .wait(self.interrupt)
-            .map_err(|error| RunError::Start(options.script.clone(), error))?;
+        let code = job.wait(self.interrupt).map_err(|error| {
+            let failure = Failure::new(Cause::Failed, format!("waiting for the script: {error}"));
+            RunError::Kept("run", failure, self.token.to_owned())
+        })?;
         self.phases.push(Phase {
             name: "run",
             time: begun.elapsed(),

@@ -24,6 +24,14 @@ pub(super) fn new_token() -> String {
     )
 }
 
+/// The name in which a run makes its session, which no other run on any machine has: what the
+/// pool says of a job tells by it which run made it.
+pub(super) fn new_creator() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let number = RandomState::new().hash_one(new_token());
+    format!("forebay run {number:016x}")
+}
+
 pub(super) fn read(path: &Path, token: &str) -> Result<JobScript, RunError> {
     let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
     let file = std::fs::File::open(path).map_err(unreadable)?;

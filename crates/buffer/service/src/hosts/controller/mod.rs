@@ -14,7 +14,7 @@ use forebay_wire::stream::Stream;
 
 use super::config::{Identity, PoolConfig};
 use super::frame::{self, MAX_BODY};
-use super::message::{Downward, Upward, Welcome};
+use super::message::{Downward, Role, Upward, Welcome};
 use super::server::{Listener, hang_up};
 use super::{ServeError, directory, greet, lock, write_whole};
 use crate::activity::Source;
@@ -25,6 +25,8 @@ use steps::Server;
 /// Messages from all connections that wait for the controller; whoever has more to say waits.
 const INBOX: usize = 4096;
 
+/// Longest message of those who only ask, in bytes: a job script and what goes with it.
+const MAX_REQUEST: usize = 1 << 20;
 /// How long the controller may take to say what there is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -214,7 +216,11 @@ fn serve(stream: Stream, events: &SyncSender<Event>, identity: &Identity) {
             .name("forebay-write".into())
             .spawn(write);
         if writer.is_ok() {
-            while let Ok(message) = frame::receive(&stream, MAX_BODY) {
+            let most = match caller.role {
+                Role::Client(_) => MAX_REQUEST,
+                _ => MAX_BODY,
+            };
+            while let Ok(message) = frame::receive(&stream, most) {
                 if events.send(Event::Said(id, message)).is_err() {
                     break;
                 }

@@ -25,6 +25,8 @@ use crate::protocol::{Owner, Peer};
 const TICK: Duration = Duration::from_secs(1);
 /// Messages that wait to be sent on a connection; one that lets more pile up is closed.
 const OUTBOX: usize = 4096;
+/// The same for those who only ask: answers to all requests under way, and as many to queries.
+const CLIENT_OUTBOX: usize = 2 * MAX_ASKED;
 /// Requests that one connection may have under way.
 const MAX_ASKED: usize = 256;
 
@@ -179,7 +181,11 @@ impl Server {
         };
         self.next += 1;
         let id = ConnId(self.next);
-        let (outbox, messages) = sync_channel(OUTBOX);
+        let most = match peer {
+            Some(_) => OUTBOX,
+            None => CLIENT_OUTBOX,
+        };
+        let (outbox, messages) = sync_channel(most);
         if let Some(peer) = &peer {
             tracing::info!(?peer, "connected");
             if let Some(old) = self.peers.insert(peer.clone(), id) {
