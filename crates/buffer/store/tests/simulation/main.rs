@@ -11,6 +11,8 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod clients;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod world;
 
 use world::World;
@@ -25,14 +27,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories() {
-    if let Ok(seed) = std::env::var("FOREBAY_SEED") {
-        return run(seed.parse().expect("FOREBAY_SEED is a number"));
-    }
-    let count = std::env::var("FOREBAY_SEEDS").map_or(1500, |n| n.parse().expect("a number"));
-    for seed in 1..=count {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("this was seed {seed}; run it alone with FOREBAY_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run_all(1500, run);
 }

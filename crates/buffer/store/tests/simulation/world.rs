@@ -1,12 +1,12 @@
 //! The daemon's host: disk, crashes, recovery, and what is known about the past.
 
 use crate::clients::{Client, Sent};
+use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::auth::Peer;
 use forebay_wire::message::InstanceSpec;
 use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
@@ -15,22 +15,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const CAPACITY: u64 = 256 << 10;
 const SEGMENT: u64 = 4 << 20;
-
-/// xorshift64* (Vigna 2016).
-pub struct Random(u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 struct Running {
     shard: Shard<MemoryObjects>,
@@ -62,19 +46,9 @@ fn print(state: &State) -> u64 {
     hasher.finish()
 }
 
-fn peer() -> Peer {
-    Peer {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        local: true,
-    }
-}
-
 impl World {
     pub fn new(seed: u64) -> World {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::of(seed);
         let power_cuts = random.one_in(2);
         let clients = (0..3)
             .map(|number| Client::new(number, !power_cuts))
@@ -202,7 +176,7 @@ impl World {
     pub fn connect(&mut self) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.input(Input::Connected(conn, peer()));
+        self.input(Input::Connected(conn, root()));
         conn
     }
 

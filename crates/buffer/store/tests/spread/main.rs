@@ -16,6 +16,8 @@ mod checks;
 mod clients;
 mod model;
 mod reminders;
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod world;
 
 use world::World;
@@ -30,14 +32,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories() {
-    if let Ok(seed) = std::env::var("FOREBAY_SEED") {
-        return run(seed.parse().expect("FOREBAY_SEED is a number"));
-    }
-    let count = std::env::var("FOREBAY_SEEDS").map_or(2000, |n| n.parse().expect("a number"));
-    for seed in 1..=count {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("this was seed {seed}; run it alone with FOREBAY_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run_all(2000, run);
 }

@@ -1,12 +1,12 @@
 //! The hosts of the daemons, the network between them, and what goes wrong with both.
 
 use crate::clients::Client;
+use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::auth::Peer;
 use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
 use forebay_wire::peer::{Incarnation, PeerMessage};
 use forebay_wire::place::Place;
@@ -17,22 +17,6 @@ pub const INSTANCE: InstanceId = InstanceId(7);
 pub const STRIPE: u64 = 4096;
 const SEGMENT: u64 = 4 << 20;
 const LEASE: u64 = 60_000_000_000;
-
-/// xorshift64* (Vigna 2016).
-pub struct Random(u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % bound
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A reply on its way to a client.
 pub struct Sent {
@@ -75,16 +59,6 @@ pub struct World {
     pub synced: BTreeMap<(Node, Ino), Vec<u8>>,
 }
 
-pub fn root() -> Peer {
-    Peer {
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        local: true,
-    }
-}
-
 pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>) -> Request {
     Request::Hello(Hello {
         version: PROTOCOL,
@@ -106,7 +80,7 @@ fn call(seq: u64, request: Request) -> Call {
 
 impl World {
     pub fn new(seed: u64) -> World {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::of(seed);
         let power_cuts = random.one_in(3);
         let nodes = 2 + random.below(3);
         let hosts = (0..nodes).map(|node| Host {
