@@ -116,15 +116,7 @@ pub fn recover<S: Storage>(
             return Err(RecoverError::Missing { sequence: expected });
         }
         let bytes = storage.read(name)?;
-        let (mut at, mut here) = (0, *first);
-        while let Some(found) = parse(&bytes, at).filter(|r| r.sequence == here) {
-            if here == expected {
-                record(here, found.payload)?;
-                expected += 1;
-            }
-            here += 1;
-            at += HEAD + found.payload.len();
-        }
+        let (at, here) = read_segment(&bytes, *first, &mut expected, &mut record)?;
         let next_first = segments.get(index + 1).map(|(_, first)| *first);
         let damaged = match next_first {
             Some(next) => next != here,
@@ -181,20 +173,32 @@ pub fn scan<S: Storage>(
             return Err(RecoverError::Missing { sequence: expected });
         }
         let bytes = storage.read(&name)?;
-        let (mut at, mut here) = (0, first);
-        while let Some(found) = parse(&bytes, at).filter(|r| r.sequence == here) {
-            if here == expected {
-                record(here, found.payload)?;
-                expected += 1;
-            }
-            here += 1;
-            at += HEAD + found.payload.len();
-        }
+        read_segment(&bytes, first, &mut expected, &mut record)?;
     }
     if expected < segment_start {
         return Err(RecoverError::Missing { sequence: expected });
     }
     Ok(())
+}
+
+/// Read the records of a segment that begins with number `first`: those from `expected` on, which
+/// counts upwards. Says where the last of them ends, and which number would come next.
+fn read_segment(
+    bytes: &[u8],
+    first: u64,
+    expected: &mut u64,
+    record: &mut impl FnMut(u64, &[u8]) -> Result<(), RecoverError>,
+) -> Result<(usize, u64), RecoverError> {
+    let (mut at, mut here) = (0, first);
+    while let Some(found) = parse(bytes, at).filter(|r| r.sequence == here) {
+        if here == *expected {
+            record(here, found.payload)?;
+            *expected += 1;
+        }
+        here += 1;
+        at += HEAD + found.payload.len();
+    }
+    Ok((at, here))
 }
 
 /// Segments that may hold records behind `after`, with their first sequence numbers.

@@ -86,9 +86,9 @@ pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
 /// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
 /// outlive a power cut that the data did not.
 pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
-    if BOOT.is_none() {
+    let Some(boot) = *BOOT else {
         return Ok(Sealed::Cannot);
-    }
+    };
     let (size, mtime) = size_and_mtime(file)?;
     if size == 0 || seal_of(file)?.is_some() {
         return Ok(Sealed::Yes);
@@ -100,7 +100,7 @@ pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
         return Ok(Sealed::TooSoon);
     }
     rustix::fs::fdatasync(file)?;
-    let Some(seal) = sums(file, size, mtime, stop)? else {
+    let Some(seal) = sums(file, Maker::new(boot, size, mtime), size, stop)? else {
         return Ok(Sealed::TooSoon);
     };
     if size_and_mtime(file)? != (size, mtime) {
@@ -115,11 +115,11 @@ pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
 
 /// Read all of an object and compare it with its seal.
 pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
-    let Some(seal) = seal_of(file)? else {
+    let (Some(boot), Some(seal)) = (*BOOT, seal_of(file)?) else {
         return Ok(Verdict::Unsealed);
     };
     let (size, mtime) = size_and_mtime(file)?;
-    let found = sums(file, size, mtime, stop)?;
+    let found = sums(file, Maker::new(boot, size, mtime), size, stop)?;
     // Whoever writes meanwhile breaks the seal before the first byte.
     if seal_of(file)?.is_none() {
         return Ok(Verdict::Unsealed);
@@ -134,11 +134,7 @@ pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
 }
 
 /// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
-fn sums(file: &File, size: u64, mtime: Timestamp, stop: &AtomicBool) -> io::Result<Option<Seal>> {
-    let Some(boot) = *BOOT else {
-        return Ok(None);
-    };
-    let mut maker = Maker::new(boot, size, mtime);
+fn sums(file: &File, mut maker: Maker, size: u64, stop: &AtomicBool) -> io::Result<Option<Seal>> {
     let mut buffer = vec![0; READ.min(size as usize)];
     let mut at = 0;
     while at < size {

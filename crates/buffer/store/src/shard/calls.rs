@@ -30,11 +30,22 @@ impl<O: Objects> Shard<O> {
     }
 
     pub(super) fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
+        self.reply_with(conn, seq, reply, None);
+    }
+
+    /// Answer, with the data object itself if there is one to send along.
+    pub(super) fn reply_with(
+        &mut self,
+        conn: ConnId,
+        seq: u64,
+        reply: Reply,
+        descriptor: Option<O::Descriptor>,
+    ) {
         self.effects.push(Effect::Reply {
             conn,
             seq,
             reply,
-            descriptor: None,
+            descriptor,
             cacheable: false,
         });
     }
@@ -82,14 +93,7 @@ impl<O: Objects> Shard<O> {
                 Again::Reply(reply) => Ok(Some(reply)),
                 Again::Descriptor(reply, object, mode) => {
                     let descriptor = Some(self.objects.open(object, mode)?);
-                    let cacheable = false;
-                    self.effects.push(Effect::Reply {
-                        conn,
-                        seq,
-                        reply,
-                        descriptor,
-                        cacheable,
-                    });
+                    self.reply_with(conn, seq, reply, descriptor);
                     Ok(None)
                 }
             };

@@ -135,15 +135,7 @@ impl<O: Objects> Shard<O> {
             created,
             permit: self.permit(context.instance, ino, mode)?,
         };
-        let (conn, seq) = (context.conn, context.seq);
-        let cacheable = false;
-        self.effects.push(Effect::Reply {
-            conn,
-            seq,
-            reply,
-            descriptor,
-            cacheable,
-        });
+        self.reply_with(context.conn, context.seq, reply, descriptor);
         Ok(None)
     }
 

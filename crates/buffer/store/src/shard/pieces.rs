@@ -6,7 +6,7 @@
 //! node or home started.
 
 use super::tasks::Goal;
-use super::{Context, Effect, Shard};
+use super::{Context, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::OpenMode;
 use forebay_wire::peer::Say;
@@ -75,13 +75,7 @@ impl<O: Objects> Shard<O> {
             None
         };
         let reply = Reply::Object(self.info(object)?);
-        self.effects.push(Effect::Reply {
-            conn: context.conn,
-            seq: context.seq,
-            reply,
-            descriptor,
-            cacheable: false,
-        });
+        self.reply_with(context.conn, context.seq, reply, descriptor);
         Ok(None)
     }
 
