@@ -8,11 +8,15 @@ mod support;
 use forebay_client::{Admin, Fs, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::{self, Proof};
+use forebay_wire::frame::{self, Flags, HEADER};
 use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
 use forebay_wire::munge::Munge;
+use forebay_wire::opening::{Dialling, Opening};
 use forebay_wire::place::Place;
-use forebay_wire::stream::{Link, Stream};
+use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -178,28 +182,116 @@ fn a_credential_is_good_for_one_challenge() {
         Reply::Challenge { nonce } => nonce,
         reply => panic!("{reply:?} instead of a challenge"),
     };
+    let Address::Tcp(at) = address else {
+        panic!("a TCP address");
+    };
+    let dial = |nonce| Dialling::new(Some(&munge), None, at, nonce).unwrap();
     let refused = Reply::Failed(Errno::EKEYREJECTED);
     let (mut first, mut second) = (connect(), connect());
     let nonce = challenge(&mut first);
-    let other = challenge(&mut second);
-    assert_ne!(nonce, other);
-    let prove = |nonce: &[u8; 32]| auth::prove(Some(&munge), None, nonce).unwrap();
-    let proof = prove(&nonce);
+    assert_ne!(nonce, challenge(&mut second));
+    let proof = dial(nonce).prove().unwrap();
     // Shown to another challenge, and before the one it is for.
-    assert_eq!(say(&mut second, Request::Prove(proof.clone())), refused);
+    assert_eq!(say(&mut second, proof.clone()), refused);
     // munged has seen it now, so it is of no use to its owner either; a new one is.
-    assert_eq!(say(&mut first, Request::Prove(proof)), refused);
-    let nonce = challenge(&mut first);
-    assert_eq!(say(&mut first, Request::Prove(prove(&nonce))), Reply::Done);
+    assert_eq!(say(&mut first, proof), refused);
+    let dialling = dial(challenge(&mut first));
+    let proved = say(&mut first, dialling.prove().unwrap());
+    dialling.check(&proved).unwrap();
+    // The daemon's proof is good once, and for the one it was made for.
+    assert!(dialling.check(&proved).is_err());
+    let other = dial(challenge(&mut second));
+    let proved = say(&mut second, other.prove().unwrap());
+    assert!(dialling.check(&proved).is_err());
     assert!(matches!(
         say(&mut first, Request::Hello(hello.clone())),
         Reply::Welcome { .. }
     ));
     // Nonsense is refused, and a proof without a challenge too.
-    challenge(&mut second);
-    assert_eq!(
-        say(&mut second, Request::Prove(Proof::Munge(vec![7; 100]))),
-        refused
-    );
-    assert_eq!(say(&mut second, Request::Prove(prove(&[0; 32]))), refused);
+    let mut third = connect();
+    challenge(&mut third);
+    let nonsense = Request::Prove {
+        proof: Proof::Munge(vec![7; 100]),
+        nonce: [0; 32],
+    };
+    assert_eq!(say(&mut third, nonsense), refused);
+    let late = dial([0; 32]).prove().unwrap();
+    assert_eq!(say(&mut third, late), refused);
+}
+
+/// Users who listen where a storage daemon should be, and answer as well as they can.
+#[test]
+fn a_user_in_a_daemons_place_is_not_believed() {
+    let temporary = Temporary::new();
+    let munged = Munged::start(&temporary.dir("munge"));
+    let daemon = pool(munged.munge(), &temporary);
+    let Some(Address::Tcp(real)) = daemon.tcp_address() else {
+        panic!("a TCP address");
+    };
+    // One with credentials of its own, and one that passes everything on to the daemon.
+    let own = munged.munge();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let liar = Address::Tcp(listener.local_addr().unwrap());
+    let lies = std::thread::spawn(move || as_user(1001, 1001, || lie(&listener, &own)));
+    let attach = |address| {
+        as_user(1000, 1, || {
+            Fs::attach(address, INSTANCE, by(munged.munge()))
+        })
+    };
+    assert_eq!(attach(liar).map(|_| ()).unwrap_err(), Errno::ENOKEY);
+    assert!(lies.join().unwrap(), "it was asked, and answered");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relay = Address::Tcp(listener.local_addr().unwrap());
+    let relays = std::thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(real).unwrap();
+        let (mut from, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let _ = std::io::copy(&mut &near, &mut &far);
+    });
+    assert_eq!(attach(relay).map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
+    relays.join().unwrap();
+    attach(Address::Tcp(real)).unwrap();
+}
+
+/// Answer one greeting as a storage daemon would, but by the credentials of this user.
+fn lie(listener: &TcpListener, munge: &Munge) -> bool {
+    let (socket, _) = listener.accept().unwrap();
+    let at = socket.local_addr().unwrap();
+    let stream = Stream::accepted(socket).unwrap();
+    let hear = || {
+        let mut head = [0; HEADER];
+        fd(&stream).read_exact(&mut head).unwrap();
+        let header = frame::parse_header(&head).unwrap();
+        let mut body = vec![0; header.body];
+        fd(&stream).read_exact(&mut body).unwrap();
+        frame::open::<Call>(&head, &header, &body, &[]).unwrap()
+    };
+    let answer = |seq, reply: &Reply| {
+        let mut out = Vec::new();
+        frame::put_reply(&mut out, seq, Flags::default(), reply, &[]).unwrap();
+        stream.send_all(&out, &[], None).unwrap();
+    };
+    let nonce = [9; 32];
+    answer(hear().seq, &Reply::Challenge { nonce });
+    let proof = hear();
+    let Request::Prove { nonce: client, .. } = proof.request else {
+        panic!("{proof:?} instead of a proof");
+    };
+    let opening = Opening {
+        daemon: nonce,
+        client,
+        at,
+    };
+    let own = auth::answer(Some(munge), None, &opening.of_daemon(1000, 1)).unwrap();
+    answer(proof.seq, &Reply::Proved(own));
+    true
+}
+
+fn fd(stream: &Stream) -> &TcpStream {
+    match stream {
+        Stream::Tcp(stream) => stream,
+        Stream::Unix(_) => panic!("a TCP connection"),
+    }
 }

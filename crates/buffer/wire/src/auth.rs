@@ -1,10 +1,10 @@
 //! Who is at the other end of a connection.
 //!
-//! On a Unix socket the kernel says. On TCP the client answers a random challenge in one of two
-//! ways. With a MUNGE credential that contains the challenge, `munged` says who made it. With a
-//! keyed hash over the challenge it proves that it holds the pool's key, and names the user it
-//! speaks for: holders of the key are trusted to tell the truth about that, as root on a
-//! cluster's own nodes is.
+//! On a Unix socket the kernel says. On TCP either side answers a challenge, to which both have
+//! contributed random bytes ([`opening`](crate::opening)), in one of two ways. With a MUNGE
+//! credential that contains the challenge, `munged` says who made it. With a keyed hash over the
+//! challenge it proves that it holds the pool's key, and names the user it speaks for: holders of
+//! the key are trusted to tell the truth about that, as root on a cluster's own nodes is.
 
 use crate::ids::Errno;
 use crate::munge::{Credential, Munge};
@@ -100,6 +100,17 @@ impl PoolKey {
         *self.hash(nonce, uid, gid).as_bytes()
     }
 
+    /// This process's answer to a [`challenge`].
+    pub fn answer(&self, challenge: &[u8; 32]) -> Proof {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        Proof::Key {
+            mac: self.prove(challenge, uid, gid),
+            uid,
+            gid,
+        }
+    }
+
     /// Whether `mac` is that proof. Takes the same time either way.
     pub fn verify(&self, nonce: &[u8; 32], uid: u32, gid: u32, mac: &[u8; 32]) -> bool {
         self.hash(nonce, uid, gid) == blake3::Hash::from_bytes(*mac)
@@ -131,19 +142,18 @@ pub enum Proof {
     Munge(Vec<u8>),
 }
 
-/// What is to be proved in answer to `nonces` in one kind of conversation, which `context` names.
-/// An answer given in one kind is of no use in another, so nobody who gets to put challenges in
-/// the one can pass the answers on in the other.
-pub fn challenge(context: &str, nonces: &[[u8; 32]]) -> [u8; 32] {
-    blake3::derive_key(context, nonces.as_flattened())
+/// What is to be proved in one kind of conversation, which `context` names, after both sides have
+/// said `text`. An answer given in one kind is of no use in another, so nobody who gets to put
+/// challenges in the one can pass the answers on in the other.
+pub fn challenge(context: &str, text: &[u8]) -> [u8; 32] {
+    blake3::derive_key(context, text)
 }
 
-/// Context of the challenges of storage daemons.
-const STORAGE: &str = "forebay storage daemon 1";
-
-/// This process's proof to a storage daemon: by MUNGE if there is one, else by the key.
-pub fn prove(munge: Option<&Munge>, key: Option<&PoolKey>, nonce: &[u8; 32]) -> io::Result<Proof> {
-    answer(munge, key, &challenge(STORAGE, &[*nonce]))
+/// 32 random bytes.
+pub fn nonce() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    random(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// This process's answer to a [`challenge`]: by MUNGE if there is one, else by the key.
@@ -161,23 +171,7 @@ pub fn answer(
     let Some(key) = key else {
         return Err(io::Error::other(Errno::EKEYREJECTED));
     };
-    let uid = rustix::process::geteuid().as_raw();
-    let gid = rustix::process::getegid().as_raw();
-    Ok(Proof::Key {
-        mac: key.prove(challenge, uid, gid),
-        uid,
-        gid,
-    })
-}
-
-/// Whom a credential makes its sender, if it answers a storage daemon's challenge.
-pub fn munge_peer(credential: &Credential, nonce: &[u8; 32]) -> Result<Peer, Errno> {
-    credential_peer(credential, &challenge(STORAGE, &[*nonce]))
-}
-
-/// Whom a key's proof makes its sender, if it answers a storage daemon's challenge.
-pub fn key_peer(key: &PoolKey, proof: &Proof, nonce: &[u8; 32]) -> Result<Peer, Errno> {
-    proof_peer(key, proof, &challenge(STORAGE, &[*nonce]))
+    Ok(key.answer(challenge))
 }
 
 /// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
@@ -254,11 +248,11 @@ mod tests {
     #[test]
     fn an_answer_is_good_in_one_kind_of_conversation() {
         let key = PoolKey::new(b"sixteen bytes ok").unwrap();
-        let nonce = [7; 32];
-        let proof = prove(None, Some(&key), &nonce).unwrap();
-        assert!(key_peer(&key, &proof, &nonce).unwrap().trusted);
-        assert!(proof_peer(&key, &proof, &nonce).is_err());
-        assert!(proof_peer(&key, &proof, &challenge("another", &[nonce])).is_err());
-        assert!(prove(None, None, &nonce).is_err());
+        let one = challenge("one", &[7; 32]);
+        let proof = answer(None, Some(&key), &one).unwrap();
+        assert!(proof_peer(&key, &proof, &one).unwrap().trusted);
+        assert!(proof_peer(&key, &proof, &[7; 32]).is_err());
+        assert!(proof_peer(&key, &proof, &challenge("another", &[7; 32])).is_err());
+        assert!(answer(None, None, &one).is_err());
     }
 }

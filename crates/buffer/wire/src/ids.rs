@@ -143,6 +143,7 @@ errnos!(
     ENOLCK,
     ENXIO,
     EKEYREJECTED,
+    ENOKEY,
 );
 
 impl fmt::Debug for Errno {

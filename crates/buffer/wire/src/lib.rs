@@ -12,6 +12,7 @@ pub mod ids;
 pub mod layout;
 pub mod message;
 pub mod munge;
+pub mod opening;
 pub mod peer;
 pub mod place;
 pub mod seal;

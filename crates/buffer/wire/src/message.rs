@@ -13,7 +13,7 @@ use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.
@@ -318,8 +318,12 @@ pub struct Entry {
 pub enum Request {
     /// Begin or resume a session. Answered by [`Reply::Welcome`].
     Hello(Hello),
-    /// Answer to [`Reply::Challenge`] on a TCP connection.
-    Prove(Proof),
+    /// Answer to [`Reply::Challenge`] on a TCP connection, with the client's own random bytes: see
+    /// [`opening`](crate::opening). Answered by [`Reply::Proved`].
+    Prove {
+        proof: Proof,
+        nonce: [u8; 32],
+    },
     /// End the session: close all its handles, forget its slots.
     Bye,
 
@@ -509,11 +513,13 @@ pub enum Reply {
     Failed(Errno),
     /// It worked and there is nothing to say.
     Done,
-    /// A TCP client must prove who it is: see [`Proof`].
+    /// A TCP client must prove who it is: see [`opening`](crate::opening).
     Challenge {
         /// Random bytes.
         nonce: [u8; 32],
     },
+    /// The daemon knows who is there, and proves who it is itself.
+    Proved(Proof),
     /// The session is open.
     Welcome {
         /// Shown by further connections of the session.

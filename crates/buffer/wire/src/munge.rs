@@ -7,12 +7,15 @@
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Longest credential that is looked at, in bytes.
 pub const MAX_CREDENTIAL: usize = 16 * 1024;
+/// `MUNGE_OPT_ADDR4`.
+const OPTION_ADDRESS: c_int = 5;
 /// `MUNGE_OPT_SOCKET`.
 const OPTION_SOCKET: c_int = 8;
 
@@ -35,6 +38,8 @@ pub struct Credential {
     pub uid: u32,
     /// Its effective group.
     pub gid: u32,
+    /// The address of its host, as the host's `munged` gives it.
+    pub origin: Ipv4Addr,
     /// What it put in.
     pub payload: Vec<u8>,
 }
@@ -63,6 +68,7 @@ struct Functions {
     create: unsafe extern "C" fn() -> Context,
     destroy: unsafe extern "C" fn(Context),
     set: unsafe extern "C" fn(Context, c_int, ...) -> c_int,
+    get: unsafe extern "C" fn(Context, c_int, ...) -> c_int,
     describe: unsafe extern "C" fn(Context) -> *const c_char,
     name: unsafe extern "C" fn(c_int) -> *const c_char,
     _library: Library,
@@ -79,6 +85,7 @@ fn load() -> Result<Functions, libloading::Error> {
             create: *library.get(b"munge_ctx_create\0")?,
             destroy: *library.get(b"munge_ctx_destroy\0")?,
             set: *library.get(b"munge_ctx_set\0")?,
+            get: *library.get(b"munge_ctx_get\0")?,
             describe: *library.get(b"munge_ctx_strerror\0")?,
             name: *library.get(b"munge_strerror\0")?,
             _library: library,
@@ -224,7 +231,16 @@ impl Munge {
             // SAFETY: on success it is `length` bytes long.
             unsafe { std::slice::from_raw_parts(owned.0.cast::<u8>(), length) }.to_vec()
         };
-        Ok(Credential { uid, gid, payload })
+        let mut origin = libc::in_addr { s_addr: 0 };
+        // SAFETY: this option takes a pointer to an `in_addr`, which it fills.
+        let code = unsafe { (call.functions.get)(call.context, OPTION_ADDRESS, &raw mut origin) };
+        call.check(code)?;
+        Ok(Credential {
+            uid,
+            gid,
+            origin: Ipv4Addr::from(u32::from_be(origin.s_addr)),
+            payload,
+        })
     }
 }
 

@@ -80,6 +80,13 @@ impl Stream {
         }
     }
 
+    /// A connection that someone has made to this host.
+    pub fn accepted(stream: TcpStream) -> io::Result<Stream> {
+        stream.set_nodelay(true)?;
+        notice_silence(&stream)?;
+        Ok(Stream::Tcp(stream))
+    }
+
     /// Whether sends and receives return at once instead of waiting.
     pub fn set_nonblocking(&self, yes: bool) -> io::Result<()> {
         match self {
@@ -260,8 +267,8 @@ impl Link {
         self.receive(call.seq, into)
     }
 
-    /// Send `call` with `payload`. Its reply must be [received](Link::receive) before the next call
-    /// is sent, or the link be dropped.
+    /// Send `call` with `payload`. Its reply must be [received](Link::receive), or the link be
+    /// dropped; several calls may be sent before, and are answered in their order.
     pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
         frame::put_call(&mut self.out, call, payload)?;

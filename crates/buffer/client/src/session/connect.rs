@@ -1,13 +1,16 @@
 //! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
 
 use super::{Reopen, Session, lock};
-use forebay_wire::auth;
 use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
-use forebay_wire::stream::{Link, Stream};
+use forebay_wire::opening::{Dialling, NotProved};
+use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// How long a daemon may take for each answer to a greeting.
+const GREETING: Duration = Duration::from_secs(20);
 
 /// How the daemon knows the session.
 #[derive(Debug, Default)]
@@ -35,6 +38,10 @@ impl Session {
                 && *refused != Errno::EAGAIN
             {
                 return Err(*refused);
+            }
+            if error.get_ref().is_some_and(|e| e.is::<NotProved>()) {
+                tracing::error!(%error, address = %self.address, "nothing is asked of whoever listens there");
+                return Err(Errno::ENOKEY);
             }
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::error!(%error, address = %self.address, "cannot talk to storage daemon");
@@ -92,6 +99,8 @@ impl Session {
     ) -> io::Result<(Link, Resume, u64)> {
         let stream = Stream::connect(&self.address, Duration::from_secs(5))?;
         let mut link = Link::new(stream);
+        // Whoever listens in a daemon's place may say nothing at all.
+        link.stream().set_timeout(Some(GREETING))?;
         let hello = Hello {
             version: PROTOCOL,
             instance: self.instance,
@@ -100,28 +109,30 @@ impl Session {
             bulk,
             caches: self.caches,
         };
-        let mut say = |request| {
-            let answer = link.call(
-                &Call {
-                    seq,
-                    caller: None,
-                    request,
-                },
-                &[],
-                &mut [],
-            )?;
-            match answer.reply {
-                Reply::Failed(errno) => Err(io::Error::other(errno)),
-                reply => Ok(reply),
-            }
+        let say = |request| Call {
+            seq,
+            caller: None,
+            request,
         };
-        let mut reply = say(Request::Hello(hello.clone()))?;
-        if let Reply::Challenge { nonce } = reply {
+        link.send(&say(Request::Hello(hello.clone())), &[])?;
+        let mut reply = link.receive(seq, &mut [])?.reply;
+        if let Address::Tcp(at) = &self.address {
+            let nonce = match reply {
+                Reply::Challenge { nonce } => nonce,
+                Reply::Failed(errno) => return Err(io::Error::other(errno)),
+                _ => return Err(io::Error::other(Errno::EPROTO)),
+            };
             let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
-            say(Request::Prove(auth::prove(munge, key, &nonce)?))?;
-            reply = say(Request::Hello(hello))?;
+            let dialling = Dialling::new(munge, key, *at, nonce)?;
+            // The second greeting goes along: whoever listens in the daemon's place learns of the
+            // session what is of use to the session's user only.
+            link.send(&say(dialling.prove()?), &[])?;
+            link.send(&say(Request::Hello(hello)), &[])?;
+            dialling.check(&link.receive(seq, &mut [])?.reply)?;
+            reply = link.receive(seq, &mut [])?.reply;
         }
         match reply {
+            Reply::Failed(errno) => Err(io::Error::other(errno)),
             Reply::Welcome {
                 resume,
                 epoch,
@@ -135,6 +146,7 @@ impl Session {
                     return Err(io::Error::other(Errno::EINVAL));
                 }
                 let _ = self.place.set(place);
+                link.stream().set_timeout(None)?;
                 Ok((link, resume, epoch))
             }
             _ => Err(io::Error::other(Errno::EPROTO)),

@@ -2,23 +2,22 @@
 
 use super::bulk;
 use super::connection::Connection;
+use super::doors::guest;
 use super::events::EventLoop;
 use crate::objects::DiskObjects;
 use crate::shard::{ConnId, Input};
 use forebay_wire::SessionId;
 use forebay_wire::auth::{self, Peer};
+use forebay_wire::frame::MAX_BODY;
 use forebay_wire::stream::Stream;
 use rustix::event::epoll;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Most connections at a time; more are turned away.
-const MAX_CONNECTIONS: usize = 4096;
-/// Most threads for bulk connections.
-const MAX_BULK: usize = 1024;
+/// Connections that are accepted before others are looked after again.
+const AT_ONCE: usize = 64;
 
 fn accepted<S, A>(result: io::Result<(S, A)>) -> Option<S> {
     match result {
@@ -36,22 +35,33 @@ fn accepted<S, A>(result: io::Result<(S, A)>) -> Option<S> {
 
 impl EventLoop {
     pub(super) fn accept_unix(&mut self) {
-        while let Some(socket) = accepted(self.unix.accept()) {
+        for _ in 0..AT_ONCE {
+            let Some(socket) = accepted(self.unix.accept()) else {
+                return;
+            };
             match auth::unix_peer(&socket) {
-                Ok(peer) => self.connected(Stream::Unix(socket), peer),
+                Ok(peer) => {
+                    self.connected(Stream::Unix(socket), peer);
+                }
                 Err(error) => tracing::warn!(%error, "a peer that the kernel cannot name"),
             }
         }
     }
 
     pub(super) fn accept_tcp(&mut self) {
-        while let Some(socket) = self
-            .tcp
-            .as_ref()
-            .map(TcpListener::accept)
-            .and_then(accepted)
-        {
-            let _ = socket.set_nodelay(true);
+        for _ in 0..AT_ONCE {
+            let Some(socket) = self
+                .tcp
+                .as_ref()
+                .map(TcpListener::accept)
+                .and_then(accepted)
+            else {
+                return;
+            };
+            // Either fails only if the other side has gone already.
+            let (Ok(at), Ok(stream)) = (socket.local_addr(), Stream::accepted(socket)) else {
+                continue;
+            };
             let peer = Peer {
                 uid: u32::MAX,
                 gid: u32::MAX,
@@ -59,31 +69,60 @@ impl EventLoop {
                 trusted: false,
                 local: false,
             };
-            self.connected(Stream::Tcp(socket), peer);
+            if let Some(id) = self.connected(stream, peer) {
+                self.step(Input::Dialled(id, at));
+            }
         }
     }
 
-    fn connected(&mut self, stream: Stream, peer: Peer) {
-        if self.conns.len() >= MAX_CONNECTIONS {
-            tracing::warn!("too many connections: one is turned away");
-            return;
-        }
+    fn connected(&mut self, stream: Stream, peer: Peer) -> Option<ConnId> {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        let Ok(conn) = Connection::new(stream, self.parts.counters.clone()) else {
-            return;
-        };
+        let conn = Connection::new(stream, self.parts.counters.clone()).ok()?;
         let data = epoll::EventData::new_u64(id.0);
-        if epoll::add(
+        epoll::add(
             &self.epoll,
             conn.stream.as_fd(),
             data,
             epoll::EventFlags::IN,
         )
-        .is_ok()
-        {
-            self.conns.insert(id, conn);
-            self.step(Input::Connected(id, peer));
+        .ok()?;
+        self.conns.insert(id, conn);
+        self.step(Input::Connected(id, peer));
+        if let Some(oldest) = self.doors.arrive(id, Instant::now()) {
+            tracing::warn!("too many connections that do not say whose they are: one is closed");
+            self.forget(oldest);
+        }
+        self.admit(id);
+        Some(id)
+    }
+
+    /// Let in who has been a stranger so far, if it is known now who that is.
+    pub(super) fn admit(&mut self, id: ConnId) {
+        if !self.doors.is_stranger(id) {
+            return;
+        }
+        let Some(peer) = self.parts.shard.peer(id) else {
+            return;
+        };
+        let guest = guest(peer);
+        let admitted = self.doors.admit(id, guest);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            match admitted {
+                Ok(()) => conn.longest = MAX_BODY,
+                Err(errno) => {
+                    tracing::warn!(user = guest, "too many connections: one is refused");
+                    conn.refused = Some(errno);
+                }
+            }
+        }
+    }
+
+    /// Close the connections of those who have not said in time who they are.
+    pub(super) fn close_overdue(&mut self) {
+        while let Some(id) = self.doors.overdue(Instant::now()) {
+            tracing::warn!("a peer has not said in time who it is: its connection is closed");
+            self.forget(id);
         }
     }
 
@@ -92,14 +131,18 @@ impl EventLoop {
         let Some(conn) = self.conns.remove(&id) else {
             return;
         };
+        let guest = self.doors.guest(id).flatten();
+        self.doors.left(id);
         self.step(Input::Disconnected(id));
         let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
-        if self.bulk_threads.fetch_add(1, Ordering::AcqRel) >= MAX_BULK {
-            self.bulk_threads.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!("too many bulk connections: one is turned away");
+        let Some(seat) = self.seats.take(guest) else {
+            tracing::warn!(
+                user = guest,
+                "too many bulk connections: one is turned away"
+            );
             return;
-        }
-        let (opens, threads) = (self.opens.clone(), self.bulk_threads.clone());
+        };
+        let opens = self.opens.clone();
         let counters = self.parts.counters.clone();
         let objects: DiskObjects = self.parts.objects.clone();
         let spawned = std::thread::Builder::new()
@@ -117,11 +160,10 @@ impl EventLoop {
                 if let Err(error) = served {
                     tracing::warn!(%error, "a bulk connection is closed");
                 }
-                threads.fetch_sub(1, Ordering::AcqRel);
+                drop(seat);
             });
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for a bulk connection");
-            self.bulk_threads.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

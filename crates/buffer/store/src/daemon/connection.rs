@@ -3,13 +3,16 @@
 use super::counters::{Counters, Kind};
 use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_wire::stream::Stream;
-use forebay_wire::{Call, Reply};
+use forebay_wire::{Call, Errno, Reply};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Longest body of a call from someone who is not known yet, in bytes: a credential and what goes
+/// with it.
+pub const MAX_STRANGE: usize = 32 << 10;
 /// Bytes of calls that were taken, from which on they are cleared away though others follow.
 const COMPACT: usize = 64 << 10;
 
@@ -23,6 +26,10 @@ pub struct Connection {
     sent: usize,
     descriptor: Option<OwnedFd>,
     counters: Arc<Counters>,
+    /// Longest body of a call, in bytes.
+    pub longest: usize,
+    /// Why all calls are refused, and the connection closed.
+    pub refused: Option<Errno>,
     /// What was asked last, and when.
     asked: (Kind, Instant),
     /// A call was taken and not answered yet.
@@ -46,6 +53,8 @@ impl Connection {
             sent: 0,
             descriptor: None,
             counters,
+            longest: MAX_STRANGE,
+            refused: None,
             asked: (Kind::default(), Instant::now()),
             busy: false,
             blocked: false,
@@ -89,6 +98,9 @@ impl Connection {
         let header = frame::parse_header(head)?;
         if header.direction != Direction::Call || header.payload > 0 {
             return Err(BadFrame::Kind); // payload comes on bulk connections only
+        }
+        if header.body > self.longest {
+            return Err(BadFrame::Length);
         }
         let end = HEADER + header.body;
         let Some(body) = bytes.get(HEADER..end) else {

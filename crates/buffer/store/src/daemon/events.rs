@@ -3,6 +3,7 @@
 use super::bulk::OpenObjects;
 use super::connection::Connection;
 use super::counters::{Kind, Present};
+use super::doors::{Doors, Seats};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, start_sealer};
@@ -19,7 +20,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ pub struct EventLoop {
     last_tick: Instant,
     sync_under_way: u64,
     pub(super) opens: Arc<OpenObjects>,
-    pub(super) bulk_threads: Arc<AtomicUsize>,
+    pub(super) doors: Doors,
+    pub(super) seats: Seats,
     bulk_pending: Vec<(ConnId, SessionId)>,
     peers: Peers,
 }
@@ -103,7 +105,8 @@ impl EventLoop {
             last_tick: Instant::now(),
             sync_under_way: 0,
             opens: Arc::default(),
-            bulk_threads: Arc::default(),
+            doors: Doors::new(options.doors.clone()),
+            seats: Seats::new(options.doors),
             bulk_pending: Vec::new(),
             peers: Peers::new(options.key, munge),
         })
@@ -168,6 +171,7 @@ impl EventLoop {
                     self.prepare_log();
                 }
             }
+            self.close_overdue();
             self.tick();
             self.commit()?;
         }
@@ -178,16 +182,21 @@ impl EventLoop {
     fn timeout(&self) -> Option<Timespec> {
         let dirty = self.parts.log.last() > self.sync_under_way;
         let idle = !dirty && !self.parts.shard.wants_tick();
-        (!idle).then(|| {
-            let mut left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
-            if let Some(due) = self.parts.shard.next_due() {
-                let now = self.parts.clock.now().steady;
-                left = left.min(Duration::from_nanos(due.saturating_sub(now)));
-            }
-            Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
+        let mut left = (!idle).then(|| {
+            let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
+            let due = self.parts.shard.next_due();
+            let now = self.parts.clock.now().steady;
+            due.map_or(left, |due| {
+                left.min(Duration::from_nanos(due.saturating_sub(now)))
+            })
+        });
+        if let Some(due) = self.doors.due() {
+            let until = due.saturating_duration_since(Instant::now());
+            left = Some(left.map_or(until, |left| left.min(until)));
+        }
+        left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
         })
     }
 
@@ -447,24 +456,64 @@ impl EventLoop {
     }
 
     fn take_call(&mut self, id: ConnId, call: Call) {
-        match (call, &self.decoder) {
+        let seq = call.seq;
+        if let Some(errno) = self.conns.get(&id).and_then(|conn| conn.refused) {
+            return self.refuse(id, seq, errno);
+        }
+        if let Request::Hello(hello) = &call.request
+            && hello.bulk
+            && let Some(guest) = self.doors.guest(id)
+            && !self.seats.is_free(guest)
+        {
+            tracing::warn!(user = guest, "too many bulk connections: one is refused");
+            return self.refuse(id, seq, forebay_wire::Errno::EAGAIN);
+        }
+        let call = match (call, &self.decoder) {
             (
                 Call {
-                    seq,
-                    request: Request::Prove(Proof::Munge(credential)),
+                    request:
+                        Request::Prove {
+                            proof: Proof::Munge(credential),
+                            nonce,
+                        },
                     ..
                 },
                 Some(decoder),
             ) => {
-                if decoder.try_send((id, seq, credential)).is_err() {
+                let opening = self.parts.shard.opening(id, nonce);
+                let taken = opening.map(|opening| {
+                    decoder.try_send(Unproven {
+                        conn: id,
+                        seq,
+                        credential,
+                        opening,
+                    })
+                });
+                if !matches!(taken, Some(Ok(()))) {
                     self.step(Input::Decoded(id, seq, None));
                 }
+                return;
             }
-            (call, _) => self.step(Input::Call(id, call)),
-        }
+            (call, _) => call,
+        };
+        self.step(Input::Call(id, call));
+        self.admit(id);
     }
 
-    fn forget(&mut self, id: ConnId) {
+    /// Answer a call with an error, and close the connection.
+    fn refuse(&mut self, id: ConnId, seq: u64, errno: forebay_wire::Errno) {
+        self.effects.push(Effect::Reply {
+            conn: id,
+            seq,
+            reply: Reply::Failed(errno),
+            descriptor: None,
+            cacheable: false,
+        });
+        self.effects.push(Effect::Hangup(id));
+    }
+
+    pub(super) fn forget(&mut self, id: ConnId) {
+        self.doors.left(id);
         // Closing the socket takes it out of the epoll set.
         if self.conns.remove(&id).is_some() {
             self.step(Input::Disconnected(id));
@@ -476,6 +525,7 @@ impl EventLoop {
         self.tell();
         for (conn, seq, credential) in self.parts.wake.take_decoded() {
             self.step(Input::Decoded(conn, seq, credential));
+            self.admit(conn);
         }
         for done in done {
             if done.failed {
@@ -496,7 +546,7 @@ impl EventLoop {
         if asked.is_empty() {
             return;
         }
-        let bulk = self.bulk_threads.load(Ordering::Relaxed);
+        let bulk = self.seats.taken();
         let present = Present {
             instances: self.parts.shard.usage(),
             sessions: self.parts.shard.state().sessions.len() as u64,

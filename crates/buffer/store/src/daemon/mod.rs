@@ -9,6 +9,7 @@ mod accept;
 mod bulk;
 mod connection;
 mod counters;
+mod doors;
 mod events;
 mod peers;
 mod proof;
@@ -17,6 +18,7 @@ mod sync;
 mod wake;
 
 pub use counters::{Present, Report, Requests, Watch};
+pub use doors::DoorLimits;
 
 use crate::log::{Log, RecoverError};
 use crate::objects::DiskObjects;
@@ -58,6 +60,8 @@ pub struct Options {
     pub munge: Option<Munge>,
     /// What clients may use up.
     pub limits: Limits,
+    /// How many connections there may be.
+    pub doors: DoorLimits,
     /// Bytes reserved for each segment of the log, at least 4 MiB.
     pub segment_size: u64,
     /// How long a change may go without being made durable when nobody asks for it.
@@ -75,6 +79,7 @@ impl Options {
             key: None,
             munge: None,
             limits: Limits::default(),
+            doors: DoorLimits::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),
         }

@@ -3,16 +3,18 @@
 //! A message that cannot be sent now is dropped, as the protocol between daemons permits: what
 //! matters is said again.
 
-use forebay_wire::auth::{self, PoolKey, Proof};
+use forebay_wire::auth::PoolKey;
 use forebay_wire::frame;
 use forebay_wire::message::{Hello, PROTOCOL};
 use forebay_wire::munge::Munge;
+use forebay_wire::opening::Dialling;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -67,19 +69,21 @@ impl Peers {
             .name("forebay-peer".into())
             .stack_size(256 << 10)
             .spawn(move || {
-                let prove = |nonce: &[u8; 32]| auth::prove(munge.as_ref(), key.as_ref(), nonce);
-                run(&to, &prove, &messages);
+                let dial =
+                    |at, challenge| Dialling::new(munge.as_ref(), key.as_ref(), at, challenge);
+                run(&to, &dial, &messages);
             })?;
         Ok(sender)
     }
 }
 
-/// Answers a challenge.
-type Prove<'a> = &'a dyn Fn(&[u8; 32]) -> io::Result<Proof>;
+/// Answers a challenge of the daemon at this address.
+type Dial<'a> = &'a dyn Fn(SocketAddr, [u8; 32]) -> io::Result<Dialling<'a>>;
 
 /// Send messages until there will be no more.
-fn run(to: &Address, prove: Prove<'_>, messages: &Receiver<Box<PeerMessage>>) {
+fn run(to: &Address, dial: Dial<'_>, messages: &Receiver<Box<PeerMessage>>) {
     let mut stream: Option<Stream> = None;
+    let mut told = String::new();
     let mut failed: Option<Instant> = None;
     let mut bytes = Vec::new();
     while let Ok(first) = messages.recv() {
@@ -102,12 +106,17 @@ fn run(to: &Address, prove: Prove<'_>, messages: &Receiver<Box<PeerMessage>>) {
         }
         let open = match stream.take() {
             Some(open) => Ok(open),
-            None => connect(to, prove),
+            None => connect(to, dial),
         };
         match open.and_then(|open| open.send_all(&bytes, &[], None).map(|()| open)) {
-            Ok(open) => (stream, failed) = (Some(open), None),
+            Ok(open) => (stream, failed, told) = (Some(open), None, String::new()),
             Err(error) => {
                 tracing::debug!(%error, %to, "a storage daemon cannot be reached");
+                let reason = error.to_string();
+                if error.kind() == io::ErrorKind::PermissionDenied && reason != told {
+                    tracing::error!(reason, %to, "nothing is said to whoever listens there");
+                    told = reason;
+                }
                 failed = Some(Instant::now());
             }
         }
@@ -124,12 +133,12 @@ fn is_closed(stream: &Stream) -> bool {
     !matches!(poll(&mut polled, Some(&now)), Ok(0))
 }
 
-fn connect(to: &Address, prove: Prove<'_>) -> io::Result<Stream> {
+fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
     let stream = Stream::connect(to, PATIENCE)?;
     stream.set_timeout(Some(PATIENCE))?;
-    if let Address::Unix(_) = to {
+    let Address::Tcp(at) = to else {
         return Ok(stream); // the kernel says who this is
-    }
+    };
     let mut link = Link::new(stream);
     let mut say = |seq, request| {
         let call = Call {
@@ -150,9 +159,7 @@ fn connect(to: &Address, prove: Prove<'_>) -> io::Result<Stream> {
     let Reply::Challenge { nonce } = say(1, Request::Hello(hello))? else {
         return Err(io::Error::other(Errno::EPROTO));
     };
-    match say(2, Request::Prove(prove(&nonce)?))? {
-        Reply::Done => Ok(link.into_stream()),
-        Reply::Failed(errno) => Err(io::Error::other(errno)),
-        _ => Err(io::Error::other(Errno::EPROTO)),
-    }
+    let dialling = dial(*at, nonce)?;
+    dialling.check(&say(2, dialling.prove()?)?)?;
+    Ok(link.into_stream())
 }

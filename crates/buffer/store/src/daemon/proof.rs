@@ -1,14 +1,24 @@
-//! The thread that asks `munged` about credentials: nobody else waits for it.
+//! The thread that asks `munged` about credentials, and for the daemon's own: nobody else waits for
+//! it.
 
 use super::wake::Wake;
-use crate::shard::ConnId;
+use crate::shard::{ConnId, Proven};
 use forebay_wire::munge::Munge;
+use forebay_wire::opening::Opening;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// A credential to decode: connection, call, and its bytes.
-pub type Unproven = (ConnId, u64, Vec<u8>);
+/// A credential to decode.
+#[derive(Debug)]
+pub struct Unproven {
+    pub conn: ConnId,
+    /// The call that has it.
+    pub seq: u64,
+    pub credential: Vec<u8>,
+    /// What it must answer.
+    pub opening: Opening,
+}
 
 /// Most credentials that wait; more are refused.
 const WAITING: usize = 1024;
@@ -19,13 +29,30 @@ pub fn start_decoder(munge: Munge, wake: Arc<Wake>) -> io::Result<SyncSender<Unp
     std::thread::Builder::new()
         .name("forebay-munge".into())
         .spawn(move || {
-            for (conn, seq, credential) in inbox {
-                let decoded = munge.decode(&credential);
-                if let Err(error) = &decoded {
-                    tracing::warn!(%error, "a peer's credential is not valid");
+            for unproven in inbox {
+                let proven = prove(&munge, &unproven);
+                if let Err(reason) = &proven {
+                    tracing::warn!(reason, "a peer is not believed");
                 }
-                wake.decoded((conn, seq, decoded.ok()));
+                wake.decoded((unproven.conn, unproven.seq, proven.ok()));
             }
         })?;
     Ok(sender)
+}
+
+/// Whom the credential is from, and the daemon's answer to that one.
+fn prove(munge: &Munge, unproven: &Unproven) -> Result<Proven, String> {
+    let decoded = munge.decode(&unproven.credential);
+    let credential = decoded.map_err(|error| error.to_string())?;
+    let opening = &unproven.opening;
+    let peer = opening.believe_munge(&credential).map_err(|_| {
+        let origin = credential.origin;
+        format!("its credential, made on {origin}, is for another connection")
+    })?;
+    let own = opening.answer_munge(munge, &peer);
+    Ok(Proven {
+        credential,
+        nonce: opening.client,
+        own: own.map_err(|error| error.to_string())?,
+    })
 }

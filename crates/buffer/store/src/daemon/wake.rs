@@ -1,9 +1,8 @@
 //! How other threads reach the event loop.
 
 use super::counters::Present;
-use crate::shard::ConnId;
+use crate::shard::{ConnId, Proven};
 use forebay_wire::Reply;
-use forebay_wire::munge::Credential;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,8 +31,8 @@ pub struct Wake {
     decoded: Mutex<Vec<Decoded>>,
 }
 
-/// A call's MUNGE credential as far as it is valid.
-pub type Decoded = (ConnId, u64, Option<Credential>);
+/// What a call's MUNGE credential says, as far as it is valid.
+pub type Decoded = (ConnId, u64, Option<Proven>);
 
 impl Wake {
     pub fn new() -> io::Result<Wake> {

@@ -59,7 +59,9 @@ impl<O: Objects> Shard<O> {
         } = call;
         let request = match request {
             Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
-            Request::Prove(proof) => return self.prove(conn, &proof).map(Some),
+            Request::Prove { proof, nonce } => {
+                return self.prove(conn, &proof, nonce).map(Some);
+            }
             Request::Peer(message) => {
                 let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
                 if known.peer.trusted {

@@ -1,11 +1,12 @@
 //! What a [`Shard`](super::Shard) is told by its driver, and what it wants done.
 
 use crate::objects::ObjectId;
-use forebay_wire::auth::Peer;
+use forebay_wire::auth::{Peer, Proof};
 use forebay_wire::message::OpenMode;
 use forebay_wire::munge::Credential;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
+use std::net::SocketAddr;
 
 /// A connection, as the driver numbers them. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,8 @@ pub struct Limits {
     pub handles: usize,
     /// Sessions on this node.
     pub sessions: usize,
+    /// Sessions of one user who is not trusted.
+    pub user_sessions: usize,
     /// Instances on this node.
     pub instances: usize,
 }
@@ -39,9 +42,21 @@ impl Default for Limits {
             lease: 60_000_000_000,
             handles: 1 << 20,
             sessions: 1 << 16,
+            user_sessions: 1 << 12,
             instances: 1 << 12,
         }
     }
+}
+
+/// What a MUNGE credential says, and what the daemon answers.
+#[derive(Debug)]
+pub struct Proven {
+    /// The credential, decoded.
+    pub credential: Credential,
+    /// The client's random bytes.
+    pub nonce: [u8; 32],
+    /// The daemon's own proof.
+    pub own: Proof,
 }
 
 /// Something that happened.
@@ -49,12 +64,14 @@ impl Default for Limits {
 pub enum Input {
     /// Someone connected.
     Connected(ConnId, Peer),
+    /// Over TCP, at this address of the daemon's.
+    Dialled(ConnId, SocketAddr),
     /// A request arrived.
     Call(ConnId, Call),
     /// A connection is gone.
     Disconnected(ConnId),
     /// The MUNGE credential of this call was decoded; `None` if it is not valid.
-    Decoded(ConnId, u64, Option<Credential>),
+    Decoded(ConnId, u64, Option<Proven>),
     /// The log is durable up to this record.
     Synced(u64),
     /// Time passed. Due about once a second.

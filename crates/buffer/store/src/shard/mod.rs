@@ -23,7 +23,7 @@ mod state;
 mod tasks;
 mod transaction;
 
-pub use driver::{ConnId, Effect, Input, Limits, Now};
+pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
 
 use crate::namespace::Credentials;
@@ -36,12 +36,15 @@ use links::Link;
 use locks::{Locks, Parked};
 use space::Space;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use tasks::Task;
 use transaction::Transaction;
 
 #[derive(Debug)]
 struct Conn {
     peer: Peer,
+    /// Where it was found, on TCP.
+    at: Option<SocketAddr>,
     /// Set while a TCP client has not proved who it is.
     challenge: Option<[u8; 32]>,
     /// It has proved that it is `peer`.
@@ -244,15 +247,21 @@ impl<O: Objects> Shard<O> {
                     conn,
                     Conn {
                         peer,
+                        at: None,
                         challenge: None,
                         proven: false,
                         session: None,
                     },
                 );
             }
+            Input::Dialled(conn, at) => {
+                if let Some(known) = self.conns.get_mut(&conn) {
+                    known.at = Some(at);
+                }
+            }
             Input::Call(conn, call) => self.call(conn, call),
-            Input::Decoded(conn, seq, credential) => {
-                let reply = self.decoded(conn, credential.as_ref());
+            Input::Decoded(conn, seq, proven) => {
+                let reply = self.decoded(conn, proven);
                 self.reply(conn, seq, reply.unwrap_or_else(Reply::Failed));
             }
             Input::Disconnected(conn) => self.disconnected(conn),

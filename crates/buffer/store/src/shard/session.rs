@@ -2,12 +2,12 @@
 
 use super::calls::Again;
 use super::open::may_open;
-use super::{Attached, ConnId, Effect, Event, Outcome, Shard};
+use super::{Attached, ConnId, Effect, Event, Outcome, Proven, Session, Shard};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::auth::{self, Peer, Proof};
+use forebay_wire::auth::{Peer, Proof};
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
-use forebay_wire::munge::Credential;
+use forebay_wire::opening::Opening;
 use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 
@@ -80,26 +80,59 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    pub(super) fn prove(&mut self, conn: ConnId, proof: &Proof) -> Result<Reply, Errno> {
-        let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
-        let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
+    /// What a connection that was challenged has to prove, with these random bytes of its own.
+    pub fn opening(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
+        let known = self.conns.get(&conn)?;
+        Some(Opening {
+            daemon: known.challenge?,
+            client: nonce,
+            at: known.at?,
+        })
+    }
+
+    /// Who is at the other end of a connection, once that is known.
+    pub fn peer(&self, conn: ConnId) -> Option<&Peer> {
+        let known = self.conns.get(&conn)?;
+        (known.peer.local || known.proven).then_some(&known.peer)
+    }
+
+    pub(super) fn prove(
+        &mut self,
+        conn: ConnId,
+        proof: &Proof,
+        nonce: [u8; 32],
+    ) -> Result<Reply, Errno> {
+        let opening = self.end_challenge(conn, nonce)?;
         // A MUNGE credential is decoded by the driver first: `Input::Decoded`.
         let key = self.key.as_ref().ok_or(Errno::EKEYREJECTED)?;
-        known.peer = auth::key_peer(key, proof, &nonce)?;
-        Ok(Reply::Done)
+        let (peer, own) = opening.believe_key(key, proof)?;
+        self.proved(conn, peer);
+        Ok(Reply::Proved(own))
     }
 
     /// The driver has had a peer's MUNGE credential decoded.
-    pub(super) fn decoded(
-        &mut self,
-        conn: ConnId,
-        credential: Option<&Credential>,
-    ) -> Result<Reply, Errno> {
+    pub(super) fn decoded(&mut self, conn: ConnId, proven: Option<Proven>) -> Result<Reply, Errno> {
+        let nonce = proven.as_ref().map_or([0; 32], |proven| proven.nonce);
+        let opening = self.end_challenge(conn, nonce)?;
+        let proven = proven.ok_or(Errno::EKEYREJECTED)?;
+        let peer = opening.believe_munge(&proven.credential)?;
+        self.proved(conn, peer);
+        Ok(Reply::Proved(proven.own))
+    }
+
+    /// A challenge can be answered once.
+    fn end_challenge(&mut self, conn: ConnId, nonce: [u8; 32]) -> Result<Opening, Errno> {
+        let opening = self.opening(conn, nonce);
         let known = self.conns.get_mut(&conn).ok_or(Errno::ENOTCONN)?;
-        let nonce = known.challenge.take().ok_or(Errno::EKEYREJECTED)?;
-        known.peer = auth::munge_peer(credential.ok_or(Errno::EKEYREJECTED)?, &nonce)?;
-        known.proven = true;
-        Ok(Reply::Done)
+        known.challenge = None;
+        opening.ok_or(Errno::EKEYREJECTED)
+    }
+
+    fn proved(&mut self, conn: ConnId, peer: Peer) {
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.peer = peer;
+            known.proven = true;
+        }
     }
 
     /// 32 bytes that an outsider cannot foresee: a keyed sequence from the random seed.
@@ -154,6 +187,12 @@ impl<O: Objects> Shard<O> {
         }
         if self.state.sessions.len() >= self.limits.sessions {
             return Err(Errno::ENFILE);
+        }
+        let own = |session: &&Session| session.uid == peer.uid;
+        if !peer.trusted
+            && self.state.sessions.values().filter(own).count() >= self.limits.user_sessions
+        {
+            return Err(Errno::EMFILE);
         }
         let id = SessionId(self.state.session_count + 1);
         let secret = self.secret();

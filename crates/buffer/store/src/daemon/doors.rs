@@ -1,0 +1,271 @@
+//! Who may keep connections open: no user, and nobody who does not say who it is, gets so many that
+//! others get none.
+
+use crate::shard::ConnId;
+use forebay_wire::Errno;
+use forebay_wire::auth::Peer;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many connections there may be.
+#[derive(Clone, Debug)]
+pub struct DoorLimits {
+    /// Of root and of the daemon's own user: mounts, movers, other daemons.
+    pub trusted: usize,
+    /// Of all other users together.
+    pub users: usize,
+    /// Of one of them. Further ones are refused with `EMFILE`.
+    pub user: usize,
+    /// Of those who have not proved yet who they are, on TCP. A further one takes the place of the
+    /// oldest.
+    pub strangers: usize,
+    /// How long they have for it, from the beginning of the connection.
+    pub greeting: Duration,
+    /// For bulk data, each with a thread. Further ones are refused with `EAGAIN`.
+    pub bulk: usize,
+    /// The same of one user that is not trusted.
+    pub bulk_user: usize,
+}
+
+impl Default for DoorLimits {
+    fn default() -> DoorLimits {
+        DoorLimits {
+            trusted: 16_384,
+            users: 4096,
+            user: 512,
+            strangers: 256,
+            greeting: Duration::from_secs(10),
+            bulk: 1024,
+            bulk_user: 128,
+        }
+    }
+}
+
+/// For whom a connection counts; `None` for those who are trusted.
+pub type Guest = Option<u32>;
+
+/// For whom a connection of `peer` counts.
+pub fn guest(peer: &Peer) -> Guest {
+    (!peer.trusted).then_some(peer.uid)
+}
+
+/// The connections of the event loop.
+#[derive(Debug)]
+pub struct Doors {
+    limits: DoorLimits,
+    /// Those that nobody answers for, and since when. Numbers grow with time.
+    strangers: BTreeMap<ConnId, Instant>,
+    guests: HashMap<ConnId, Guest>,
+    counts: HashMap<Guest, usize>,
+}
+
+impl Doors {
+    pub fn new(limits: DoorLimits) -> Doors {
+        Doors {
+            limits,
+            strangers: BTreeMap::new(),
+            guests: HashMap::new(),
+            counts: HashMap::new(),
+        }
+    }
+
+    /// Someone came. Returns the connection that has to go instead.
+    pub fn arrive(&mut self, conn: ConnId, now: Instant) -> Option<ConnId> {
+        self.strangers.insert(conn, now);
+        if self.strangers.len() <= self.limits.strangers {
+            return None;
+        }
+        self.strangers.pop_first().map(|(oldest, _)| oldest)
+    }
+
+    /// It is known now who came. `EMFILE` if that is one too many; it remains a stranger then.
+    pub fn admit(&mut self, conn: ConnId, guest: Guest) -> Result<(), Errno> {
+        let trusted = self.count(None);
+        let full = match guest {
+            None => trusted >= self.limits.trusted,
+            Some(_) => {
+                self.count(guest) >= self.limits.user
+                    || self.guests.len() - trusted >= self.limits.users
+            }
+        };
+        if full {
+            return Err(Errno::EMFILE);
+        }
+        self.strangers.remove(&conn);
+        if self.guests.insert(conn, guest).is_none() {
+            *self.counts.entry(guest).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Is it not known yet who that is?
+    pub fn is_stranger(&self, conn: ConnId) -> bool {
+        self.strangers.contains_key(&conn)
+    }
+
+    /// For whom a connection counts that was admitted.
+    pub fn guest(&self, conn: ConnId) -> Option<Guest> {
+        self.guests.get(&conn).copied()
+    }
+
+    /// A connection has gone.
+    pub fn left(&mut self, conn: ConnId) {
+        self.strangers.remove(&conn);
+        if let Some(guest) = self.guests.remove(&conn) {
+            release(&mut self.counts, guest);
+        }
+    }
+
+    /// When the next stranger's time ends.
+    pub fn due(&self) -> Option<Instant> {
+        let (_, since) = self.strangers.first_key_value()?;
+        Some(*since + self.limits.greeting)
+    }
+
+    /// A stranger whose time has ended.
+    pub fn overdue(&mut self, now: Instant) -> Option<ConnId> {
+        if self.due()? > now {
+            return None;
+        }
+        self.strangers.pop_first().map(|(conn, _)| conn)
+    }
+
+    fn count(&self, guest: Guest) -> usize {
+        self.counts.get(&guest).copied().unwrap_or(0)
+    }
+}
+
+fn release(counts: &mut HashMap<Guest, usize>, guest: Guest) {
+    if let Some(count) = counts.get_mut(&guest) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&guest);
+        }
+    }
+}
+
+/// Threads for bulk connections.
+#[derive(Clone, Debug)]
+pub struct Seats {
+    limits: DoorLimits,
+    counts: Arc<Mutex<HashMap<Guest, usize>>>,
+}
+
+/// One of them; free again when it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Seats,
+    guest: Guest,
+}
+
+impl Seats {
+    pub fn new(limits: DoorLimits) -> Seats {
+        Seats {
+            limits,
+            counts: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Guest, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.lock().values().sum()
+    }
+
+    fn room(&self, counts: &HashMap<Guest, usize>, guest: Guest) -> bool {
+        let own = counts.get(&guest).copied().unwrap_or(0);
+        let in_all: usize = counts.values().sum();
+        in_all < self.limits.bulk && (guest.is_none() || own < self.limits.bulk_user)
+    }
+
+    /// Is there one for this guest?
+    pub fn is_free(&self, guest: Guest) -> bool {
+        self.room(&self.lock(), guest)
+    }
+
+    /// Take one, if there is one.
+    pub fn take(&self, guest: Guest) -> Option<Seat> {
+        let mut counts = self.lock();
+        if !self.room(&counts, guest) {
+            return None;
+        }
+        *counts.entry(guest).or_default() += 1;
+        Some(Seat {
+            seats: self.clone(),
+            guest,
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        release(&mut self.seats.lock(), self.guest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> DoorLimits {
+        DoorLimits {
+            trusted: 3,
+            users: 4,
+            user: 3,
+            strangers: 2,
+            bulk: 3,
+            bulk_user: 2,
+            ..DoorLimits::default()
+        }
+    }
+
+    #[test]
+    fn the_oldest_stranger_makes_room_and_time_ends() {
+        let mut doors = Doors::new(small());
+        let begun = Instant::now();
+        let later = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!(doors.arrive(ConnId(1), later(0)), None);
+        assert_eq!(doors.arrive(ConnId(2), later(1)), None);
+        assert_eq!(doors.arrive(ConnId(3), later(2)), Some(ConnId(1)));
+        doors.admit(ConnId(3), Some(7)).unwrap();
+        assert!(!doors.is_stranger(ConnId(3)) && doors.is_stranger(ConnId(2)));
+        assert_eq!(doors.overdue(later(10)), None);
+        assert_eq!(doors.overdue(later(11)), Some(ConnId(2)));
+        assert_eq!(doors.due(), None, "who is known has all the time");
+    }
+
+    #[test]
+    fn nobody_takes_all() {
+        let mut doors = Doors::new(small());
+        for conn in 0..3 {
+            doors.admit(ConnId(conn), Some(7)).unwrap();
+        }
+        assert_eq!(doors.admit(ConnId(3), Some(7)), Err(Errno::EMFILE));
+        doors.admit(ConnId(4), Some(8)).unwrap();
+        assert_eq!(doors.admit(ConnId(5), Some(9)), Err(Errno::EMFILE));
+        // All that users may have is taken, and root gets in.
+        doors.admit(ConnId(6), None).unwrap();
+        doors.left(ConnId(0));
+        doors.left(ConnId(0));
+        doors.admit(ConnId(7), Some(7)).unwrap();
+        assert_eq!(doors.admit(ConnId(8), Some(9)), Err(Errno::EMFILE));
+        assert_eq!(doors.guest(ConnId(7)), Some(Some(7)));
+    }
+
+    #[test]
+    fn a_seat_is_free_again_when_it_is_left() {
+        let seats = Seats::new(small());
+        let first = seats.take(Some(7)).unwrap();
+        let _second = seats.take(Some(7)).unwrap();
+        assert!(seats.take(Some(7)).is_none() && !seats.is_free(Some(7)));
+        let _root = seats.take(None).unwrap();
+        assert!(seats.take(Some(8)).is_none(), "three in all");
+        drop(first);
+        assert_eq!(seats.taken(), 2);
+        assert!(seats.is_free(Some(7)) && seats.is_free(Some(8)));
+    }
+}
