@@ -11,7 +11,7 @@ use forebay_wire::auth::{self, Proof};
 use forebay_wire::frame::{self, Flags, HEADER};
 use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
 use forebay_wire::munge::Munge;
-use forebay_wire::opening::{Dialling, Opening};
+use forebay_wire::opening::{self, Dialling, Opening};
 use forebay_wire::place::Place;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
@@ -280,6 +280,7 @@ fn lie(listener: &TcpListener, munge: &Munge) -> bool {
         panic!("{proof:?} instead of a proof");
     };
     let opening = Opening {
+        with: opening::Daemon::Storage,
         daemon: nonce,
         client,
         at,

@@ -235,10 +235,10 @@ fn frame(body: &str) -> Vec<u8> {
 fn nonsense_is_refused_and_the_controller_goes_on() {
     let site = Site::new(1);
     let _controller = site.controller();
-    let nonce = serde_json::to_string(&[7; 32]).unwrap();
+    let key = serde_json::to_string(&[7; 32]).unwrap();
     let hello = |version: u16| {
         frame(&format!(
-            "{{\"hello\":{{\"version\":{version},\"role\":{{\"client\":null}},\"nonce\":{nonce}}}}}"
+            "{{\"hello\":{{\"version\":{version},\"role\":{{\"client\":null}},\"key\":{key}}}}}"
         ))
     };
     assert!(say(site.controller, b"GET / HTTP/1.1\r\n\r\n").contains("does not speak"));
@@ -252,7 +252,7 @@ fn nonsense_is_refused_and_the_controller_goes_on() {
         format!("{{\"Key\":{{\"mac\":{zeros},\"uid\":0,\"gid\":0}}}}"),
         "{\"Munge\":[77,85,78,71,69]}".to_owned(),
     ] {
-        let mut bytes = hello(1);
+        let mut bytes = hello(2);
         bytes.extend(frame(&format!("{{\"proof\":{proof}}}")));
         bytes.extend(frame("{\"query\":[1,\"status\"]}"));
         let said = say(site.controller, &bytes);

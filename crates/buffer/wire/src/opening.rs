@@ -23,13 +23,34 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Contexts of the two sides' proofs.
-const OF_CLIENT: &str = "forebay storage daemon's client 2";
-const OF_DAEMON: &str = "forebay storage daemon 2";
+/// The kinds of daemon that are spoken with over TCP. Proofs to and of one are of no use to or as
+/// another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// A storage daemon.
+    Storage,
+    /// A pool's controller.
+    Controller,
+}
+
+impl Daemon {
+    /// Contexts of its clients' proofs and of its own.
+    fn contexts(self) -> [&'static str; 2] {
+        match self {
+            Daemon::Storage => [
+                "forebay storage daemon's client 2",
+                "forebay storage daemon 2",
+            ],
+            Daemon::Controller => ["forebay controller's client 2", "forebay controller 2"],
+        }
+    }
+}
 
 /// What both sides of a new connection have said before they prove who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
+    /// What the daemon is.
+    pub with: Daemon,
     /// The daemon's random bytes.
     pub daemon: [u8; 32],
     /// The client's random bytes.
@@ -52,7 +73,8 @@ impl fmt::Display for NotProved {
 impl std::error::Error for NotProved {}
 
 impl Opening {
-    fn text(&self) -> Vec<u8> {
+    /// All of it, as bytes.
+    pub fn text(&self) -> Vec<u8> {
         let ip = match self.at.ip().to_canonical() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -68,7 +90,8 @@ impl Opening {
 
     /// What the client's proof answers.
     pub fn of_client(&self) -> [u8; 32] {
-        challenge(OF_CLIENT, &self.text())
+        let [context, _] = self.with.contexts();
+        challenge(context, &self.text())
     }
 
     /// What the daemon's proof to a client of this user and group answers.
@@ -76,7 +99,8 @@ impl Opening {
         let mut text = self.text();
         text.extend_from_slice(&uid.to_le_bytes());
         text.extend_from_slice(&gid.to_le_bytes());
-        challenge(OF_DAEMON, &text)
+        let [_, context] = self.with.contexts();
+        challenge(context, &text)
     }
 
     /// Whom a key's proof makes the client, and the daemon's own proof to it.
@@ -116,6 +140,7 @@ impl<'a> Dialling<'a> {
         challenge: [u8; 32],
     ) -> io::Result<Dialling<'a>> {
         let opening = Opening {
+            with: Daemon::Storage,
             daemon: challenge,
             client: auth::nonce()?,
             at,
@@ -239,6 +264,10 @@ mod tests {
             },
             Opening {
                 at: "10.0.0.1:7512".parse().unwrap(),
+                ..good
+            },
+            Opening {
+                with: Daemon::Controller,
                 ..good
             },
         ];

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::stream::Address;
 
 use super::config::PoolConfig;
+use super::doors::{Doors, Limits};
 use super::link::{Link, Received};
 use super::message::Role;
 use super::relay::Relay;
@@ -83,7 +84,8 @@ impl AgentDaemon {
             host: name.to_owned(),
         };
         let listener = Listener::unix(&config.agent_socket)?;
-        listener.serve(move |stream| relay.serve(stream))?;
+        let doors = Doors::new(Limits::USUAL);
+        listener.serve(doors, move |stream, ticket| relay.serve(stream, ticket))?;
         let run = Run {
             name: name.to_owned(),
             host: Host::new(name.to_owned(), now()),

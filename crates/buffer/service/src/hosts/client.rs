@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::{Address, Stream};
+use forebay_wire::stream::Address;
 
 use super::config::{Identity, PoolConfig};
-use super::frame::{self, MAX_BODY};
+use super::frame::{Incoming, MAX_BODY, Outgoing};
 use super::greet;
 use super::message::{Downward, Query, Role, Told, Upward, Welcome};
 use super::server::hang_up;
@@ -58,7 +57,7 @@ impl Remote {
     pub fn open(file: &Path) -> Result<Remote, ServeError> {
         let config = PoolConfig::read(file)?;
         let ways = ways(&config);
-        let (stream, welcome) = connect(&ways)
+        let (out, input, welcome) = connect(&ways)
             .map_err(|reason| ServeError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
         forebay_wire::auth::random(&mut random).map_err(ServeError::at("/dev/urandom"))?;
@@ -73,7 +72,7 @@ impl Remote {
         };
         let thread = std::thread::Builder::new()
             .name("forebay-client".into())
-            .spawn(move || line.run(stream, &inbox))
+            .spawn(move || line.run(out, input, &inbox))
             .map_err(ServeError::at("no thread can be made"))?;
         Ok(Remote {
             work,
@@ -182,7 +181,7 @@ fn ways(config: &PoolConfig) -> Vec<Way> {
     ]
 }
 
-fn connect(ways: &[Way]) -> Result<(Stream, Welcome), String> {
+fn connect(ways: &[Way]) -> Result<(Outgoing, Incoming, Welcome), String> {
     let mut failed = Vec::new();
     for way in ways {
         let dialled = match &way.identity {
@@ -211,7 +210,7 @@ fn connect(ways: &[Way]) -> Result<(Stream, Welcome), String> {
 struct Line {
     ways: Vec<Way>,
     work: SyncSender<Work>,
-    current: Option<Arc<Stream>>,
+    current: Option<Outgoing>,
     /// Number of the connection.
     number: u64,
     /// What is not answered yet.
@@ -220,8 +219,8 @@ struct Line {
 }
 
 impl Line {
-    fn run(mut self, first: Stream, inbox: &Receiver<Work>) {
-        self.take_up(first);
+    fn run(mut self, out: Outgoing, input: Incoming, inbox: &Receiver<Work>) {
+        self.take_up(out, input);
         let mut lost: Option<Instant> = None;
         loop {
             let work = match self.current {
@@ -239,14 +238,12 @@ impl Line {
             }
             let since = lost.get_or_insert_with(Instant::now);
             match connect(&self.ways) {
-                Ok((stream, _)) => self.take_up(stream),
+                Ok((out, input, _)) => self.take_up(out, input),
                 Err(reason) if since.elapsed() > GONE => self.give_up(&reason),
                 Err(_) => {}
             }
         }
-        if let Some(stream) = &self.current {
-            hang_up(stream);
-        }
+        self.drop_connection();
     }
 
     fn work(&mut self, work: Work) {
@@ -287,25 +284,24 @@ impl Line {
     }
 
     fn drop_connection(&mut self) {
-        if let Some(stream) = self.current.take() {
-            hang_up(&stream);
+        if let Some(out) = self.current.take() {
+            hang_up(out.stream());
         }
     }
 
     fn send(&mut self, message: &Upward) {
-        let Some(stream) = &self.current else { return };
-        if frame::send(stream, message).is_err() {
+        let Some(out) = &mut self.current else { return };
+        if out.send(message).is_err() {
             self.drop_connection();
         }
     }
 
     /// Uses a new connection, and asks again what is not answered.
-    fn take_up(&mut self, stream: Stream) {
+    fn take_up(&mut self, out: Outgoing, mut input: Incoming) {
         self.number += 1;
-        let stream = Arc::new(stream);
-        let (input, work, number) = (stream.clone(), self.work.clone(), self.number);
+        let (work, number) = (self.work.clone(), self.number);
         let read = move || {
-            while let Ok(message) = frame::receive(&input, MAX_BODY) {
+            while let Ok(message) = input.receive(MAX_BODY) {
                 if work.send(Work::Came(number, Box::new(message))).is_err() {
                     return;
                 }
@@ -316,7 +312,7 @@ impl Line {
         if reader.spawn(read).is_err() {
             return;
         }
-        self.current = Some(stream);
+        self.current = Some(out);
         let asked = self.asked.iter();
         let again: Vec<Upward> = asked
             .map(|((client, number), (request, _))| Upward::Ask(*client, *number, request.clone()))

@@ -1,43 +1,43 @@
-//! Beginning a connection: both sides learn who the other is.
+//! Beginning a connection: both sides learn who the other is, and between hosts agree on seals.
 
 use std::io;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_wire::Errno;
 use forebay_wire::auth::{self, Peer, Proof};
+use forebay_wire::opening::{Daemon, Opening};
 use forebay_wire::stream::{Address, Stream};
 
 use super::config::Identity;
-use super::frame::{self, MAX_BODY, MAX_UNKNOWN};
+use super::frame::{self, Incoming, Outgoing};
 use super::message::{Downward, Hello, Role, Upward, VERSION, Welcome};
+use super::seal::Secret;
 
-/// How long the other side may take for each step.
+/// How long a whole greeting may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection on which the other side acknowledges nothing for so long is broken, in
 /// milliseconds.
 const BROKEN_AFTER: u32 = 20_000;
 
-/// Contexts of the two sides' proofs: neither is of use as the other.
-const OF_PEER: &str = "forebay controller's peer 1";
-const OF_CONTROLLER: &str = "forebay controller 1";
-
 fn refused(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason.into())
 }
 
-fn nonce() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    auth::random(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Whom a proof is from.
-fn check(identity: &Identity, proof: &Proof, challenge: &[u8; 32]) -> io::Result<Peer> {
+/// Whom a proof is from, and on which host a MUNGE credential was made.
+fn check(
+    identity: &Identity,
+    proof: &Proof,
+    challenge: &[u8; 32],
+) -> io::Result<(Peer, Option<Ipv4Addr>)> {
+    let mut origin = None;
     let peer = match (proof, &identity.munge, &identity.key) {
         (Proof::Munge(credential), Some(munge), _) => {
             let credential = munge
                 .decode(credential)
                 .map_err(|error| refused(error.to_string()))?;
+            origin = Some(credential.origin);
             auth::credential_peer(&credential, challenge)
         }
         (Proof::Key { .. }, _, Some(key)) => auth::proof_peer(key, proof, challenge),
@@ -48,7 +48,13 @@ fn check(identity: &Identity, proof: &Proof, challenge: &[u8; 32]) -> io::Result
             return Err(refused("a pool key's proof, but this side uses MUNGE"));
         }
     };
-    peer.map_err(|_| refused("the proof is not valid: the keys of the two hosts differ"))
+    match peer {
+        Ok(peer) => Ok((peer, origin)),
+        Err(_) => Err(refused(
+            "the proof is not valid: the keys of the two hosts differ, or the controller is found \
+             at another address than it has",
+        )),
+    }
 }
 
 /// Makes a broken connection noticed.
@@ -63,50 +69,74 @@ fn watch_over(stream: &Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to a controller, or to an agent that passes on what is said. The stream blocks
-/// without limit.
-pub fn dial(address: &Address, role: Role, identity: &Identity) -> io::Result<(Stream, Welcome)> {
-    let stream = Stream::connect(address, PATIENCE)?;
+/// Connects to a controller, or to an agent that passes on what is said.
+pub fn dial(
+    address: &Address,
+    role: Role,
+    identity: &Identity,
+) -> io::Result<(Outgoing, Incoming, Welcome)> {
+    let until = Instant::now() + PATIENCE;
+    let stream = Arc::new(Stream::connect(address, PATIENCE)?);
     stream.set_timeout(Some(PATIENCE))?;
-    let own = nonce()?;
-    let hello = Hello {
+    let (mut out, mut input) = frame::halves(stream.clone(), Some(until));
+    let secret = Secret::new()?;
+    let client = secret.public();
+    out.send(&Upward::Hello(Hello {
         version: VERSION,
         role,
-        nonce: own,
-    };
-    frame::send(&stream, &Upward::Hello(hello))?;
-    let mut answer = frame::receive(&stream, MAX_BODY)?;
-    let mut nonces = None;
-    if let Downward::Challenge { nonce: theirs } = answer {
-        let challenge = auth::challenge(OF_PEER, &[theirs, own]);
-        let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), &challenge);
-        frame::send(&stream, &Upward::Proof(proof?))?;
-        nonces = Some([theirs, own]);
-        answer = frame::receive(&stream, MAX_BODY)?;
-    }
-    let welcome = match answer {
-        Downward::Welcome(welcome) => welcome,
-        Downward::Refused(reason) => return Err(refused(reason)),
+        key: client,
+    }))?;
+    let (answer, _) = input.receive_greeting()?;
+    let welcome = match (answer, address) {
+        (Downward::Refused(reason), _) => return Err(refused(reason)),
+        (Downward::Challenge { key }, Address::Tcp(at)) => {
+            let opening = Opening {
+                with: Daemon::Controller,
+                daemon: key,
+                client,
+                at: *at,
+            };
+            let proof = opening.of_client();
+            let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), &proof);
+            out.send(&Upward::Proof(proof?))?;
+            let seals = secret.agree(key, &opening)?;
+            frame::seal_peer(&mut out, &mut input, seals);
+            match input.receive_greeting()? {
+                (Downward::Welcome(welcome), true) => {
+                    believe(identity, &welcome, &opening)?;
+                    welcome
+                }
+                (Downward::Refused(reason), _) => return Err(refused(reason)),
+                _ => return Err(refused("the controller has not proved who it is")),
+            }
+        }
+        (Downward::Welcome(welcome), Address::Unix(_)) => welcome,
+        (Downward::Welcome(_), Address::Tcp(_)) => {
+            return Err(refused("the controller has not proved who it is"));
+        }
         _ => return Err(io::Error::other(Errno::EPROTO)),
     };
-    if let Stream::Tcp(_) = stream {
-        // Whoever orders mounts and removals must be the controller.
-        let (Some(proof), Some(nonces)) = (&welcome.proof, nonces) else {
-            return Err(refused("the controller has not proved who it is"));
-        };
-        let challenge = auth::challenge(OF_CONTROLLER, &nonces);
-        let peer = check(identity, proof, &challenge)
-            .map_err(|error| refused(format!("the controller is not believed: {error}")))?;
-        if !peer.trusted {
-            return Err(refused(format!(
-                "the controller runs as user {}, who is neither root nor this process's user",
-                peer.uid
-            )));
-        }
-    }
     watch_over(&stream)?;
-    stream.set_timeout(None)?;
-    Ok((stream, *welcome))
+    input.relax()?;
+    Ok((out, input, *welcome))
+}
+
+/// Whoever orders mounts and removals must be the controller.
+fn believe(identity: &Identity, welcome: &Welcome, opening: &Opening) -> io::Result<()> {
+    let Some(proof) = &welcome.proof else {
+        return Err(refused("the controller has not proved who it is"));
+    };
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    let (peer, _) = check(identity, proof, &opening.of_daemon(uid, gid))
+        .map_err(|error| refused(format!("the controller is not believed: {error}")))?;
+    if !peer.trusted {
+        return Err(refused(format!(
+            "the controller runs as user {}, who is neither root nor this process's user",
+            peer.uid
+        )));
+    }
+    Ok(())
 }
 
 /// Who has connected, and as what.
@@ -116,61 +146,111 @@ pub struct Caller {
     pub peer: Peer,
     /// What it is.
     pub role: Role,
+    /// The address it has connected from; `None` on a Unix socket.
+    pub from: Option<IpAddr>,
+    /// The host on which its MUNGE credential was made, as that host's `munged` says.
+    pub origin: Option<Ipv4Addr>,
     /// What the controller's proof has to answer; `None` on a Unix socket.
     challenge: Option<[u8; 32]>,
 }
 
-/// The controller's side up to the point where it knows who is there. Blocks for at most some
-/// seconds.
-pub fn answer(stream: &Stream, identity: &Identity) -> io::Result<Caller> {
-    stream.set_timeout(Some(PATIENCE))?;
-    let Upward::Hello(hello) = frame::receive(stream, MAX_UNKNOWN)? else {
-        return Err(refused("the first message is no greeting"));
-    };
-    if hello.version != VERSION {
-        return Err(refused(format!(
-            "version {} of the control protocol, but this side speaks {VERSION}",
-            hello.version
-        )));
+/// Both directions of a connection that is being greeted.
+pub struct Line {
+    /// To the other side.
+    pub out: Outgoing,
+    /// From it.
+    pub input: Incoming,
+}
+
+impl Line {
+    /// A connection that has just been made.
+    pub fn new(stream: Arc<Stream>) -> Line {
+        let (out, input) = frame::halves(stream, Some(Instant::now() + PATIENCE));
+        Line { out, input }
     }
-    let (peer, challenge) = match stream {
-        Stream::Unix(socket) => (auth::unix_peer(socket)?, None),
-        Stream::Tcp(_) => {
-            let own = nonce()?;
-            frame::send(stream, &Downward::Challenge { nonce: own })?;
-            let Upward::Proof(proof) = frame::receive(stream, MAX_UNKNOWN)? else {
-                return Err(refused("no proof in answer to the challenge"));
-            };
-            let nonces = [own, hello.nonce];
-            let peer = check(identity, &proof, &auth::challenge(OF_PEER, &nonces))?;
-            (peer, Some(auth::challenge(OF_CONTROLLER, &nonces)))
+
+    /// The controller's side up to the point where it knows who is there. Blocks for at most some
+    /// seconds.
+    pub fn answer(&mut self, identity: &Identity) -> io::Result<Caller> {
+        let stream = self.out.stream().clone();
+        stream.set_timeout(Some(PATIENCE))?;
+        let (Upward::Hello(hello), _) = self.input.receive_greeting()? else {
+            return Err(refused("the first message is no greeting"));
+        };
+        if hello.version != VERSION {
+            return Err(refused(format!(
+                "version {} of the control protocol, but this side speaks {VERSION}",
+                hello.version
+            )));
         }
-    };
-    watch_over(stream)?;
-    Ok(Caller {
-        peer,
-        role: hello.role,
-        challenge,
-    })
-}
-
-/// Lets them in. The stream blocks without limit from now on.
-pub fn welcome(
-    stream: &Stream,
-    identity: &Identity,
-    caller: &Caller,
-    mut welcome: Welcome,
-) -> io::Result<()> {
-    if let Some(challenge) = &caller.challenge {
-        let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), challenge);
-        welcome.proof = Some(proof?);
+        let caller = match &*stream {
+            Stream::Unix(socket) => Caller {
+                peer: auth::unix_peer(socket)?,
+                role: hello.role,
+                from: None,
+                origin: None,
+                challenge: None,
+            },
+            Stream::Tcp(socket) => {
+                let ends = (socket.local_addr()?, socket.peer_addr()?);
+                self.challenge(identity, hello, ends)?
+            }
+        };
+        watch_over(&stream)?;
+        Ok(caller)
     }
-    frame::send(stream, &Downward::Welcome(Box::new(welcome)))?;
-    stream.set_timeout(None)
-}
 
-/// Tells them why not.
-pub fn refuse(stream: &Stream, reason: &str) {
-    // They may have gone; then there is nobody to tell.
-    let _ = frame::send(stream, &Downward::Refused(reason.to_owned()));
+    fn challenge(
+        &mut self,
+        identity: &Identity,
+        hello: Hello,
+        (at, from): (SocketAddr, SocketAddr),
+    ) -> io::Result<Caller> {
+        let secret = Secret::new()?;
+        let opening = Opening {
+            with: Daemon::Controller,
+            daemon: secret.public(),
+            client: hello.key,
+            at,
+        };
+        self.out.send(&Downward::Challenge {
+            key: opening.daemon,
+        })?;
+        let (Upward::Proof(proof), _) = self.input.receive_greeting()? else {
+            return Err(refused("no proof in answer to the challenge"));
+        };
+        let (peer, origin) = check(identity, &proof, &opening.of_client())?;
+        let challenge = opening.of_daemon(peer.uid, peer.gid);
+        let seals = secret.agree(hello.key, &opening)?;
+        frame::seal_controller(&mut self.out, &mut self.input, seals);
+        Ok(Caller {
+            peer,
+            role: hello.role,
+            from: Some(from.ip().to_canonical()),
+            origin,
+            challenge: Some(challenge),
+        })
+    }
+
+    /// Lets them in. From now on nobody has to hurry.
+    pub fn welcome(
+        &mut self,
+        identity: &Identity,
+        caller: &Caller,
+        mut welcome: Welcome,
+    ) -> io::Result<()> {
+        if let Some(challenge) = &caller.challenge {
+            let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), challenge);
+            welcome.proof = Some(proof?);
+        }
+        self.out.send(&Downward::Welcome(Box::new(welcome)))?;
+        self.input.relax()
+    }
+
+    /// Tells them why not.
+    pub fn refuse(self, reason: &str) {
+        // They may have gone; then there is nobody to tell. Nothing that was agreed upon holds.
+        let (mut bare, _) = frame::halves(self.out.stream().clone(), None);
+        let _ = bare.send(&Downward::Refused(reason.to_owned()));
+    }
 }

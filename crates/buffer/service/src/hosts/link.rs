@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::{Address, Stream};
+use forebay_wire::stream::Address;
 
 use super::config::Identity;
-use super::frame::{self, MAX_BODY};
+use super::frame::{Incoming, MAX_BODY, Outgoing};
 use super::message::{Downward, Role, Upward, Welcome};
 use super::server::hang_up;
 use super::{ServeError, greet};
@@ -110,10 +110,10 @@ impl Line {
         let mut told = String::new();
         while !self.stopped() {
             match greet::dial(&self.address, self.role.clone(), &self.identity) {
-                Ok((stream, welcome)) => {
+                Ok((out, input, welcome)) => {
                     tracing::info!(controller = %self.address, "connected to the controller");
                     (pause, told) = (PAUSES.0, String::new());
-                    let error = self.talk(stream, welcome);
+                    let error = self.talk(out, input, welcome);
                     if !self.stopped() {
                         tracing::warn!(%error, "the connection to the controller is lost");
                     }
@@ -136,16 +136,15 @@ impl Line {
     }
 
     /// Uses a connection until it breaks.
-    fn talk(&self, stream: Stream, welcome: Welcome) -> io::Error {
+    fn talk(&self, mut out: Outgoing, input: Incoming, welcome: Welcome) -> io::Error {
         if !(self.deliver)(Received::Welcome(welcome)) {
             self.stop.store(true, Ordering::Release);
             return io::ErrorKind::Interrupted.into();
         }
-        let stream = Arc::new(stream);
         let broken = Arc::new(AtomicBool::new(false));
-        let (input, gone, deliver) = (stream.clone(), broken.clone(), self.deliver.clone());
+        let (gone, deliver) = (broken.clone(), self.deliver.clone());
         let read = move || {
-            let error = listen(&input, &deliver);
+            let error = listen(input, &deliver);
             gone.store(true, Ordering::Release);
             error
         };
@@ -157,12 +156,12 @@ impl Line {
         let mut failed = None;
         while failed.is_none() && !self.stopped() && !broken.load(Ordering::Acquire) {
             match self.outbox.recv_timeout(LOOK) {
-                Ok(message) => failed = frame::send(&stream, &message).err(),
+                Ok(message) => failed = out.send(&message).err(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        hang_up(&stream);
+        hang_up(out.stream());
         let ended = reader.join();
         failed.unwrap_or_else(|| {
             ended.unwrap_or_else(|_| io::Error::other("the reading thread has failed"))
@@ -171,9 +170,9 @@ impl Line {
 }
 
 /// Hands over what comes until the connection breaks; why it did.
-fn listen(stream: &Stream, deliver: &Deliver) -> io::Error {
+fn listen(mut input: Incoming, deliver: &Deliver) -> io::Error {
     loop {
-        match frame::receive(stream, MAX_BODY) {
+        match input.receive(MAX_BODY) {
             Ok(Downward::Order(order)) => {
                 if !deliver(Received::Order(*order)) {
                     return io::ErrorKind::Interrupted.into();

@@ -4,14 +4,15 @@
 //!
 //! ```text
 //! other side                        controller
-//! Hello {version, role, nonce}  ->
-//!                               <-  Challenge {nonce}      (between hosts only)
-//! Proof                         ->
-//!                               <-  Welcome {…, proof}, or Refused
+//! Hello {version, role, key}  ->
+//!                             <-  Challenge {key}        (between hosts only)
+//! Proof                       ->
+//!                             <-  Welcome {…, proof}, or Refused
 //! ```
 //!
-//! Both prove who they are over both nonces, by MUNGE or the pool's key; on a Unix socket the
-//! kernel says it. After that, reports and requests go up, orders and answers come down.
+//! Both prove who they are over both keys, by MUNGE or the pool's key; on a Unix socket the kernel
+//! says it. After that, reports and requests go up, orders and answers come down. Between hosts the
+//! Welcome and all that follows it is sealed ([`seal`](super::seal)).
 
 use forebay_policy::pool::NodeId;
 use forebay_wire::auth::Proof;
@@ -22,7 +23,7 @@ use crate::controller::{Failure, Outcome, Request, Status};
 use crate::protocol::{Order, Owner, Report};
 
 /// Version of all that is said here; both sides must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// What the other side is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +44,9 @@ pub struct Hello {
     pub version: u16,
     /// What the sender is.
     pub role: Role,
-    /// Random bytes, which the controller's proof answers.
-    pub nonce: [u8; 32],
+    /// A public key for this connection only, and so random bytes: the controller's proof answers
+    /// them.
+    pub key: [u8; 32],
 }
 
 /// The controller knows who is there.
@@ -108,8 +110,8 @@ pub enum Upward {
 pub enum Downward {
     /// Prove who you are.
     Challenge {
-        /// Random bytes.
-        nonce: [u8; 32],
+        /// A public key for this connection only, and so random bytes to answer.
+        key: [u8; 32],
     },
     /// You are known.
     Welcome(Box<Welcome>),

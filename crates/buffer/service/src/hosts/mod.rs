@@ -15,11 +15,13 @@ mod agent;
 mod client;
 mod config;
 mod controller;
+mod doors;
 mod frame;
 mod greet;
 mod link;
 mod message;
 mod relay;
+mod seal;
 mod server;
 mod storage;
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use forebay_wire::stream::{Address, Stream};
 
 use super::config::Identity;
+use super::doors::Ticket;
+use super::frame::{Incoming, MAX_BODY, MAX_REQUEST, Outgoing};
 use super::greet;
 use super::message::{Role, Welcome};
 use super::server::hang_up;
@@ -25,67 +27,65 @@ pub struct Relay {
 
 impl Relay {
     /// Serves one connection of a process on this host until it ends.
-    pub fn serve(&self, near: Stream) {
-        let (far, welcome, caller) = match self.connect(&near) {
+    pub fn serve(&self, near: Arc<Stream>, mut ticket: Ticket) {
+        let mut near = greet::Line::new(near);
+        let (far, welcome, caller) = match self.connect(&mut near, &mut ticket) {
             Ok(connected) => connected,
-            Err(error) => return greet::refuse(&near, &error.to_string()),
+            Err(error) => return near.refuse(&error.to_string()),
         };
-        if greet::welcome(&near, &self.identity, &caller, welcome).is_err() {
+        if near.welcome(&self.identity, &caller, welcome).is_err() {
             return;
         }
-        let (near, far) = (Arc::new(near), Arc::new(far));
-        let (from, to) = (far.clone(), near.clone());
+        let (from, to) = (far.input, near.out);
         let down = std::thread::Builder::new()
             .name("forebay-relay".into())
-            .spawn(move || pass(&from, &to));
+            .spawn(move || pass(from, to, MAX_BODY));
         if let Ok(down) = down {
-            pass(&near, &far);
+            pass(near.input, far.out, MAX_REQUEST);
             let _ = down.join();
         }
     }
 
-    fn connect(&self, near: &Stream) -> io::Result<(Stream, Welcome, greet::Caller)> {
-        let caller = greet::answer(near, &self.identity)?;
+    fn connect(
+        &self,
+        near: &mut greet::Line,
+        ticket: &mut Ticket,
+    ) -> io::Result<(greet::Line, Welcome, greet::Caller)> {
+        let refused = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
+        let caller = near.answer(&self.identity)?;
         let own = Owner {
             uid: caller.peer.uid,
             gid: caller.peer.gid,
         };
+        let guest = (!caller.peer.trusted).then_some(own.uid);
+        ticket.admit(guest).map_err(refused)?;
         let owner = match caller.role {
             Role::Client(None) => own,
             Role::Client(Some(owner)) if owner == own || caller.peer.trusted => owner,
             _ => {
                 let reason = "an agent passes on only what its host's users ask for themselves";
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                return Err(refused(reason.to_owned()));
             }
         };
         let role = Role::Client(Some(owner));
-        let (far, mut welcome) =
-            greet::dial(&self.controller, role, &self.identity).map_err(|error| {
+        let (out, input, mut welcome) = greet::dial(&self.controller, role, &self.identity)
+            .map_err(|error| {
                 let controller = &self.controller;
                 io::Error::new(error.kind(), format!("controller {controller}: {error}"))
             })?;
         welcome.host = Some(self.host.clone());
         welcome.proof = None;
-        Ok((far, welcome, caller))
+        Ok((greet::Line { out, input }, welcome, caller))
     }
 }
 
-/// Copies what comes until either side ends, and then ends the other.
-fn pass(from: &Stream, to: &Stream) {
-    let mut buffer = vec![0; 64 << 10];
-    let mut descriptors = std::collections::VecDeque::new();
-    loop {
-        match from.receive(&mut buffer, &mut descriptors) {
-            Ok(count) if count > 0 => {
-                descriptors.clear();
-                let sent = to.send_all(buffer.get(..count).unwrap_or_default(), &[], None);
-                if sent.is_err() {
-                    break;
-                }
-            }
-            _ => break,
+/// Passes on what comes until either side ends, and then ends the other.
+fn pass(mut from: Incoming, mut to: Outgoing, most: usize) {
+    while let Ok(body) = from.receive_body(most) {
+        if to.pass_on(&body).is_err() {
+            break;
         }
     }
-    hang_up(from);
-    hang_up(to);
+    hang_up(from.stream());
+    hang_up(to.stream());
 }

@@ -6,16 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_wire::stream::Stream;
 use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
-
-/// Most connections at a time; more are turned away.
-const MAX_CONNECTIONS: usize = 8192;
+use super::doors::{Doors, Ticket};
 
 /// Ends both directions of a connection, for whoever waits for it.
 pub fn hang_up(stream: &Stream) {
@@ -74,10 +72,10 @@ impl Listener {
     /// Serves every connection on a thread of its own, from now on.
     pub fn serve(
         &self,
-        each: impl Fn(Stream) + Send + Sync + Clone + 'static,
+        doors: Doors,
+        each: impl Fn(Arc<Stream>, Ticket) + Send + Sync + Clone + 'static,
     ) -> Result<(), ServeError> {
         let (socket, closing) = (self.socket.clone(), self.closing.clone());
-        let open = Arc::new(AtomicUsize::new(0));
         let run = move || {
             while !closing.load(Ordering::Acquire) {
                 let accepted = match &*socket {
@@ -90,7 +88,7 @@ impl Listener {
                     }
                 };
                 match accepted {
-                    Ok(stream) => begin(stream, &open, each.clone()),
+                    Ok(stream) => begin(stream, &doors, each.clone()),
                     Err(_) if closing.load(Ordering::Acquire) => {}
                     Err(error) => {
                         // Out of descriptors or memory, or the other side has gone already.
@@ -108,22 +106,13 @@ impl Listener {
     }
 }
 
-fn begin(stream: Stream, open: &Arc<AtomicUsize>, each: impl Fn(Stream) + Send + 'static) {
-    if open.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
-        open.fetch_sub(1, Ordering::AcqRel);
-        tracing::warn!("too many connections: one is turned away");
-        return;
-    }
-    let count = open.clone();
-    let run = move || {
-        each(stream);
-        count.fetch_sub(1, Ordering::AcqRel);
-    };
+fn begin(stream: Stream, doors: &Doors, each: impl Fn(Arc<Stream>, Ticket) + Send + 'static) {
+    let stream = Arc::new(stream);
+    let ticket = doors.enter(&stream);
     let spawned: io::Result<_> = std::thread::Builder::new()
         .name("forebay-serve".into())
-        .spawn(run);
+        .spawn(move || each(stream, ticket));
     if let Err(error) = spawned {
-        open.fetch_sub(1, Ordering::AcqRel);
         tracing::warn!(%error, "no thread for a connection");
     }
 }

@@ -480,16 +480,15 @@ impl EventLoop {
                 },
                 Some(decoder),
             ) => {
-                let opening = self.parts.shard.opening(id, nonce);
-                let taken = opening.map(|opening| {
-                    decoder.try_send(Unproven {
-                        conn: id,
-                        seq,
-                        credential,
-                        opening,
-                    })
+                let unproven = self.parts.shard.opening(id, nonce);
+                let unproven = unproven.map(|opening| Unproven {
+                    conn: id,
+                    seq,
+                    credential,
+                    opening,
                 });
-                if !matches!(taken, Some(Ok(()))) {
+                // Too many wait, or nothing was asked of this one.
+                if !unproven.is_some_and(|unproven| decoder.try_send(unproven).is_ok()) {
                     self.step(Input::Decoded(id, seq, None));
                 }
                 return;

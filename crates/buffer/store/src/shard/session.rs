@@ -7,7 +7,7 @@ use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, Proof};
 use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
-use forebay_wire::opening::Opening;
+use forebay_wire::opening::{Daemon, Opening};
 use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 
@@ -84,6 +84,7 @@ impl<O: Objects> Shard<O> {
     pub fn opening(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
         let known = self.conns.get(&conn)?;
         Some(Opening {
+            with: Daemon::Storage,
             daemon: known.challenge?,
             client: nonce,
             at: known.at?,

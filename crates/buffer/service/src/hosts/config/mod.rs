@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: PathBuf,
-    /// From 1; 0 if it is about the whole file.
+    /// ConnectsFrom 1; 0 if it is about the whole file.
     line: usize,
     reason: String,
 }
@@ -59,6 +59,8 @@ pub struct StorageConfig {
     pub directory: PathBuf,
     /// What it gives to the pool.
     pub capacity: Bytes,
+    /// ConnectsFrom where its daemon may connect to the controller.
+    pub from: ConnectsFrom,
 }
 
 impl StorageConfig {
@@ -155,6 +157,7 @@ struct StorageTable {
     address: Spanned<String>,
     directory: Spanned<PathBuf>,
     capacity: Spanned<String>,
+    from: Option<Vec<Spanned<String>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -286,11 +289,13 @@ impl PoolConfig {
         let granularity = source.size(&read.pool.granularity)?;
         let mut storage: Vec<StorageConfig> = Vec::new();
         for node in &read.storage {
+            let address = source.address(&node.address)?;
             let one = StorageConfig {
                 name: source.name(&node.name)?,
-                address: source.address(&node.address)?,
+                address,
                 directory: source.absolute(&node.directory)?,
                 capacity: source.size(&node.capacity)?,
+                from: from::read(&source, node.from.as_deref(), address)?,
             };
             if one.capacity < granularity {
                 let reason = "less than one granule of the pool; give more, or lower `granularity`";
@@ -448,5 +453,8 @@ fn method(source: &Source<'_>, auth: &AuthTable) -> Result<AuthMethod, ConfigErr
     }
 }
 
+mod from;
 #[cfg(test)]
 mod tests;
+
+pub use from::ConnectsFrom;

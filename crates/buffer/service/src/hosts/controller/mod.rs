@@ -2,9 +2,11 @@
 
 mod steps;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,8 +14,9 @@ use std::time::Duration;
 use forebay_wire::auth::keyed_block;
 use forebay_wire::stream::Stream;
 
-use super::config::{Identity, PoolConfig};
-use super::frame::{self, MAX_BODY};
+use super::config::{ConnectsFrom, Identity, PoolConfig, StorageConfig};
+use super::doors::{Doors, Guest, Limits, Ticket};
+use super::frame::{MAX_BODY, MAX_REQUEST};
 use super::message::{Downward, Role, Upward, Welcome};
 use super::server::{Listener, hang_up};
 use super::{ServeError, directory, greet, lock, write_whole};
@@ -25,8 +28,6 @@ use steps::Server;
 /// Messages from all connections that wait for the controller; whoever has more to say waits.
 const INBOX: usize = 4096;
 
-/// Longest message of those who only ask, in bytes: a job script and what goes with it.
-const MAX_REQUEST: usize = 1 << 20;
 /// How long the controller may take to say what there is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -44,8 +45,18 @@ enum Event {
     Stop,
 }
 
-/// Whether someone may come in: the connection's number, what to say, and what to send later.
-type Entry = Result<(ConnId, Welcome, Receiver<Downward>), String>;
+/// Whether someone may come in.
+type Entry = Result<Admitted, String>;
+
+/// Someone who may come in.
+struct Admitted {
+    id: ConnId,
+    welcome: Welcome,
+    /// What to send later.
+    outbox: Receiver<Downward>,
+    /// Answers in it that may be long.
+    long: Arc<AtomicUsize>,
+}
 
 /// A running controller. Dropping it stops it.
 pub struct ControllerDaemon {
@@ -70,7 +81,7 @@ impl ControllerDaemon {
             Controller::restore(settings(config, secret), rows).map_err(ServeError::new)?;
         let id = keyed_block(&secret, u128::MAX);
         let pool = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut server = Server::new(controller, records, pool, lock);
+        let mut server = Server::new(controller, records, pool, froms(config), lock);
         server.furnish(config)?;
         let listeners = vec![
             Listener::tcp(config.controller)?,
@@ -78,9 +89,12 @@ impl ControllerDaemon {
         ];
         let address = listeners.iter().find_map(Listener::address);
         let (events, inbox) = sync_channel(INBOX);
+        let doors = Doors::new(Limits::USUAL);
         for listener in &listeners {
             let (events, identity) = (events.clone(), identity.clone());
-            listener.serve(move |stream| serve(stream, &events, &identity))?;
+            listener.serve(doors.clone(), move |stream, ticket| {
+                serve(stream, ticket, &events, &identity);
+            })?;
         }
         let thread = std::thread::Builder::new()
             .name("forebay-controller".into())
@@ -177,40 +191,59 @@ fn secret(home: &Path) -> Result<[u8; 32], ServeError> {
     }
 }
 
-/// A connection from its beginning to its end, on a thread of its own.
-fn serve(stream: Stream, events: &SyncSender<Event>, identity: &Identity) {
-    let caller = match greet::answer(&stream, identity) {
-        Ok(caller) => caller,
-        Err(error) => {
-            tracing::warn!(%error, "a connection is refused");
-            return greet::refuse(&stream, &error.to_string());
-        }
-    };
-    let stream = Arc::new(stream);
-    let (entry, decision) = sync_channel(1);
-    if events
-        .send(Event::Came(stream.clone(), caller.clone(), entry))
-        .is_err()
-    {
-        return;
+/// ConnectsFrom where each storage node may say that it is that node.
+fn froms(config: &PoolConfig) -> BTreeMap<String, ConnectsFrom> {
+    let one = |node: &StorageConfig| (node.name.clone(), node.from.clone());
+    config.storage.iter().map(one).collect()
+}
+
+/// For whom a connection counts: whoever asks through an agent, not the agent.
+fn guest(caller: &greet::Caller) -> Guest {
+    match &caller.role {
+        Role::Client(Some(owner)) if owner.uid != 0 => Some(owner.uid),
+        _ => (!caller.peer.trusted).then_some(caller.peer.uid),
     }
-    let (id, welcome, outbox) = match decision.recv() {
-        Ok(Ok(entry)) => entry,
-        Ok(Err(reason)) => {
+}
+
+/// A connection from its beginning to its end, on a thread of its own.
+fn serve(stream: Arc<Stream>, mut ticket: Ticket, events: &SyncSender<Event>, identity: &Identity) {
+    let mut line = greet::Line::new(stream.clone());
+    let answered = line.answer(identity).map_err(|error| error.to_string());
+    let admitted = answered.and_then(|caller| {
+        ticket.admit(guest(&caller))?;
+        let (entry, decision) = sync_channel(1);
+        let came = Event::Came(stream.clone(), caller.clone(), entry);
+        let ended = |_| "the controller ends".to_owned();
+        events.send(came).map_err(|_| ended(()))?;
+        let admitted = decision.recv().map_err(|_| ended(()))?;
+        Ok((caller, admitted?))
+    });
+    let (caller, admitted) = match admitted {
+        Ok(admitted) => admitted,
+        Err(reason) => {
             tracing::warn!(reason, "a connection is refused");
-            return greet::refuse(&stream, &reason);
+            return line.refuse(&reason);
         }
-        Err(_) => return,
     };
-    if greet::welcome(&stream, identity, &caller, welcome).is_ok() {
-        let out = stream.clone();
+    let Admitted {
+        id,
+        welcome,
+        outbox,
+        long,
+    } = admitted;
+    if line.welcome(identity, &caller, welcome).is_ok() {
+        let greet::Line { mut out, mut input } = line;
         let write = move || {
             for message in outbox {
-                if frame::send(&out, &message).is_err() {
+                let sent = out.send(&message);
+                if let Downward::Told(..) = message {
+                    long.fetch_sub(1, Ordering::AcqRel);
+                }
+                if sent.is_err() {
                     break;
                 }
             }
-            hang_up(&out);
+            hang_up(out.stream());
         };
         let writer = std::thread::Builder::new()
             .name("forebay-write".into())
@@ -220,7 +253,7 @@ fn serve(stream: Stream, events: &SyncSender<Event>, identity: &Identity) {
                 Role::Client(_) => MAX_REQUEST,
                 _ => MAX_BODY,
             };
-            while let Ok(message) = frame::receive(&stream, most) {
+            while let Ok(message) = input.receive(most) {
                 if events.send(Event::Said(id, message)).is_err() {
                     break;
                 }

@@ -1,21 +1,23 @@
 //! The controller's thread: what comes in steps the state machine, what it decides goes out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use forebay_policy::pool::NodeId;
 use forebay_wire::stream::Stream;
 
-use super::{ConnId, Entry, Event};
+use super::{Admitted, ConnId, Entry, Event};
 use crate::activity::HostActivity;
 use crate::controller::{
     Answer, Cause, Controller, Effect, Envelope, Failure, Input, Outcome, Request, Status,
 };
 use crate::database::Database;
 use crate::embedded::now;
-use crate::hosts::config::PoolConfig;
+use crate::hosts::config::{ConnectsFrom, PoolConfig};
 use crate::hosts::message::{Downward, Query, Role, Told, Upward, Welcome};
 use crate::hosts::server::hang_up;
 use crate::hosts::{ServeError, greet};
@@ -29,9 +31,13 @@ const OUTBOX: usize = 4096;
 const CLIENT_OUTBOX: usize = 2 * MAX_ASKED;
 /// Requests that one connection may have under way.
 const MAX_ASKED: usize = 256;
+/// Answers to queries that wait to be sent on one connection: each may be long.
+const MAX_TOLD: usize = 8;
 
 struct Connection {
     stream: Arc<Stream>,
+    /// The address it has come from, on TCP.
+    from: Option<IpAddr>,
     outbox: SyncSender<Downward>,
     /// The storage node or agent at the other end.
     peer: Option<Peer>,
@@ -39,6 +45,8 @@ struct Connection {
     caller: Owner,
     /// Requests under way.
     asked: usize,
+    /// Answers to queries that are not sent yet.
+    told: Arc<AtomicUsize>,
 }
 
 /// The controller's thread.
@@ -46,6 +54,8 @@ pub(super) struct Server {
     controller: Controller,
     records: Database,
     pool: String,
+    /// ConnectsFrom where each storage node may say that it is that node.
+    froms: BTreeMap<String, ConnectsFrom>,
     connections: BTreeMap<ConnId, Connection>,
     peers: BTreeMap<Peer, ConnId>,
     /// What those that are connected have done.
@@ -58,17 +68,19 @@ pub(super) struct Server {
 
 impl Server {
     /// A controller from its records, without connections. `pool` is what storage nodes know it
-    /// by; `lock` is held as long as it lives.
+    /// by, `froms` from where they may come; `lock` is held as long as it lives.
     pub(super) fn new(
         controller: Controller,
         records: Database,
         pool: String,
+        froms: BTreeMap<String, ConnectsFrom>,
         lock: std::fs::File,
     ) -> Server {
         Server {
             controller,
             records,
             pool,
+            froms,
             connections: BTreeMap::new(),
             peers: BTreeMap::new(),
             activity: BTreeMap::new(),
@@ -113,8 +125,8 @@ impl Server {
                 let decision = self.admit(stream, &caller);
                 // Who has gone meanwhile is forgotten when its thread says so, or here.
                 if let Err(unsent) = entry.send(decision) {
-                    if let Ok((id, ..)) = unsent.0 {
-                        self.forget(id);
+                    if let Ok(admitted) = unsent.0 {
+                        self.forget(admitted.id);
                     }
                 }
                 Ok(())
@@ -163,6 +175,7 @@ impl Server {
                     )
                 })?;
                 let number = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
+                self.comes_from(name, caller)?;
                 welcome.node = Some(number);
                 welcome.granules = node.granules;
                 (Some(Peer::Node(number)), own)
@@ -187,20 +200,62 @@ impl Server {
         };
         let (outbox, messages) = sync_channel(most);
         if let Some(peer) = &peer {
-            tracing::info!(?peer, "connected");
+            self.is_there_elsewhere(peer, caller)?;
+            tracing::info!(?peer, from = ?caller.from, "connected");
             if let Some(old) = self.peers.insert(peer.clone(), id) {
                 self.forget(old);
             }
         }
         let connection = Connection {
             stream,
+            from: caller.from,
             outbox,
             peer,
             caller: owner,
             asked: 0,
+            told: Arc::default(),
+        };
+        let admitted = Admitted {
+            id,
+            welcome,
+            outbox: messages,
+            long: connection.told.clone(),
         };
         self.connections.insert(id, connection);
-        Ok((id, welcome, messages))
+        Ok(admitted)
+    }
+
+    /// Whether a storage node speaks from where the configuration says that it is: root of another
+    /// host, though trusted, gets none of its data that way.
+    fn comes_from(&self, name: &str, caller: &greet::Caller) -> Result<(), String> {
+        // On a Unix socket it is root of the controller's own host.
+        let (Some(from), Some(may)) = (caller.from, self.froms.get(name)) else {
+            return Ok(());
+        };
+        may.permits(from, caller.origin).map_err(|wrong| {
+            format!(
+                "storage node `{name}` may connect from {may}, but this is {wrong}; if that is \
+                 its host, name the address in `from` of its [[storage]] entry in the \
+                 controller's configuration"
+            )
+        })
+    }
+
+    /// Fails if the same storage node or agent is connected from another host.
+    fn is_there_elsewhere(&self, peer: &Peer, caller: &greet::Caller) -> Result<(), String> {
+        let there = self.peers.get(peer).and_then(|id| self.connections.get(id));
+        match there.map(|connection| connection.from) {
+            Some(Some(there)) if caller.from.is_some_and(|from| from != there) => {
+                let who = match peer {
+                    Peer::Node(node) => format!("storage node {}", node.0),
+                    Peer::Host(host) => format!("the agent of `{host}`"),
+                };
+                Err(format!(
+                    "{who} is connected already, from {there}; hosts must have names of their own"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn forget(&mut self, id: ConnId) {
@@ -253,6 +308,13 @@ impl Server {
             }
             Upward::Query(number, query) => {
                 let caller = connection.caller;
+                let told = connection.told.clone();
+                if told.fetch_add(1, Ordering::AcqRel) >= MAX_TOLD {
+                    let reason = format!("{MAX_TOLD} answers have not been taken; take them first");
+                    let busy = Err(Failure::new(Cause::Busy, reason));
+                    self.tell(id, Downward::Told(number, busy));
+                    return Ok(());
+                }
                 let told = match query {
                     Query::Status => Ok(Told::Status(Box::new(self.status()))),
                     Query::Paths(token) => self.controller.paths(&token, caller).map(Told::Paths),
