@@ -247,11 +247,53 @@ fn hosts_share_an_instance_and_strangers_do_not() {
     assert!(!status.status.success(), "{}", told(&status));
     assert!(told(&status).contains("MUNGE"), "{}", told(&status));
     let mut agent = site.host(2).serve(&["agent", "--config", foreign]);
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    assert_eq!(agent.ended(), None);
-    let mounted = site.host(2).shell(USER, &format!("cat {striped}/out/sum0"));
-    ok(&mounted);
+    wait("it is told why not", || {
+        agent.said().contains("Invalid credential").then_some(())
+    });
+    wait("the controller refuses it", || {
+        let said = site.controller.said();
+        (said.contains("a connection is refused") && said.contains("MUNGE")).then_some(())
+    });
+    assert_eq!(agent.ended(), None, "it goes on trying");
+    let mounts = site.host(2).local.join("foreign-agent/mounts");
+    let empty = format!("[ -z \"$(ls -A {})\" ]", mounts.display());
+    ok(&site.host(2).shell(ROOT, &empty));
     drop(agent);
+
+    // Nor is root of another host, whose munged has the right key, somebody else's storage node
+    // or agent.
+    let pool = fs::read_to_string(site.file()).unwrap();
+    let thief = site.cluster.pfs().with_file_name("thief.toml");
+    let text = pool
+        .replace("10.77.0.2:7511", "10.77.0.3:7599")
+        .replacen("/flash\"", "/thief\"", 2)
+        .replace("/agent", "/thief-agent");
+    fs::write(&thief, text).unwrap();
+    let thief = thief.to_str().unwrap();
+    let serve = |daemon: &str, name: &str| {
+        site.host(2)
+            .serve(&[daemon, "--name", name, "--config", thief])
+    };
+    let (node, agent) = (serve("storage", "n2"), serve("agent", "n1"));
+    wait("the storage node is told why not", || {
+        let reason = "storage node `n2` may connect from 10.77.0.2, but this is 10.77.0.3";
+        node.said().contains(reason).then_some(())
+    });
+    wait("the agent is told why not", || {
+        let reason = "the agent of `n1` is connected already, from 10.77.0.1";
+        agent.said().contains(reason).then_some(())
+    });
+    drop((node, agent));
+    let stolen = site.host(2).local.join("thief/pool");
+    ok(&site
+        .host(2)
+        .shell(ROOT, &format!("[ ! -e {} ]", stolen.display())));
+    let nodes = site.status().unwrap()["nodes"].clone();
+    let online = nodes.as_array().unwrap().iter();
+    assert_eq!(online.filter(|node| node["online"] == true).count(), 3);
+
+    // What was there is there as before, on the host in question, too.
+    ok(&site.host(2).shell(USER, &format!("cat {striped}/out/sum0")));
 
     let said = ok_text(job.end(&site));
     assert!(said.contains("stage out"), "{said}");
@@ -265,6 +307,44 @@ fn hosts_share_an_instance_and_strangers_do_not() {
         let status = site.status()?;
         status["instances"].as_array()?.is_empty().then_some(())
     });
+}
+
+#[test]
+fn a_test_that_fails_leaves_nothing_behind() {
+    let (told, left) = std::sync::mpsc::channel();
+    let fails = std::thread::spawn(move || {
+        let cluster = Cluster::new(1);
+        let host = &cluster.hosts[0];
+        ok(&host.shell(ROOT, "mount -t tmpfs none $PWD"));
+        let mut forgotten = host.command(USER, "sh");
+        let script = "setsid sleep 1000 & echo $!; exec sleep 1000";
+        let mut forgotten = forgotten
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut child = String::new();
+        let said = forgotten.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut child).unwrap();
+        let daemon = host.serve(&["controller", "--config", "/nonexistent"]);
+        told.send((child.trim().to_owned(), cluster.pfs(), cluster.spaces()))
+            .unwrap();
+        std::mem::forget(daemon);
+        panic!("on purpose");
+    });
+    assert!(fails.join().is_err());
+    let (child, directory, spaces) = left.recv().unwrap();
+    wait("its processes end", || {
+        let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let gone = state.is_empty() || state.contains(") Z ");
+        gone.then_some(())
+    });
+    for space in spaces {
+        assert!(!Path::new("/run/netns").join(&space).exists(), "{space}");
+    }
+    assert!(!directory.exists());
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!mounts.contains(directory.parent().unwrap().to_str().unwrap()));
 }
 
 #[test]

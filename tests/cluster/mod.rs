@@ -48,6 +48,28 @@ pub fn told(output: &Output) -> String {
     )
 }
 
+/// Ends everything that runs in a network name space, whoever started it, and removes the space.
+/// With the last process of a host its mounts go, too.
+fn remove_space(space: &str) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        let listed = Command::new("ip").args(["netns", "pids", space]).output();
+        let listed = listed.map_or(String::new(), |output| told(&output));
+        let processes: Vec<_> = listed
+            .lines()
+            .filter_map(|line| rustix::process::Pid::from_raw(line.trim().parse().ok()?))
+            .collect();
+        if processes.is_empty() {
+            break;
+        }
+        for process in processes {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = Command::new("ip").args(["netns", "del", space]).output();
+}
+
 /// Name spaces whose test was killed are removed by the next one.
 fn remove_rests() {
     let Ok(list) = fs::read_dir("/run/netns") else {
@@ -60,7 +82,7 @@ fn remove_rests() {
             .and_then(|n| n.split('-').next());
         let dead = |process: &str| !Path::new("/proc").join(process).exists();
         if process.is_some_and(dead) {
-            let _ = Command::new("ip").args(["netns", "del", &name]).output();
+            remove_space(&name);
         }
     }
 }
@@ -165,11 +187,10 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = self.holder.kill();
+        // Users' commands do not end with the test by themselves: the kernel forgets that they
+        // should when they become somebody else.
+        remove_space(&self.space);
         let _ = self.holder.wait();
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.space])
-            .output();
     }
 }
 
@@ -253,6 +274,12 @@ impl Cluster {
         cluster
     }
 
+    /// The network name spaces.
+    pub fn spaces(&self) -> Vec<String> {
+        let hosts = self.hosts.iter().map(|host| host.space.clone());
+        hosts.chain([self.hub.clone()]).collect()
+    }
+
     /// The directory that all hosts see.
     pub fn pfs(&self) -> PathBuf {
         self.directory.path().join("pfs")
@@ -324,8 +351,6 @@ impl Drop for Cluster {
             let _ = munged.wait();
         }
         self.hosts.clear();
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.hub])
-            .output();
+        remove_space(&self.hub);
     }
 }

@@ -2,11 +2,13 @@
 //! requests while the controller is away. Hosts know each other by the pool's key here.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
+mod site;
+
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
 
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
 use forebay_model::units::Bytes;
@@ -14,80 +16,7 @@ use forebay_service::activity::{HostActivity, exposition};
 use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};
 use forebay_service::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
 use forebay_service::protocol::Owner;
-
-fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = done() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: waited");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-struct Site {
-    directory: tempfile::TempDir,
-    controller: SocketAddr,
-    nodes: Vec<SocketAddr>,
-}
-
-impl Site {
-    /// A pool of `nodes` storage nodes, none of which runs yet.
-    fn new(nodes: usize) -> Site {
-        let listeners: Vec<TcpListener> = (0..=nodes)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let mut free = listeners.iter().map(|l| l.local_addr().unwrap());
-        let site = Site {
-            directory: tempfile::tempdir().unwrap(),
-            controller: free.next().unwrap(),
-            nodes: free.collect(),
-        };
-        fs::write(site.path("key"), b"the key of this pool, for tests").unwrap();
-        fs::write(site.path("other-key"), b"the key of another pool").unwrap();
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A configuration with the key in this file, which hosts without a socket of the pool use.
-    fn file(&self, key: &str, sockets: &str) -> PathBuf {
-        let home = self.directory.path().display();
-        let mut text = format!(
-            "[pool]\nname = \"p\"\ngranularity = \"1MiB\"\n[controller]\naddress = \"{}\"\n\
-             directory = \"{home}/controller\"\nsocket = \"{home}/{sockets}.socket\"\n\
-             [agent]\ndirectory = \"{home}/agent\"\n\
-             [auth]\nmethod = \"key\"\nkey_file = \"{home}/{key}\"\n",
-            self.controller
-        );
-        for (index, address) in self.nodes.iter().enumerate() {
-            text.push_str(&format!(
-                "[[storage]]\nname = \"s{index}\"\naddress = \"{address}\"\n\
-                 directory = \"{home}/s{index}\"\ncapacity = \"64MiB\"\n"
-            ));
-        }
-        let file = self.path(&format!("{key}-{sockets}.toml"));
-        fs::write(&file, text).unwrap();
-        file
-    }
-
-    fn config(&self, key: &str) -> PoolConfig {
-        PoolConfig::read(&self.file(key, "controller")).unwrap()
-    }
-
-    fn controller(&self) -> ControllerDaemon {
-        wait("the controller's port is free", || {
-            ControllerDaemon::start(&self.config("key")).ok()
-        })
-    }
-
-    fn remote(&self) -> Remote {
-        Remote::open(&self.file("key", "controller")).unwrap()
-    }
-}
+use site::{Site, frame, in_service, wait};
 
 fn persistent(name: &str, owner: Owner) -> Request {
     let access = Access {
@@ -107,11 +36,6 @@ fn persistent(name: &str, owner: Owner) -> Request {
         },
         public: false,
     }
-}
-
-/// Whether a storage node has been told which one it is.
-fn in_service(site: &Site, name: &str) -> bool {
-    site.path(name).join("pool").exists()
 }
 
 #[test]
@@ -220,15 +144,6 @@ fn say(to: SocketAddr, bytes: &[u8]) -> String {
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
-}
-
-/// A frame of the control protocol.
-fn frame(body: &str) -> Vec<u8> {
-    let mut bytes = b"FBC1".to_vec();
-    bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
-    bytes.extend_from_slice(&crc32c::crc32c(body.as_bytes()).to_le_bytes());
-    bytes.extend_from_slice(body.as_bytes());
-    bytes
 }
 
 #[test]

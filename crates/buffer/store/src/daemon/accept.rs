@@ -2,13 +2,11 @@
 
 use super::bulk;
 use super::connection::Connection;
-use super::doors::guest;
 use super::events::EventLoop;
 use crate::objects::DiskObjects;
 use crate::shard::{ConnId, Input};
 use forebay_wire::SessionId;
 use forebay_wire::auth::{self, Peer};
-use forebay_wire::frame::MAX_BODY;
 use forebay_wire::stream::Stream;
 use rustix::event::epoll;
 use std::io;
@@ -95,35 +93,6 @@ impl EventLoop {
         }
         self.admit(id);
         Some(id)
-    }
-
-    /// Let in who has been a stranger so far, if it is known now who that is.
-    pub(super) fn admit(&mut self, id: ConnId) {
-        if !self.doors.is_stranger(id) {
-            return;
-        }
-        let Some(peer) = self.parts.shard.peer(id) else {
-            return;
-        };
-        let guest = guest(peer);
-        let admitted = self.doors.admit(id, guest);
-        if let Some(conn) = self.conns.get_mut(&id) {
-            match admitted {
-                Ok(()) => conn.longest = MAX_BODY,
-                Err(errno) => {
-                    tracing::warn!(user = guest, "too many connections: one is refused");
-                    conn.refused = Some(errno);
-                }
-            }
-        }
-    }
-
-    /// Close the connections of those who have not said in time who they are.
-    pub(super) fn close_overdue(&mut self) {
-        while let Some(id) = self.doors.overdue(Instant::now()) {
-            tracing::warn!("a peer has not said in time who it is: its connection is closed");
-            self.forget(id);
-        }
     }
 
     /// Give a connection a thread of its own. The reply to its greeting has been sent.

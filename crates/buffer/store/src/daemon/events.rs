@@ -10,8 +10,7 @@ use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::auth::Proof;
-use forebay_wire::{Call, Reply, Request, SessionId};
+use forebay_wire::{Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -41,12 +40,12 @@ pub struct EventLoop {
     pub(super) conns: HashMap<ConnId, Connection>,
     pub(super) next_conn: u64,
     scratch: Vec<u8>,
-    effects: Vec<Effect<OwnedFd>>,
+    pub(super) effects: Vec<Effect<OwnedFd>>,
     touched: Vec<ConnId>,
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
     sealer: Option<(SyncSender<sealer::Job>, JoinHandle<()>)>,
-    decoder: Option<SyncSender<Unproven>>,
+    pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
@@ -453,62 +452,6 @@ impl EventLoop {
                 }
             }
         }
-    }
-
-    fn take_call(&mut self, id: ConnId, call: Call) {
-        let seq = call.seq;
-        if let Some(errno) = self.conns.get(&id).and_then(|conn| conn.refused) {
-            return self.refuse(id, seq, errno);
-        }
-        if let Request::Hello(hello) = &call.request
-            && hello.bulk
-            && let Some(guest) = self.doors.guest(id)
-            && !self.seats.is_free(guest)
-        {
-            tracing::warn!(user = guest, "too many bulk connections: one is refused");
-            return self.refuse(id, seq, forebay_wire::Errno::EAGAIN);
-        }
-        let call = match (call, &self.decoder) {
-            (
-                Call {
-                    request:
-                        Request::Prove {
-                            proof: Proof::Munge(credential),
-                            nonce,
-                        },
-                    ..
-                },
-                Some(decoder),
-            ) => {
-                let unproven = self.parts.shard.opening(id, nonce);
-                let unproven = unproven.map(|opening| Unproven {
-                    conn: id,
-                    seq,
-                    credential,
-                    opening,
-                });
-                // Too many wait, or nothing was asked of this one.
-                if !unproven.is_some_and(|unproven| decoder.try_send(unproven).is_ok()) {
-                    self.step(Input::Decoded(id, seq, None));
-                }
-                return;
-            }
-            (call, _) => call,
-        };
-        self.step(Input::Call(id, call));
-        self.admit(id);
-    }
-
-    /// Answer a call with an error, and close the connection.
-    fn refuse(&mut self, id: ConnId, seq: u64, errno: forebay_wire::Errno) {
-        self.effects.push(Effect::Reply {
-            conn: id,
-            seq,
-            reply: Reply::Failed(errno),
-            descriptor: None,
-            cacheable: false,
-        });
-        self.effects.push(Effect::Hangup(id));
     }
 
     pub(super) fn forget(&mut self, id: ConnId) {

@@ -10,6 +10,7 @@ mod bulk;
 mod connection;
 mod counters;
 mod doors;
+mod entry;
 mod events;
 mod peers;
 mod proof;

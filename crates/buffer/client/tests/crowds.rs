@@ -1,0 +1,301 @@
+//! Clients that take as much of a storage daemon as they can: others are served all the same.
+//!
+//! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Admin, Fs, Options};
+use forebay_store::daemon::{self, Daemon, DoorLimits};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::frame::{self, Flags, HEADER};
+use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
+use forebay_wire::place::Place;
+use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::{Call, Errno, Ino, Reply, Request};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use support::{INSTANCE, Temporary, as_user};
+
+fn key() -> PoolKey {
+    PoolKey::new(b"a key for tests only").unwrap()
+}
+
+/// A daemon with these limits and an instance that is open to everybody of group 2000.
+fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "these tests act as several users: run as root"
+    );
+    let temporary = Temporary::new();
+    let mut options = daemon::Options::new(temporary.dir("flash"));
+    options.tcp = Some(([127, 0, 0, 1], 0).into());
+    options.key = Some(key());
+    options.doors = doors;
+    options.limits.user_sessions = sessions;
+    let daemon = Daemon::start(options).unwrap();
+    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    let spec = InstanceSpec {
+        id: INSTANCE,
+        uid: 1000,
+        gid: 2000,
+        mode: 0o770,
+        capacity: 1 << 20,
+        inodes: 100,
+        place: Place::alone(),
+    };
+    admin.create_instance(spec).unwrap();
+    (daemon, temporary)
+}
+
+fn tcp(daemon: &Daemon) -> SocketAddr {
+    match daemon.tcp_address() {
+        Some(Address::Tcp(address)) => address,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn from_another_host(daemon: &Daemon) -> Result<Fs, Errno> {
+    let options = Options {
+        key: Some(key()),
+        patience: Duration::from_secs(10),
+        ..Options::default()
+    };
+    Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options)
+}
+
+fn hello(bulk: bool) -> Request {
+    Request::Hello(Hello {
+        version: PROTOCOL,
+        instance: Some(INSTANCE),
+        resume: None,
+        slot: 0,
+        bulk,
+        caches: false,
+    })
+}
+
+fn local(daemon: &Daemon) -> Link {
+    Link::new(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap())
+}
+
+/// What the daemon says to a call; `None` if it closes the connection instead.
+fn say(link: &mut Link, request: Request) -> Option<Reply> {
+    let call = Call {
+        seq: 1,
+        caller: None,
+        request,
+    };
+    link.call(&call, &[], &mut [])
+        .ok()
+        .map(|answer| answer.reply)
+}
+
+/// Whether the other side closes the connection within this time.
+fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
+    stream.set_read_timeout(Some(within)).unwrap();
+    match stream.read(&mut [0; 64]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn a_thousand_who_say_nothing_keep_nobody_out() {
+    let (daemon, _temporary) = pool(DoorLimits::default(), 100);
+    let address = tcp(&daemon);
+    let mut silent: Vec<TcpStream> = (0..1000)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let begun = Instant::now();
+    let fs = from_another_host(&daemon).unwrap();
+    fs.get_attr(Ino::ROOT).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    // The oldest of them have gone; those that are there still are no more than may be.
+    let gone = silent.iter_mut().take(700);
+    assert!(
+        gone.map(|s| is_closed(s, Duration::from_secs(5)))
+            .all(|closed| closed)
+    );
+    assert!(connections(&daemon) <= 300, "{}", connections(&daemon));
+}
+
+#[test]
+fn a_greeting_must_end_in_time_and_be_short() {
+    let doors = DoorLimits {
+        greeting: Duration::from_millis(500),
+        ..DoorLimits::default()
+    };
+    let (daemon, _temporary) = pool(doors, 100);
+    let mut call = Vec::new();
+    let said = Call {
+        seq: 1,
+        caller: None,
+        request: hello(false),
+    };
+    frame::put_call(&mut call, &said, &[]).unwrap();
+    // A byte now and then, as slowly as it goes.
+    let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
+    let begun = Instant::now();
+    let sent = call.iter().take_while(|byte| {
+        std::thread::sleep(Duration::from_millis(50));
+        slow.write_all(&[**byte]).is_ok() && !is_closed(&mut slow, Duration::from_millis(1))
+    });
+    assert!(sent.count() < call.len());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    // The greeting over and over, without a proof.
+    let mut again =
+        Link::new(Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap());
+    let begun = Instant::now();
+    while let Some(reply) = say(&mut again, hello(false)) {
+        assert!(matches!(reply, Reply::Challenge { .. }));
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "it goes on for ever"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // More than anybody has to say who is not known yet.
+    let mut long = Vec::new();
+    let name = vec![b'x'; 100 << 10];
+    let request = Request::Lookup {
+        parent: Ino::ROOT,
+        name,
+    };
+    frame::put_call(
+        &mut long,
+        &Call {
+            seq: 1,
+            caller: None,
+            request,
+        },
+        &[],
+    )
+    .unwrap();
+    let mut much = TcpStream::connect(tcp(&daemon)).unwrap();
+    much.write_all(&long[..HEADER]).unwrap();
+    assert!(is_closed(&mut much, Duration::from_millis(300)));
+    // Who is known may take all the time in the world.
+    let fs = from_another_host(&daemon).unwrap();
+    std::thread::sleep(Duration::from_millis(800));
+    fs.get_attr(Ino::ROOT).unwrap();
+}
+
+#[test]
+fn a_user_does_not_take_all_connections() {
+    let doors = DoorLimits {
+        user: 8,
+        bulk: 6,
+        bulk_user: 3,
+        ..DoorLimits::default()
+    };
+    let (daemon, _temporary) = pool(doors, 100);
+    let limit = |bulk| {
+        let mut held: Vec<Link> = (0..12).map(|_| local(&daemon)).collect();
+        let said: Vec<_> = held.iter_mut().map(|link| say(link, hello(bulk))).collect();
+        (held, said)
+    };
+    let let_in = |said: &[Option<Reply>]| {
+        said.iter()
+            .filter(|said| matches!(said, Some(Reply::Welcome { .. })))
+            .count()
+    };
+    let (held, said) = as_user(1000, 1, || limit(false));
+    assert_eq!(let_in(&said), 8);
+    let refused = Some(Reply::Failed(Errno::EMFILE));
+    assert!(said[8..].iter().all(|said| *said == refused), "{said:?}");
+    // The others are not held up.
+    let other = as_user(1001, 2000, || say(&mut local(&daemon), hello(false)));
+    assert!(matches!(other, Some(Reply::Welcome { .. })));
+    drop(held);
+    // What was given back can be had again.
+    wait_until(|| {
+        as_user(1000, 1, || {
+            matches!(
+                say(&mut local(&daemon), hello(false)),
+                Some(Reply::Welcome { .. })
+            )
+        })
+    });
+    // Connections for data, each of which has a thread.
+    wait_until(|| connections(&daemon) < 3);
+    let (held, said) = as_user(1000, 1, || limit(true));
+    assert_eq!(let_in(&said), 3, "{said:?}");
+    assert!(said.contains(&Some(Reply::Failed(Errno::EAGAIN))));
+    let (_mine, said) = limit(true);
+    assert_eq!(let_in(&said), 3, "root has the rest: {said:?}");
+    drop(held);
+    wait_until(|| {
+        as_user(1000, 1, || {
+            matches!(
+                say(&mut local(&daemon), hello(true)),
+                Some(Reply::Welcome { .. })
+            )
+        })
+    });
+}
+
+#[test]
+fn a_user_does_not_take_all_sessions() {
+    let (daemon, _temporary) = pool(DoorLimits::default(), 4);
+    as_user(1000, 1, || {
+        for _ in 0..4 {
+            let mut link = local(&daemon);
+            assert!(matches!(
+                say(&mut link, hello(false)),
+                Some(Reply::Welcome { .. })
+            ));
+            // The connection goes, the session stays for a while.
+        }
+        let fifth = say(&mut local(&daemon), hello(false));
+        assert_eq!(fifth, Some(Reply::Failed(Errno::EMFILE)));
+    });
+    as_user(1001, 2000, || {
+        let other = say(&mut local(&daemon), hello(false));
+        assert!(matches!(other, Some(Reply::Welcome { .. })));
+    });
+}
+
+/// Whoever listens in a daemon's place and says nothing, or nonsense, is given up.
+#[test]
+fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    let options = Options {
+        key: Some(key()),
+        patience: Duration::ZERO,
+        ..Options::default()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for reply in [Reply::Done, Reply::Challenge { nonce: [1; 32] }] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut out = Vec::new();
+                frame::put_reply(&mut out, 1, Flags::default(), &reply, &[]).unwrap();
+                // To a challenge it adds that all is well.
+                frame::put_reply(&mut out, 1, Flags::default(), &Reply::Done, &[]).unwrap();
+                stream.write_all(&out).unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.read(&mut [0; 4096]);
+            }
+        });
+        let attach = || Fs::attach(address.clone(), INSTANCE, options.clone()).map(|_| ());
+        assert_eq!(attach(), Err(Errno::EPROTO), "no challenge");
+        assert_eq!(attach(), Err(Errno::ENOKEY), "no proof");
+    });
+}
+
+/// Connections that the daemon has.
+fn connections(daemon: &Daemon) -> u64 {
+    let report = daemon.watch().report(Duration::from_secs(5));
+    report.present.unwrap().connections
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
