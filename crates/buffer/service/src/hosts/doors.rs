@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use forebay_wire::stream::Stream;
 
@@ -19,6 +20,11 @@ pub struct Limits {
     pub user: usize,
     /// Of those who have not said yet who they are. A further one takes the place of the oldest.
     pub strangers: usize,
+    /// What one of those users may ask for in a second, over all connections; who asks for more
+    /// waits. In units of a request.
+    pub rate: f64,
+    /// What may be asked for at once after a while without asking.
+    pub burst: f64,
 }
 
 impl Limits {
@@ -28,14 +34,42 @@ impl Limits {
         users: 4096,
         user: 256,
         strangers: 256,
+        rate: 50.0,
+        burst: 2000.0,
     };
 }
 
 /// For whom a connection counts; `None` for those who are trusted.
 pub type Guest = Option<u32>;
 
+/// Users whose asking is remembered before those who have not asked for a while are forgotten.
+const MANY: usize = 1024;
+
+/// How much a user may ask for.
+struct Budget {
+    /// Below nothing for who has asked for more, and waits.
+    left: f64,
+    at: Instant,
+}
+
+impl Budget {
+    fn refill(&mut self, limits: &Limits, now: Instant) {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + since * limits.rate).min(limits.burst);
+        self.at = now;
+    }
+
+    /// How long to wait before something is done that costs so much.
+    fn draw(&mut self, limits: &Limits, now: Instant, cost: f64) -> Duration {
+        self.refill(limits, now);
+        self.left -= cost;
+        Duration::try_from_secs_f64(-self.left / limits.rate).unwrap_or_default()
+    }
+}
+
 #[derive(Default)]
 struct State {
+    budgets: HashMap<u32, Budget>,
     strangers: BTreeMap<u64, Arc<Stream>>,
     counts: HashMap<Guest, usize>,
     known: usize,
@@ -120,6 +154,30 @@ impl Ticket {
     }
 }
 
+impl Ticket {
+    /// How long whoever asks must wait, so that no user keeps the daemon from all others. A
+    /// request costs 1.
+    pub fn pace(&self, cost: f64) -> Duration {
+        let Some(Some(uid)) = self.guest else {
+            return Duration::ZERO;
+        };
+        let (limits, now) = (self.doors.limits, Instant::now());
+        let mut state = self.doors.lock();
+        if state.budgets.len() >= MANY {
+            state.budgets.retain(|_, budget| {
+                budget.refill(&limits, now);
+                budget.left < limits.burst
+            });
+        }
+        let new = || Budget {
+            left: limits.burst,
+            at: now,
+        };
+        let budget = state.budgets.entry(uid).or_insert_with(new);
+        budget.draw(&limits, now, cost)
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.doors.lock();
@@ -147,6 +205,8 @@ mod tests {
         users: 3,
         user: 2,
         strangers: 2,
+        rate: 10.0,
+        burst: 20.0,
     };
 
     fn come(doors: &Doors) -> (Ticket, Stream) {
@@ -168,6 +228,34 @@ mod tests {
         let mut descriptors = VecDeque::new();
         assert_eq!(ended.receive(&mut [0], &mut descriptors).unwrap(), 0);
         second.admit(Some(7)).unwrap();
+    }
+
+    #[test]
+    fn who_asks_too_much_waits() {
+        let begun = Instant::now();
+        let mut budget = Budget {
+            left: SMALL.burst,
+            at: begun,
+        };
+        let waits: Vec<u128> = (0..22)
+            .map(|_| budget.draw(&SMALL, begun, 1.0).as_millis())
+            .collect();
+        assert_eq!(waits[19..], [0, 100, 200]);
+        let later = begun + Duration::from_secs(1);
+        assert_eq!(budget.draw(&SMALL, later, 8.0), Duration::ZERO);
+        assert_eq!(budget.draw(&SMALL, later, 5.0).as_millis(), 500);
+        // Others, and root, are not concerned.
+        let doors = Doors::new(SMALL);
+        let enter = |guest| {
+            let (mut ticket, _) = come(&doors);
+            ticket.admit(guest).unwrap();
+            ticket
+        };
+        let (one, other, root) = (enter(Some(7)), enter(Some(8)), enter(None));
+        assert_eq!(one.pace(20.0), Duration::ZERO);
+        assert!(one.pace(20.0) > Duration::from_secs(1));
+        assert_eq!(other.pace(1.0), Duration::ZERO);
+        assert_eq!(root.pace(1e9), Duration::ZERO);
     }
 
     #[test]
