@@ -206,8 +206,8 @@ fn hosts_share_an_instance_and_strangers_do_not() {
     ok(&site.host(0).shell(USER, &format!("[ -e {private}/own ]")));
 
     // Nobody becomes someone else by a program in it, or reaches a device.
-    let options = "grep -E 'fuse.forebay .*nosuid' /proc/mounts | grep -q nodev";
-    ok(&site.host(0).shell(USER, options));
+    let mounts = ok(&site.host(0).shell(USER, "grep ^forebay- /proc/mounts"));
+    assert!(mounts.contains("nosuid,nodev"), "{mounts}");
 
     // Another user gets nothing, on any host and by any way.
     for host in &site.cluster.hosts {
@@ -215,6 +215,42 @@ fn hosts_share_an_instance_and_strangers_do_not() {
         assert!(!look.status.success());
         assert!(told(&look).contains("Permission denied"), "{}", told(&look));
     }
+    // Nor past the daemons, in their directories, nor under the job's own name.
+    let local = site.host(0).local.display();
+    for closed in [
+        "agent/mounts/i*",
+        "flash/node.redb",
+        "flash/journals",
+        "flash/flash/log",
+        "flash/flash/objects",
+        "controller",
+        "controller/secret",
+        "controller/controller.redb",
+    ] {
+        let look = site.host(0).shell(
+            OTHER,
+            &format!("p=$(echo {local}/{closed}); ls $p/ || cat $p"),
+        );
+        let said = told(&look);
+        assert!(
+            !look.status.success() && said.contains("Permission denied"),
+            "{closed}: {said}"
+        );
+    }
+    let theirs = pfs.join("theirs.sh");
+    fs::write(
+        &theirs,
+        "#!/bin/sh\n#DW jobdw capacity=1MiB type=scratch access_mode=striped\n",
+    )
+    .unwrap();
+    let theirs = theirs.to_str().unwrap();
+    let arguments = ["run", "--pool", site.file(), "--job-id", "job1", theirs];
+    let run = site.host(1).forebay(OTHER, &arguments);
+    assert!(
+        !run.status.success() && told(&run).contains("belongs to user 41000"),
+        "{}",
+        told(&run)
+    );
     let take = site.host(1).forebay(
         OTHER,
         &[

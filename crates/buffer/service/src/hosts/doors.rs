@@ -1,7 +1,7 @@
 //! Who may keep connections open: no user, and nobody who does not say who it is, gets so many that
 //! others get none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ pub struct Limits {
     pub user: usize,
     /// Of those who have not said yet who they are. A further one takes the place of the oldest.
     pub strangers: usize,
+    /// Of those whose proof is being looked at, besides: when all hosts of a cluster come at once,
+    /// each has its turn.
+    pub proving: usize,
     /// What one of those users may ask for in a second, over all connections; who asks for more
     /// waits. In units of a request.
     pub rate: f64,
@@ -33,7 +36,8 @@ impl Limits {
         known: 8192,
         users: 4096,
         user: 256,
-        strangers: 256,
+        strangers: 512,
+        proving: 2048,
         rate: 50.0,
         burst: 2000.0,
     };
@@ -71,6 +75,7 @@ impl Budget {
 struct State {
     budgets: HashMap<u32, Budget>,
     strangers: BTreeMap<u64, Arc<Stream>>,
+    proving: BTreeSet<u64>,
     counts: HashMap<Guest, usize>,
     known: usize,
     next: u64,
@@ -124,6 +129,19 @@ impl Doors {
 }
 
 impl Ticket {
+    /// A proof has come and is going to be looked at. Fails, with the reason, if too many are.
+    pub fn proving(&mut self) -> Result<(), String> {
+        let limits = self.doors.limits;
+        let mut state = self.doors.lock();
+        if state.proving.len() >= limits.proving {
+            let most = limits.proving;
+            return Err(format!("{most} others are proving who they are; try again"));
+        }
+        state.strangers.remove(&self.number);
+        state.proving.insert(self.number);
+        Ok(())
+    }
+
     /// It is known now for whom the connection is. Fails, with the reason, if that is one too many.
     pub fn admit(&mut self, guest: Guest) -> Result<(), String> {
         let limits = self.doors.limits;
@@ -146,6 +164,7 @@ impl Ticket {
         }
         if self.guest.is_none() {
             state.strangers.remove(&self.number);
+            state.proving.remove(&self.number);
             *state.counts.entry(guest).or_default() += 1;
             state.known += 1;
             self.guest = Some(guest);
@@ -182,6 +201,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.doors.lock();
         state.strangers.remove(&self.number);
+        state.proving.remove(&self.number);
         if let Some(guest) = self.guest {
             state.known -= 1;
             if let Some(count) = state.counts.get_mut(&guest) {
@@ -205,6 +225,7 @@ mod tests {
         users: 3,
         user: 2,
         strangers: 2,
+        proving: 1,
         rate: 10.0,
         burst: 20.0,
     };
@@ -223,7 +244,11 @@ mod tests {
         let (_first, ended) = come(&doors);
         let (mut second, _there) = come(&doors);
         second.admit(Some(7)).unwrap();
-        let (_third, _) = come(&doors);
+        // One whose proof is being looked at is not among them, but not all can be.
+        let (mut proving, _there) = come(&doors);
+        proving.proving().unwrap();
+        let (mut third, _) = come(&doors);
+        assert!(third.proving().unwrap_err().contains("1 others"));
         let (_fourth, _) = come(&doors);
         let mut descriptors = VecDeque::new();
         assert_eq!(ended.receive(&mut [0], &mut descriptors).unwrap(), 0);

@@ -218,7 +218,8 @@ fn cost(message: &Upward) -> f64 {
 /// A connection from its beginning to its end, on a thread of its own.
 fn serve(stream: Arc<Stream>, mut ticket: Ticket, events: &SyncSender<Event>, identity: &Identity) {
     let mut line = greet::Line::new(stream.clone());
-    let answered = line.answer(identity).map_err(|error| error.to_string());
+    let answered = line.answer(identity, &mut ticket);
+    let answered = answered.map_err(|error| error.to_string());
     let admitted = answered.and_then(|caller| {
         ticket.admit(guest(&caller))?;
         let (entry, decision) = sync_channel(1);
