@@ -187,6 +187,7 @@ impl Host {
         let file = fs::File::create(&log).unwrap();
         let mut command = self.command((0, 0), env!("CARGO_BIN_EXE_forebay"));
         command
+            .env("FOREBAY_LOG", "warn")
             .arg("serve")
             .args(arguments)
             .stdout(file.try_clone().unwrap())
