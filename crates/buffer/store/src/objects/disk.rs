@@ -60,9 +60,10 @@ impl DiskObjects {
         Ok(self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
     }
 
-    /// Take the checksums of an object that nobody writes to any more.
-    pub fn seal(&self, id: ObjectId, stop: &AtomicBool) -> Result<Sealed, Errno> {
-        Ok(seal::seal(&self.looked_at(id)?, stop)?)
+    /// Take the checksums of an object that nobody writes to any more; of a large one not while
+    /// others use the device, if it `yields`.
+    pub fn seal(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<Sealed, Errno> {
+        Ok(seal::seal(&self.looked_at(id)?, yields, stop)?)
     }
 
     /// Compare an object with its checksums; says its length, too.
