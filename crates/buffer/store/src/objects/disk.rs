@@ -79,6 +79,12 @@ impl DiskObjects {
         Ok(file)
     }
 
+    /// An object past the page cache, for one who has opened it through the cache before: its seal
+    /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
+    pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
+        self.opened(id, access(mode) | OFlags::DIRECT)
+    }
+
     /// Make an object's contents durable, and its existence if `fresh`.
     pub fn sync(&self, id: ObjectId, data_only: bool, fresh: bool) -> Result<(), Errno> {
         let file = match self.opened(id, OFlags::RDWR) {
@@ -96,6 +102,14 @@ impl DiskObjects {
             rustix::fs::fsync(&folder)?;
         }
         Ok(())
+    }
+}
+
+fn access(mode: OpenMode) -> OFlags {
+    match (mode.read, mode.write) {
+        (_, false) => OFlags::RDONLY,
+        (false, true) => OFlags::WRONLY,
+        (true, true) => OFlags::RDWR,
     }
 }
 
@@ -279,11 +293,7 @@ impl Objects for DiskObjects {
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
-        let flags = match (mode.read, mode.write) {
-            (_, false) => OFlags::RDONLY,
-            (false, true) => OFlags::WRONLY,
-            (true, true) => OFlags::RDWR,
-        };
+        let flags = access(mode);
         if mode.write {
             self.to_write(id, flags)
         } else {
