@@ -65,7 +65,7 @@ pub fn send(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
     if data.len() > MAX_CHUNK {
         return Err(BadFrame::Length.into());
     }
-    stream.send_parts([head, &header(data.len() as u32, data), data], None)
+    stream.send_parts(&[head, &header(data.len() as u32, data), data], None)
 }
 
 /// Send the head of a frame and all of its payload, which lies at `offset` of an object.
@@ -76,13 +76,26 @@ pub fn send_payload(stream: &Stream, head: &[u8], payload: &[u8], offset: u64) -
         send(stream, head, now)?;
         (head, rest) = (&[], later);
     }
-    stream.send_parts([head, &[], &[]], None)
+    stream.send_parts(&[head], None)
+}
+
+/// Send `head` and `data` behind it as chunks, all at once: the receiver is not kept waiting while
+/// the sender looks at the next one.
+pub fn send_at_once(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
+    let chunks = || data.chunks(MAX_CHUNK);
+    let headers: Vec<_> = chunks()
+        .map(|data| header(data.len() as u32, data))
+        .collect();
+    let parts = headers.iter().zip(chunks());
+    let parts = parts.flat_map(|(header, data)| [&header[..], data]);
+    let parts: Vec<&[u8]> = std::iter::once(head).chain(parts).collect();
+    stream.send_parts(&parts, None)
 }
 
 /// Say why a payload that was announced does not come.
 pub fn send_failure(stream: &Stream, errno: Errno) -> io::Result<()> {
     let word = FAILED | (errno.0.unsigned_abs() & !FAILED);
-    stream.send_parts([&header(word, &[]), &[], &[]], None)
+    stream.send_parts(&[&header(word, &[])], None)
 }
 
 /// Receive a chunk into the front of `into`, which has room for what is still missing of the
@@ -161,6 +174,8 @@ mod tests {
         ] {
             let data: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             let bytes = sent(|stream| send_payload(stream, b"head", &data, offset).unwrap());
+            assert_eq!(payload(&bytes[4..], length).unwrap(), data);
+            let bytes = sent(|stream| send_at_once(stream, b"head", &data).unwrap());
             assert_eq!(payload(&bytes[4..], length).unwrap(), data);
         }
     }

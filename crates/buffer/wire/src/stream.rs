@@ -131,10 +131,10 @@ impl Stream {
     /// Send all of `parts` on a blocking socket, and `descriptor` with their first byte.
     pub fn send_parts(
         &self,
-        parts: [&[u8]; 3],
+        parts: &[&[u8]],
         mut descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let mut parts = parts.map(IoSlice::new);
+        let mut parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut rest = &mut parts[..];
         IoSlice::advance_slices(&mut rest, 0); // drops empty ones in front
         while !rest.is_empty() {
@@ -153,7 +153,7 @@ impl Stream {
         payload: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        self.send_parts([head, payload, &[]], descriptor)
+        self.send_parts(&[head, payload], descriptor)
     }
 
     /// Receive all of `buffer` on a blocking socket. `ConnectionReset`: the peer closed before.

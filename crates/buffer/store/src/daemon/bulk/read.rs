@@ -4,7 +4,7 @@
 use super::opens::{MAX_CHUNK_READ, OpenObject};
 use super::{Lane, put_failure};
 use crate::daemon::flights::{ALIGNMENT, Flights, Memory, Ticket};
-use forebay_wire::chunk::{self, MAX_CHUNK};
+use forebay_wire::chunk;
 use forebay_wire::frame::{self, Flags};
 use forebay_wire::message::MAX_DATA;
 use forebay_wire::stream::Stream;
@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes that are read from the page cache before they are sent: with fewer, the client wakes up
 /// more often than the overlap is worth.
-const AT_ONCE: u64 = 1 << 20;
+const AT_ONCE: u64 = 512 << 10;
 
 /// What is read at once: the next portion's length at `offset`. Portions end where the sums of an
 /// object's chunks do, so that each can be checked by itself.
@@ -62,10 +62,8 @@ impl Answer<'_> {
     fn portion(&mut self, result: Result<&[u8], Errno>, expected: usize) -> io::Result<()> {
         match result {
             Ok(data) => {
-                for part in data.chunks(MAX_CHUNK) {
-                    chunk::send(self.stream, &self.head, part)?;
-                    self.head.clear();
-                }
+                chunk::send_at_once(self.stream, &self.head, data)?;
+                self.head.clear();
                 self.sent += data.len() as u64;
                 if data.len() < expected {
                     chunk::send(self.stream, &self.head, &[])?;
@@ -112,11 +110,12 @@ impl Lane<'_> {
             let Some(file) = open.file(self.objects)? else {
                 return Ok(None);
             };
-            let left = file.metadata()?.len().saturating_sub(offset);
-            let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
-            Ok(Some((open, file, length)).filter(|_| length > 0))
+            let size = file.metadata()?.len();
+            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let length = length.min(left);
+            Ok(Some((open, file, size, length)).filter(|_| length > 0))
         });
-        let (open, file, length) = match found {
+        let (open, file, size, length) = match found {
             Ok(Some(found)) => found,
             none => {
                 let reply = none.map_or_else(Reply::Failed, |_| Reply::Data);
@@ -134,7 +133,7 @@ impl Lane<'_> {
             length,
         )?;
         answer.sent = answer.head.len() as u64;
-        let direct = self.reads_directly(open, file, offset, length);
+        let direct = self.reads_directly(open, size, offset, length);
         match direct {
             Some(direct) => self.read_direct(&mut answer, open, (file, direct), offset, length)?,
             None => self.read_cached(&mut answer, open, file, offset, length)?,

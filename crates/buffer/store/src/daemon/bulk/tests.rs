@@ -32,7 +32,11 @@ const PASSED: OpenMode = OpenMode {
 };
 
 const fn path(direct: Direct, uring: bool) -> DataPath {
-    DataPath { direct, uring }
+    DataPath {
+        direct,
+        uring,
+        large: 4 << 20,
+    }
 }
 
 const PATHS: [DataPath; 3] = [
@@ -101,7 +105,7 @@ impl Flash {
     }
 
     fn works(&self) -> bool {
-        probe(&self.dir, Direct::Always, true) == path(Direct::Always, true)
+        probe(&self.dir, Direct::Always, false).direct == Direct::Always
     }
 }
 
@@ -303,6 +307,39 @@ fn what_a_client_of_this_host_may_have_mapped_is_written_through_the_cache() {
     assert_eq!(written(1 << 20), all);
     drop(link);
     served.join().unwrap().unwrap();
+}
+
+#[test]
+fn only_objects_that_the_cache_cannot_keep_go_past_it_by_default() {
+    let flash = Flash::new(path(Direct::Auto, true));
+    let (stream, served) = flash.connect();
+    let mut link = Link::new(stream);
+    let data = vec![3; 1 << 20];
+    let mut moved = |offset| {
+        assert!(matches!(
+            write(&mut link, &data, offset),
+            Reply::Written { .. }
+        ));
+        assert!(read(&mut link, 0, 1 << 20) == data);
+        flash.counters.direct_read.get() + flash.counters.direct_written.get()
+    };
+    assert_eq!(moved(0), 0);
+    assert_eq!(moved(3 << 20), 0);
+    let all = if flash.works() { 2 << 20 } else { 0 };
+    assert_eq!(moved(4 << 20), all);
+    drop(link);
+    served.join().unwrap().unwrap();
+}
+
+#[test]
+fn memory_file_systems_and_those_who_do_not_want_it_have_no_direct_way() {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.exists() {
+        assert_eq!(probe(memory, Direct::Always, true).direct, Direct::Never);
+    }
+    let flash = Flash::new(PATHS[0]);
+    assert_eq!(probe(&flash.dir, Direct::Never, true).direct, Direct::Never);
+    assert!(!probe(&flash.dir, Direct::Always, false).uring);
 }
 
 #[test]
