@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_model::units::Bytes;
+use forebay_store::daemon::Direct;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::munge::Munge;
 use forebay_wire::place::MAX_NODES;
@@ -59,6 +60,8 @@ pub struct StorageConfig {
     pub directory: PathBuf,
     /// What it gives to the pool.
     pub capacity: Bytes,
+    /// Whether large reads and writes of clients on other hosts go past its page cache.
+    pub direct: Direct,
 }
 
 impl StorageConfig {
@@ -155,6 +158,8 @@ struct StorageTable {
     address: Spanned<String>,
     directory: Spanned<PathBuf>,
     capacity: Spanned<String>,
+    #[serde(default)]
+    direct: Direct,
 }
 
 #[derive(Default, Deserialize)]
@@ -291,6 +296,7 @@ impl PoolConfig {
                 address: source.address(&node.address)?,
                 directory: source.absolute(&node.directory)?,
                 capacity: source.size(&node.capacity)?,
+                direct: node.direct,
             };
             if one.capacity < granularity {
                 let reason = "less than one granule of the pool; give more, or lower `granularity`";
