@@ -224,7 +224,8 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     let direct = "Bytes written past the page cache for clients on other hosts.";
     let family = ("forebay_store_direct_written_bytes_total", Counter, direct);
     each(page, hosts, family, |store| Some(store.direct_written));
-    let uring = "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.";
+    let uring =
+        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.";
     let family = ("forebay_store_io_uring", Gauge, uring);
     each(page, hosts, family, |store| {
         let path = store.data_path;

@@ -102,7 +102,10 @@ fn pools(text: &mut String, status: &Status) {
     for host in &status.activity {
         let path = host.store.as_ref().map(|store| store.data_path);
         if let Some(path) = path.filter(|path| path.direct != Direct::Never) {
-            text.push_str(&format!("{}: data of clients on other hosts: {path}\n", host.host));
+            text.push_str(&format!(
+                "{}: data of clients on other hosts: {path}\n",
+                host.host
+            ));
         }
     }
 }
@@ -334,8 +337,7 @@ mod tests {
         };
         let mut text = String::new();
         pools(&mut text, &status);
-        let expected =
-            "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
+        let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
         assert!(text.ends_with(expected), "{text}");
         assert!(!text.contains("bb1"), "{text}");
     }

@@ -13,6 +13,11 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 /// Offsets, lengths and addresses of direct I/O are multiples of this; no device in use wants more.
 pub const ALIGNMENT: usize = 4096;
+/// Suits this offset, length or address direct I/O?
+pub fn is_aligned(number: u64) -> bool {
+    number % ALIGNMENT as u64 == 0
+}
+
 /// Requests of a ring under way at a time: more than chunks in the longest request.
 const ENTRIES: u32 = 32;
 

@@ -44,7 +44,10 @@ fn the_way_of_data_is_one_of_three() {
     assert_eq!(direct("\"always\""), Direct::Always);
     assert_eq!(direct("\"never\""), Direct::Never);
     let error = with("\"sometimes\"").unwrap_err();
-    assert!(error.starts_with("pool.toml:14: ") && error.contains("`always`"), "{error}");
+    assert!(
+        error.starts_with("pool.toml:14: ") && error.contains("`always`"),
+        "{error}"
+    );
 }
 
 #[test]

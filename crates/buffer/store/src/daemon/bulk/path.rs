@@ -2,7 +2,7 @@
 
 use super::Lane;
 use super::opens::OpenObject;
-use crate::daemon::flights::{ALIGNMENT, Aligned, probe_ring};
+use crate::daemon::flights::{ALIGNMENT, Aligned, is_aligned, probe_ring};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -122,7 +122,7 @@ impl Lane<'_> {
             Direct::Auto => size > self.path.large,
             Direct::Always => true,
         };
-        wanted && length >= LEAST && offset.is_multiple_of(ALIGNMENT as u64)
+        wanted && length >= LEAST && is_aligned(offset)
     }
 
     /// The object to read from directly, if that is how this part of its `size` bytes is to be read.

@@ -186,7 +186,7 @@ fn random_operations(path: DataPath, seed: u64) -> Arc<Counters> {
             .map(|i| (i as u64 * 7 + step * 31) as u8)
             .collect();
         match chance.below(8) {
-            0..3 | 3 => {
+            0..=3 => {
                 let here = chance.below(4) == 0;
                 match here {
                     true => local.write_all_at(&data, at).unwrap(),

@@ -5,7 +5,7 @@
 
 use super::opens::OpenObject;
 use super::{Input, Lane};
-use crate::daemon::flights::{ALIGNMENT, Memory};
+use crate::daemon::flights::{Memory, is_aligned};
 use forebay_wire::chunk::{self, Chunk};
 use forebay_wire::frame::BadFrame;
 use forebay_wire::{Errno, Reply};
@@ -128,9 +128,9 @@ impl Lane<'_> {
                 let (now, later) = rest.split_at_mut(count);
                 (rest, done) = (later, done + count);
                 let at = offset + (done - count) as u64;
-                let aligned = at.is_multiple_of(ALIGNMENT as u64)
-                    && count.is_multiple_of(ALIGNMENT)
-                    && now.as_ptr().addr().is_multiple_of(ALIGNMENT);
+                let aligned = is_aligned(at)
+                    && is_aligned(count as u64)
+                    && is_aligned(now.as_ptr().addr() as u64);
                 if aligned {
                     started.push((flights.start(direct, Memory::From(now), at), at));
                 } else if outcome.is_ok() {
