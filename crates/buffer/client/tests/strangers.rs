@@ -145,7 +145,7 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
             caller: None,
             request,
         },
-        &[],
+        0,
     )
     .unwrap();
     let mut long = call.clone();

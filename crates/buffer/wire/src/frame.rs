@@ -1,10 +1,12 @@
-//! Frames: a fixed header, a body in the compact `postcard` encoding, and raw payload bytes.
+//! Frames: a fixed header and a body in the compact `postcard` encoding; a payload follows in
+//! [chunks](crate::chunk).
 //!
 //! ```text
 //! 0      4        5      6       8         12            16         24        28
-//! magic  version  kind   flags   body len  payload len   sequence   crc32c    body… payload…
+//! magic  version  kind   flags   body len  payload len   sequence   crc32c    body…
 //! ```
-//! Integers are little-endian. The checksum covers header bytes 0 to 23, the body and the payload.
+//! Integers are little-endian. The checksum covers header bytes 0 to 23 and the body;
+//! chunks have their own.
 
 use crate::ids::Errno;
 use crate::message::{Call, MAX_DATA, Reply};
@@ -16,7 +18,7 @@ pub const HEADER: usize = 28;
 /// Longest body, in bytes.
 pub const MAX_BODY: usize = 256 * 1024;
 const MAGIC: [u8; 4] = *b"FBAY";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Which way a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub struct Header {
     pub flags: Flags,
     /// Bytes of body.
     pub body: usize,
-    /// Bytes of payload.
+    /// Bytes of payload that are to follow, without what chunks add.
     pub payload: usize,
     /// [`Call::seq`] of the call, or of the call that is answered.
     pub seq: u64,
@@ -140,13 +142,8 @@ pub fn parse_header(bytes: &[u8; HEADER]) -> Result<Header, BadFrame> {
     })
 }
 
-fn checksum(header: &[u8], body: &[u8], payload: &[u8]) -> u32 {
-    let sum = crc32c::crc32c_append(crc32c::crc32c(header), body);
-    if payload.is_empty() {
-        sum
-    } else {
-        crc32c::crc32c_append(sum, payload)
-    }
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(header), body)
 }
 
 fn put<T: Serialize>(
@@ -155,14 +152,14 @@ fn put<T: Serialize>(
     flags: Flags,
     seq: u64,
     message: &T,
-    payload: &[u8],
+    payload: usize,
 ) -> Result<(), BadFrame> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
     let taken = std::mem::take(out);
     *out = postcard::to_extend(message, taken).map_err(|_| BadFrame::Body)?;
     let body = out.len() - start - HEADER;
-    if body > MAX_BODY || payload.len() > MAX_DATA {
+    if body > MAX_BODY || payload > MAX_DATA {
         out.truncate(start);
         return Err(BadFrame::Length);
     }
@@ -172,15 +169,16 @@ fn put<T: Serialize>(
     head[5] = u8::from(direction == Direction::Reply);
     head[6] = u8::from(flags.descriptor) | u8::from(flags.cacheable) << 1;
     head[8..12].copy_from_slice(&(body as u32).to_le_bytes());
-    head[12..16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    head[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
     head[16..24].copy_from_slice(&seq.to_le_bytes());
-    let sum = checksum(&head[..24], body_bytes, payload);
+    let sum = checksum(&head[..24], body_bytes);
     head[24..28].copy_from_slice(&sum.to_le_bytes());
     Ok(())
 }
 
-/// Append header and body of a call to `out`. The caller sends `payload` behind them.
-pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: &[u8]) -> Result<(), BadFrame> {
+/// Append header and body of a call to `out`. The caller sends a payload of that many bytes behind
+/// them.
+pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), BadFrame> {
     put(
         out,
         Direction::Call,
@@ -191,26 +189,25 @@ pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: &[u8]) -> Result<(), Ba
     )
 }
 
-/// Append header and body of a reply to call `seq` to `out`. The caller sends `payload` behind
-/// them, and a descriptor with the first byte if the flags say so.
+/// Append header and body of a reply to call `seq` to `out`. The caller sends a payload of that many
+/// bytes behind them, and a descriptor with the first byte if the flags say so.
 pub fn put_reply(
     out: &mut Vec<u8>,
     seq: u64,
     flags: Flags,
     reply: &Reply,
-    payload: &[u8],
+    payload: usize,
 ) -> Result<(), BadFrame> {
     put(out, Direction::Reply, flags, seq, reply, payload)
 }
 
-/// Check a whole frame and decode its body. `head` are the header's bytes as received.
+/// Check header and body and decode the body. `head` are the header's bytes as received.
 pub fn open<T: DeserializeOwned>(
     head: &[u8; HEADER],
     header: &Header,
     body: &[u8],
-    payload: &[u8],
 ) -> Result<T, BadFrame> {
-    if checksum(&head[..24], body, payload) != header.checksum {
+    if checksum(&head[..24], body) != header.checksum {
         return Err(BadFrame::Checksum);
     }
     postcard::from_bytes(body).map_err(|_| BadFrame::Body)
@@ -223,10 +220,9 @@ mod tests {
     use crate::message::Request;
     use proptest::prelude::*;
 
-    fn frame(call: &Call, payload: &[u8]) -> Vec<u8> {
+    fn frame(call: &Call) -> Vec<u8> {
         let mut out = Vec::new();
-        put_call(&mut out, call, payload).unwrap();
-        out.extend_from_slice(payload);
+        put_call(&mut out, call, 0).unwrap();
         out
     }
 
@@ -254,21 +250,21 @@ mod tests {
         let body = bytes
             .get(HEADER..HEADER + header.body)
             .ok_or(BadFrame::Length)?;
-        open(&head, &header, body, &bytes[HEADER + header.body..])
+        open(&head, &header, body)
     }
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(seq: u64, ino: u64, name: Vec<u8>, payload: Vec<u8>) {
+        fn what_goes_in_comes_out(seq: u64, ino: u64, name: Vec<u8>) {
             let request = Request::Lookup { parent: Ino(ino), name };
             let call = Call { seq, caller: None, request };
-            prop_assert_eq!(parse(&frame(&call, &payload)), Ok(call));
+            prop_assert_eq!(parse(&frame(&call)), Ok(call));
         }
 
         #[test]
-        fn a_flipped_bit_is_seen(at: prop::sample::Index, bit in 0u8..8, payload: Vec<u8>) {
+        fn a_flipped_bit_is_seen(at: prop::sample::Index, bit in 0u8..8) {
             let call = Call { seq: 7, caller: None, request: Request::GetAttr { ino: Ino(9) } };
-            let mut bytes = frame(&call, &payload);
+            let mut bytes = frame(&call);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             prop_assert!(parse(&bytes).is_err());

@@ -1,8 +1,9 @@
 //! Sockets: addresses, sending and receiving with descriptors, and a client's blocking link.
 
+use crate::chunk::{self, Chunk, Source};
 use crate::frame::{self, BadFrame, Direction, Flags, HEADER, Header};
 use crate::ids::Errno;
-use crate::message::{Call, Reply};
+use crate::message::{Call, Reply, Request};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -134,28 +135,46 @@ impl Stream {
         }
     }
 
+    /// Send all of `parts` on a blocking socket, and `descriptor` with their first byte.
+    pub fn send_parts(
+        &self,
+        parts: &[&[u8]],
+        mut descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let mut parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = &mut parts[..];
+        IoSlice::advance_slices(&mut rest, 0); // drops empty ones in front
+        while !rest.is_empty() {
+            match self.send(rest, descriptor.take())? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => IoSlice::advance_slices(&mut rest, sent),
+            }
+        }
+        Ok(())
+    }
+
     /// Send all of `head` and `payload` on a blocking socket.
     pub fn send_all(
         &self,
         head: &[u8],
         payload: &[u8],
-        mut descriptor: Option<BorrowedFd<'_>>,
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let total = head.len() + payload.len();
-        let mut sent = 0;
-        while sent < total {
-            let n = if sent < head.len() {
-                self.send(
-                    &[IoSlice::new(&head[sent..]), IoSlice::new(payload)],
-                    descriptor.take(),
-                )?
-            } else {
-                self.send(&[IoSlice::new(&payload[sent - head.len()..])], None)?
-            };
-            if n == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+        self.send_parts(&[head, payload], descriptor)
+    }
+
+    /// Receive all of `buffer` on a blocking socket. `ConnectionReset`: the peer closed before.
+    pub fn receive_all(
+        &self,
+        buffer: &mut [u8],
+        descriptors: &mut VecDeque<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut have = 0;
+        while have < buffer.len() {
+            match self.receive_with(&mut buffer[have..], descriptors, RecvFlags::WAITALL)? {
+                0 => return Err(io::ErrorKind::ConnectionReset.into()),
+                count => have += count,
             }
-            sent += n;
         }
         Ok(())
     }
@@ -166,11 +185,20 @@ impl Stream {
         buffer: &mut [u8],
         descriptors: &mut VecDeque<OwnedFd>,
     ) -> io::Result<usize> {
+        self.receive_with(buffer, descriptors, RecvFlags::empty())
+    }
+
+    fn receive_with(
+        &self,
+        buffer: &mut [u8],
+        descriptors: &mut VecDeque<OwnedFd>,
+        flags: RecvFlags,
+    ) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         loop {
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(buffer)];
-            let flags = RecvFlags::CMSG_CLOEXEC;
+            let flags = flags | RecvFlags::CMSG_CLOEXEC;
             match rustix::net::recvmsg(self, &mut parts, &mut control, flags) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -280,8 +308,12 @@ impl Link {
     /// dropped; several calls may be sent before, and are answered in their order.
     pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
-        frame::put_call(&mut self.out, call, payload)?;
-        self.stream.send_all(&self.out, payload, None)
+        frame::put_call(&mut self.out, call, payload.len())?;
+        let offset = match &call.request {
+            Request::Write { offset, .. } => *offset,
+            _ => 0,
+        };
+        chunk::send_payload(&self.stream, &self.out, payload, offset)
     }
 
     /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
@@ -295,7 +327,7 @@ impl Link {
         }
     }
 
-    fn fill(&mut self, need: usize) -> io::Result<()> {
+    fn gather(&mut self, need: usize) -> io::Result<()> {
         if self.start + need > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -317,7 +349,7 @@ impl Link {
     }
 
     fn next(&mut self, into: &mut [u8]) -> io::Result<(u64, Answer)> {
-        self.fill(HEADER)?;
+        self.gather(HEADER)?;
         let mut head = [0; HEADER];
         head.copy_from_slice(&self.buffer[self.start..self.start + HEADER]);
         let header: Header = frame::parse_header(&head)?;
@@ -327,21 +359,21 @@ impl Link {
         if header.payload > into.len() {
             return Err(BadFrame::Length.into());
         }
-        self.fill(HEADER + header.body)?;
+        self.gather(HEADER + header.body)?;
         let body = self.start + HEADER..self.start + HEADER + header.body;
-        let mut have = (self.end - body.end).min(header.payload);
-        into[..have].copy_from_slice(&self.buffer[body.end..body.end + have]);
-        self.start = body.end + have;
+        let mut reply = frame::open(&head, &header, &self.buffer[body.clone()])?;
+        self.start = body.end;
+        let mut have = 0;
         while have < header.payload {
-            let n = self
-                .stream
-                .receive(&mut into[have..header.payload], &mut self.descriptors)?;
-            if n == 0 {
-                return Err(io::ErrorKind::ConnectionReset.into());
+            match chunk::receive(self, &mut into[have..header.payload])? {
+                Chunk::Data(count) => have += count,
+                Chunk::End => break,
+                Chunk::Failed(errno) => {
+                    (reply, have) = (Reply::Failed(errno), 0);
+                    break;
+                }
             }
-            have += n;
         }
-        let reply = frame::open(&head, &header, &self.buffer[body], &into[..have])?;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
@@ -369,11 +401,20 @@ impl Link {
     }
 }
 
+impl Source for Link {
+    fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
+        let have = (self.end - self.start).min(into.len());
+        into[..have].copy_from_slice(&self.buffer[self.start..self.start + have]);
+        self.start += have;
+        self.stream
+            .receive_all(&mut into[have..], &mut self.descriptors)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::{Errno, Ino};
-    use crate::message::Request;
     use std::io::{Read, Write};
 
     #[test]
@@ -392,20 +433,14 @@ mod tests {
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
-            frame::put_reply(
-                &mut out,
-                2,
-                Flags::default(),
-                &Reply::Failed(Errno::EIO),
-                &[],
-            )
-            .unwrap();
+            frame::put_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0).unwrap();
             let flags = Flags {
                 descriptor: true,
                 cacheable: false,
             };
-            frame::put_reply(&mut out, 3, flags, &Reply::Data, b"payload").unwrap();
-            far.send_all(&out, b"payload", Some(file.as_fd())).unwrap();
+            frame::put_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
+            far.send_all(&out, &[], Some(file.as_fd())).unwrap();
+            chunk::send_payload(&far, &[], b"payload", 0).unwrap();
         });
         let mut link = Link::new(Stream::Unix(near));
         let call = Call {

@@ -8,7 +8,7 @@ use crate::{Options, Outcome, round_trips};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use Place::{Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpTwo};
+use Place::{Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpDirect, TcpTwo};
 use Target::{AtLeast, AtMost};
 
 /// What the seconds of a round are made into.
@@ -53,7 +53,7 @@ const fn read(size: u64, count: u64, shared: bool) -> Task {
 
 const HARD: u64 = 47_008;
 
-const DISK: [Case; 3] = [
+const DISK: [Case; 5] = [
     Case {
         name: "disk: write 1 MiB, then fsync",
         clients: 1,
@@ -78,6 +78,22 @@ const DISK: [Case; 3] = [
             (Mount, AtLeast(0.7)),
             (Gluster, NONE),
         ],
+        cold: true,
+    },
+    Case {
+        name: "disk: write 4 MiB over TCP, fsync",
+        clients: 4,
+        task: write(4 * MIB, 64, false, Durable::AtTheEnd),
+        unit: Unit::Bytes,
+        places: &[(Base, NONE), (Tcp, NONE), (TcpDirect, NONE)],
+        cold: true,
+    },
+    Case {
+        name: "disk: read 4 MiB over TCP",
+        clients: 4,
+        task: read(4 * MIB, 64, false),
+        unit: Unit::Bytes,
+        places: &[(Base, NONE), (Tcp, NONE), (TcpDirect, NONE)],
         cold: true,
     },
     Case {
@@ -392,7 +408,7 @@ fn idle(site: &Site, told: &mut dyn FnMut(Line)) -> Outcome<()> {
     let share = (site.daemon_cpu()? - before).as_secs_f64() / begun.elapsed().as_secs_f64();
     told(Line {
         case: "idle daemons, CPU".to_owned(),
-        who: "three".to_owned(),
+        who: "four".to_owned(),
         measured: 100.0 * share,
         unit: "%",
         beside: None,

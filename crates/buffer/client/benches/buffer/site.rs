@@ -20,7 +20,9 @@ use std::time::Duration;
 pub const INSTANCE: InstanceId = InstanceId(1);
 const STRIPE: u64 = 1 << 20;
 /// The daemons; the second and third share an instance.
-const DAEMONS: [&str; 3] = ["one", "two-a", "two-b"];
+const DAEMONS: [&str; 4] = ["one", "two-a", "two-b", DIRECT];
+/// The one that reads and writes past the page cache.
+const DIRECT: &str = "direct";
 
 pub fn key() -> Result<PoolKey, Errno> {
     PoolKey::new(b"for measurements only")
@@ -45,6 +47,8 @@ pub enum Place {
     LibraryTwo,
     /// As `Tcp`, on two daemons.
     TcpTwo,
+    /// As `Tcp`, past the page cache of the daemon's host.
+    TcpDirect,
 }
 
 impl Place {
@@ -58,6 +62,7 @@ impl Place {
             Place::Stream => "loopback",
             Place::LibraryTwo => "library, 2",
             Place::TcpTwo => "TCP, 2",
+            Place::TcpDirect => "TCP, direct",
         }
     }
 
@@ -67,9 +72,10 @@ impl Place {
     }
 
     pub fn nodes(self, dir: &Path) -> Nodes {
-        let tcp = matches!(self, Place::Tcp | Place::TcpTwo);
+        let tcp = matches!(self, Place::Tcp | Place::TcpTwo | Place::TcpDirect);
         let daemons = match self {
             Place::LibraryTwo | Place::TcpTwo => 1..3,
+            Place::TcpDirect => 3..4,
             _ => 0..1,
         };
         let names = DAEMONS.iter().skip(daemons.start).take(daemons.len());
@@ -89,6 +95,9 @@ impl Place {
 pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
     let mut options = daemon::Options::new(&dir);
+    if dir.ends_with(DIRECT) {
+        options.direct = daemon::Direct::Always;
+    }
     (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()?));
     let daemon = Daemon::start(options)?;
     if let Some(Address::Tcp(address)) = daemon.tcp_address() {
@@ -129,7 +138,11 @@ impl Site {
             process.line()?;
             daemons.push(process);
         }
-        for place in [Place::Library, Place::LibraryTwo] {
+        let options = Options {
+            key: Some(key()?),
+            ..Options::default()
+        };
+        for place in [Place::Library, Place::LibraryTwo, Place::TcpDirect] {
             let spec = InstanceSpec {
                 id: INSTANCE,
                 uid: rustix::process::geteuid().as_raw(),
@@ -139,7 +152,7 @@ impl Site {
                 inodes: 10_000_000,
                 place: forebay_wire::place::Place::alone(),
             };
-            let admin = SpreadAdmin::connect(place.nodes(&dir), &Options::default())?;
+            let admin = SpreadAdmin::connect(place.nodes(&dir), &options)?;
             admin.create_instance(&spec, STRIPE)?;
         }
         let mut mount = Process::role(&["mount", &dir.to_string_lossy()])?;

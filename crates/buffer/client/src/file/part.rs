@@ -4,6 +4,7 @@
 
 use crate::fs::Fs;
 use crate::session::{Session, lock};
+use forebay_wire::behind::Behind;
 use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::message::MAX_DATA;
 use forebay_wire::{Errno, HandleId, Node, Reply, Request};
@@ -28,6 +29,7 @@ pub struct Part {
     grant: AtomicU64,
     /// The daemon's start that made the promise; one from before a restart is void.
     grant_epoch: Mutex<u64>,
+    behind: Behind,
 }
 
 impl Part {
@@ -38,6 +40,7 @@ impl Part {
             local: descriptor.map(std::fs::File::from),
             grant: AtomicU64::new(0),
             grant_epoch: Mutex::new(0),
+            behind: Behind::default(),
         }
     }
 
@@ -93,7 +96,11 @@ impl Part {
     /// Write at `offset` what [`claim`](Part::claim) has found room for.
     pub fn write(&self, fs: &Fs, data: &[u8], offset: u64) -> Result<usize, Errno> {
         match &self.local {
-            Some(file) => write_local(file, data, offset),
+            Some(file) => {
+                let count = write_local(file, data, offset)?;
+                self.behind.wrote(file, offset, count as u64);
+                Ok(count)
+            }
             None => self
                 .write_remote(fs, data, offset, false)
                 .map(|(count, _)| count),

@@ -6,6 +6,7 @@ use forebay_model::jobscript::Direction;
 
 use super::{HostActivity, Staged};
 use crate::controller::{StageState, Status};
+use forebay_store::daemon::Direct;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
 /// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
@@ -217,6 +218,19 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     let sent = "Bytes that went through a storage daemon's sockets.";
     let family = ("forebay_store_sent_bytes_total", Counter, sent);
     each(page, hosts, family, |store| Some(store.sent));
+    let direct = "Bytes read past the page cache for clients on other hosts.";
+    let family = ("forebay_store_direct_read_bytes_total", Counter, direct);
+    each(page, hosts, family, |store| Some(store.direct_read));
+    let direct = "Bytes written past the page cache for clients on other hosts.";
+    let family = ("forebay_store_direct_written_bytes_total", Counter, direct);
+    each(page, hosts, family, |store| Some(store.direct_written));
+    let uring =
+        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.";
+    let family = ("forebay_store_io_uring", Gauge, uring);
+    each(page, hosts, family, |store| {
+        let path = store.data_path;
+        (path.direct != Direct::Never).then_some(u64::from(path.uring))
+    });
     let records = "Records written to a storage daemon's log.";
     let family = ("forebay_store_log_records_total", Counter, records);
     each(page, hosts, family, |store| Some(store.records));

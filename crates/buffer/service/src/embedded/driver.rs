@@ -67,6 +67,7 @@ impl Driver {
         let rows = node_records.load().map_err(|e| text(&e))?;
         let node = Node::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
         let mut options = daemon::Options::new(directory.join("flash"));
+        options.direct = daemon::Direct::Never; // there are no clients on other hosts
         if options.socket.as_os_str().len() > SOCKET_PATH {
             options.socket =
                 std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));

@@ -54,6 +54,7 @@ impl StorageDaemon {
         options.tcp = Some(node.address);
         options.key = identity.key.clone();
         options.munge = identity.munge.clone();
+        options.direct = node.direct;
         let daemon = Daemon::start(options).map_err(ServeError::new)?;
         let reach = Reach {
             own: Some((node.address.to_string(), daemon.address())),

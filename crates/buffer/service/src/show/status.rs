@@ -1,6 +1,7 @@
 //! What a pool holds, for people.
 
 use forebay_model::jobscript::Direction;
+use forebay_store::daemon::Direct;
 
 use super::tables::{row, table};
 use super::{size, time};
@@ -98,6 +99,15 @@ fn pools(text: &mut String, status: &Status) {
     }
     text.push('\n');
     text.push_str(&table("lllrrr", &rows));
+    for host in &status.activity {
+        let path = host.store.as_ref().map(|store| store.data_path);
+        if let Some(path) = path.filter(|path| path.direct != Direct::Never) {
+            text.push_str(&format!(
+                "{}: data of clients on other hosts: {path}\n",
+                host.host
+            ));
+        }
+    }
 }
 
 fn holder(session: Option<&SessionStatus>) -> String {
@@ -220,6 +230,7 @@ fn advice(text: &mut String, status: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activity::HostActivity;
     use crate::controller::{NodeStatus, PoolStatus};
     use crate::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
     use forebay_model::jobscript::AccessMode;
@@ -307,6 +318,28 @@ mod tests {
             process: None,
             activity: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_status_says_which_way_data_go_if_not_through_the_page_cache() {
+        let host = |name: &str, direct| {
+            let mut store = forebay_store::daemon::Report::default();
+            (store.data_path.direct, store.data_path.uring) = (direct, true);
+            HostActivity {
+                host: name.to_owned(),
+                store: Some(store),
+                ..HostActivity::default()
+            }
+        };
+        let status = Status {
+            activity: vec![host("bb1", Direct::Never), host("bb2", Direct::Auto)],
+            ..Status::default()
+        };
+        let mut text = String::new();
+        pools(&mut text, &status);
+        let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
+        assert!(text.ends_with(expected), "{text}");
+        assert!(!text.contains("bb1"), "{text}");
     }
 
     #[test]

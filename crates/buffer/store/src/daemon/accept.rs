@@ -122,9 +122,12 @@ impl EventLoop {
                     &conn.stream,
                     conn.leftover(),
                     session,
-                    &opens,
-                    &objects,
-                    &counters,
+                    bulk::Shared {
+                        opens: &opens,
+                        objects: &objects,
+                        counters: &counters,
+                        path: counters.path,
+                    },
                 );
                 if let Err(error) = served {
                     tracing::warn!(%error, "a bulk connection is closed");

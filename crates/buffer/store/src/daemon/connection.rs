@@ -106,7 +106,7 @@ impl Connection {
         let Some(body) = bytes.get(HEADER..end) else {
             return Ok(None);
         };
-        let call: Call = frame::open(head, &header, body, &[])?;
+        let call: Call = frame::open(head, &header, body)?;
         self.start += end;
         self.busy = true;
         self.asked = (Kind::of(&call.request), Instant::now());
@@ -143,7 +143,7 @@ impl Connection {
             descriptor: descriptor.is_some(),
             cacheable,
         };
-        frame::put_reply(&mut self.output, seq, flags, reply, &[])?;
+        frame::put_reply(&mut self.output, seq, flags, reply, 0)?;
         self.descriptor = descriptor;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What a storage daemon counts, and how others read it while it works.
 
+use super::bulk::DataPath;
 use super::wake::Wake;
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_wire::Request;
@@ -91,10 +92,13 @@ pub struct Counters {
     pub records: Counter,
     pub record_bytes: Counter,
     pub syncs: Latency,
+    pub direct_read: Counter,
+    pub direct_written: Counter,
+    pub path: DataPath,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
+impl Counters {
+    pub fn new(path: DataPath) -> Counters {
         Counters {
             requests: NAMES.iter().map(|_| OfKind::default()).collect(),
             received: Counter::default(),
@@ -102,11 +106,12 @@ impl Default for Counters {
             records: Counter::default(),
             record_bytes: Counter::default(),
             syncs: Latency::default(),
+            direct_read: Counter::default(),
+            direct_written: Counter::default(),
+            path,
         }
     }
-}
 
-impl Counters {
     /// A request was answered this long after it had arrived.
     pub fn answered(&self, kind: Kind, took: Duration, failed: bool) {
         if let Some(of_kind) = self.requests.get(kind.0) {
@@ -154,6 +159,12 @@ pub struct Report {
     pub record_bytes: u64,
     /// Syncs of the log: one serves all who wait for it.
     pub syncs: LatencySnapshot,
+    /// Which way data of clients on other hosts go.
+    pub data_path: DataPath,
+    /// Bytes read past the page cache for them.
+    pub direct_read: u64,
+    /// Bytes written past the page cache for them.
+    pub direct_written: u64,
     /// What it has at the moment; `None` if the daemon did not say in time.
     pub present: Option<Present>,
 }
@@ -195,6 +206,9 @@ impl Watch {
             records: counters.records.get(),
             record_bytes: counters.record_bytes.get(),
             syncs: counters.syncs.snapshot(),
+            data_path: counters.path,
+            direct_read: counters.direct_read.get(),
+            direct_written: counters.direct_written.get(),
             present: self.wake.ask().recv_timeout(patience).ok(),
         }
     }

@@ -12,12 +12,14 @@ mod counters;
 mod doors;
 mod entry;
 mod events;
+mod flights;
 mod peers;
 mod proof;
 mod sealer;
 mod sync;
 mod wake;
 
+pub use bulk::{DataPath, Direct};
 pub use counters::{Present, Report, Requests, Watch};
 pub use doors::DoorLimits;
 
@@ -67,6 +69,10 @@ pub struct Options {
     pub segment_size: u64,
     /// How long a change may go without being made durable when nobody asks for it.
     pub sync_interval: Duration,
+    /// Whether large reads and writes of clients on other hosts go past the page cache.
+    pub direct: Direct,
+    /// Those that do may use `io_uring`.
+    pub uring: bool,
 }
 
 impl Options {
@@ -83,6 +89,8 @@ impl Options {
             doors: DoorLimits::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),
+            direct: Direct::default(),
+            uring: true,
         }
     }
 }
@@ -207,7 +215,8 @@ impl Daemon {
             None => None,
         };
         let wake = Arc::new(at("eventfd", Wake::new())?);
-        let counters = Arc::<Counters>::default();
+        let path = bulk::probe(&objects_dir, options.direct, options.uring);
+        let counters = Arc::new(Counters::new(path));
         let parts = Parts {
             counters: counters.clone(),
             shard,
@@ -224,7 +233,7 @@ impl Daemon {
             .name("forebay-store".into())
             .spawn(move || events.run());
         let thread = Some(at("thread", thread)?);
-        tracing::info!(dir = %dir.display(), tcp = tcp_address.map(tracing::field::display), "a storage daemon serves");
+        tracing::info!(dir = %dir.display(), data = %path, tcp = tcp_address.map(tracing::field::display), "a storage daemon serves");
         Ok(Daemon {
             wake,
             counters,

@@ -94,7 +94,7 @@ fn run(to: &Address, dial: Dial<'_>, messages: &Receiver<Box<PeerMessage>>) {
                 caller: None,
                 request: Request::Peer(message),
             };
-            if let Err(error) = frame::put_call(&mut bytes, &call, &[]) {
+            if let Err(error) = frame::put_call(&mut bytes, &call, 0) {
                 tracing::error!(%error, "a message between storage daemons is too long");
             }
         }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long an object is left alone before it is sealed: files are often opened again, or removed.
 const DELAY: Duration = Duration::from_secs(1);
+/// How long an object may wait because others use the device.
+const LONGEST: Duration = Duration::from_secs(30);
 /// Objects that wait for their seals. Those beyond stay without until they are checked.
 const MOST_WAITING: usize = 1 << 16;
 /// Damaged objects that one check names.
@@ -39,6 +41,8 @@ pub fn start_sealer(
     let thread = std::thread::Builder::new()
         .name("forebay-seal".into())
         .spawn(move || {
+            // Whoever else wants the processor comes first. Without it nothing is wrong.
+            let _ = rustix::process::setpriority_process(None, 10);
             let waiting = Waiting::default();
             Sealer {
                 objects,
@@ -51,10 +55,19 @@ pub fn start_sealer(
     Ok((sender, thread))
 }
 
+/// When an object is to be sealed.
+#[derive(Clone, Copy)]
+struct Turn {
+    due: Instant,
+    id: ObjectId,
+    /// When it came into the queue: the first time, if it was put off since.
+    since: Instant,
+}
+
 /// Objects in the order in which their time comes; each at most once.
 #[derive(Default)]
 struct Waiting {
-    queue: VecDeque<(Instant, ObjectId)>,
+    queue: VecDeque<Turn>,
     /// Those in the queue, and whether they were written since they were put there.
     again: HashMap<ObjectId, bool>,
 }
@@ -70,25 +83,31 @@ impl Waiting {
 
     /// An object has no seal; it may be waiting already.
     fn push(&mut self, id: ObjectId) {
+        self.put_off(id, Instant::now());
+    }
+
+    /// As [`push`](Waiting::push), for one that has waited `since` then.
+    fn put_off(&mut self, id: ObjectId, since: Instant) {
         if !self.again.contains_key(&id) && self.queue.len() < MOST_WAITING {
             self.again.insert(id, false);
-            self.queue.push_back((Instant::now() + DELAY, id));
+            let due = Instant::now() + DELAY;
+            self.queue.push_back(Turn { due, id, since });
         }
     }
 
     fn due(&self) -> Option<Duration> {
-        let (due, _) = self.queue.front()?;
-        Some(due.saturating_duration_since(Instant::now()))
+        let first = self.queue.front()?;
+        Some(first.due.saturating_duration_since(Instant::now()))
     }
 
     /// The next one whose time has come; one that was written again waits again.
-    fn pop(&mut self) -> Option<ObjectId> {
+    fn pop(&mut self) -> Option<Turn> {
         while self.due()?.is_zero() {
-            let (_, id) = self.queue.pop_front()?;
-            if self.again.remove(&id) == Some(true) {
-                self.push(id);
+            let turn = self.queue.pop_front()?;
+            if self.again.remove(&turn.id) == Some(true) {
+                self.push(turn.id);
             } else {
-                return Some(id);
+                return Some(turn);
             }
         }
         None
@@ -123,18 +142,21 @@ impl Sealer {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Some(id) = self.waiting.pop()
+            if let Some(turn) = self.waiting.pop()
                 && self.can
             {
-                self.seal(id);
+                self.seal(turn);
             }
         }
     }
 
-    fn seal(&mut self, id: ObjectId) {
-        match self.objects.seal(id, &self.wake.stop) {
+    fn seal(&mut self, turn: Turn) {
+        let id = turn.id;
+        let yields = turn.since.elapsed() < LONGEST;
+        match self.objects.seal(id, yields, &self.wake.stop) {
             Ok(Sealed::Yes) => {}
             Ok(Sealed::TooSoon) => self.waiting.push(id),
+            Ok(Sealed::Busy) => self.waiting.put_off(id, turn.since),
             Ok(Sealed::Cannot) => {
                 tracing::warn!(
                     "the file system keeps no attributes: data have no checksums at rest"
@@ -167,10 +189,10 @@ impl Sealer {
                     found.whole += 1;
                     found.bytes += size;
                 }
-                Verdict::Unsealed => match self.objects.seal(id, &self.wake.stop) {
+                Verdict::Unsealed => match self.objects.seal(id, false, &self.wake.stop) {
                     Ok(Sealed::Yes) => found.sealed += 1,
                     Err(Errno::ENOENT) => {}
-                    Ok(Sealed::TooSoon | Sealed::Cannot) | Err(_) => {
+                    Ok(Sealed::TooSoon | Sealed::Busy | Sealed::Cannot) | Err(_) => {
                         found.unsealed += 1;
                         self.waiting.push(id);
                     }

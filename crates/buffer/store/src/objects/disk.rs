@@ -60,9 +60,10 @@ impl DiskObjects {
         Ok(self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
     }
 
-    /// Take the checksums of an object that nobody writes to any more.
-    pub fn seal(&self, id: ObjectId, stop: &AtomicBool) -> Result<Sealed, Errno> {
-        Ok(seal::seal(&self.looked_at(id)?, stop)?)
+    /// Take the checksums of an object that nobody writes to any more; of a large one not while
+    /// others use the device, if it `yields`.
+    pub fn seal(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<Sealed, Errno> {
+        Ok(seal::seal(&self.looked_at(id)?, yields, stop)?)
     }
 
     /// Compare an object with its checksums; says its length, too.
@@ -76,6 +77,12 @@ impl DiskObjects {
         let file = self.opened(id, flags)?;
         seal::break_seal(&file)?;
         Ok(file)
+    }
+
+    /// An object past the page cache, for one who has opened it through the cache before: its seal
+    /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
+    pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
+        self.opened(id, access(mode) | OFlags::DIRECT)
     }
 
     /// Make an object's contents durable, and its existence if `fresh`.
@@ -95,6 +102,14 @@ impl DiskObjects {
             rustix::fs::fsync(&folder)?;
         }
         Ok(())
+    }
+}
+
+fn access(mode: OpenMode) -> OFlags {
+    match (mode.read, mode.write) {
+        (_, false) => OFlags::RDONLY,
+        (false, true) => OFlags::WRONLY,
+        (true, true) => OFlags::RDWR,
     }
 }
 
@@ -278,11 +293,7 @@ impl Objects for DiskObjects {
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
-        let flags = match (mode.read, mode.write) {
-            (_, false) => OFlags::RDONLY,
-            (false, true) => OFlags::WRONLY,
-            (true, true) => OFlags::RDWR,
-        };
+        let flags = access(mode);
         if mode.write {
             self.to_write(id, flags)
         } else {

@@ -6,6 +6,7 @@
 
 mod disk;
 mod memory;
+mod pace;
 mod seal;
 
 pub use disk::DiskObjects;

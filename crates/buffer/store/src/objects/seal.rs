@@ -1,6 +1,7 @@
 //! Seals on object files: made when nobody has written for a while, broken by whoever opens the
 //! object to write, checked when the daemon reads.
 
+use super::pace::{self, Pace};
 use forebay_wire::Timestamp;
 use forebay_wire::seal::{Maker, Seal, XATTR};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
@@ -30,6 +31,8 @@ pub enum Sealed {
     Yes,
     /// It was written to a moment ago, or meanwhile.
     TooSoon,
+    /// Others use the device, and nobody waits for the seal.
+    Busy,
     /// The file system keeps no attributes, or the kernel does not tell its starts apart.
     Cannot,
 }
@@ -84,8 +87,9 @@ pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
 }
 
 /// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
-/// outlive a power cut that the data did not.
-pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
+/// outlive a power cut that the data did not. A large object is sealed at a moderate pace while
+/// others use the device, or not at all if `yields`.
+pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
     let Some(boot) = *BOOT else {
         return Ok(Sealed::Cannot);
     };
@@ -99,8 +103,16 @@ pub fn seal(file: &File, stop: &AtomicBool) -> io::Result<Sealed> {
     if now.is_ok_and(|now| now.saturating_sub(written) < REST) {
         return Ok(Sealed::TooSoon);
     }
+    let mut pace = match size {
+        pace::LARGE.. => Pace::of(file),
+        _ => Pace::default(),
+    };
+    if yields && pace.others_are_busy() {
+        return Ok(Sealed::Busy);
+    }
     rustix::fs::fdatasync(file)?;
-    let Some(seal) = sums(file, Maker::new(boot, size, mtime), size, stop)? else {
+    let maker = Maker::new(boot, size, mtime);
+    let Some(seal) = sums(file, maker, size, &mut pace, stop)? else {
         return Ok(Sealed::TooSoon);
     };
     if size_and_mtime(file)? != (size, mtime) {
@@ -119,7 +131,8 @@ pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
         return Ok(Verdict::Unsealed);
     };
     let (size, mtime) = size_and_mtime(file)?;
-    let found = sums(file, Maker::new(boot, size, mtime), size, stop)?;
+    let maker = Maker::new(boot, size, mtime);
+    let found = sums(file, maker, size, &mut Pace::default(), stop)?;
     // Whoever writes meanwhile breaks the seal before the first byte.
     if seal_of(file)?.is_none() {
         return Ok(Verdict::Unsealed);
@@ -134,7 +147,13 @@ pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
 }
 
 /// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
-fn sums(file: &File, mut maker: Maker, size: u64, stop: &AtomicBool) -> io::Result<Option<Seal>> {
+fn sums(
+    file: &File,
+    mut maker: Maker,
+    size: u64,
+    pace: &mut Pace,
+    stop: &AtomicBool,
+) -> io::Result<Option<Seal>> {
     let mut buffer = vec![0; READ.min(size as usize)];
     let mut at = 0;
     while at < size {
@@ -159,6 +178,7 @@ fn sums(file: &File, mut maker: Maker, size: u64, stop: &AtomicBool) -> io::Resu
                 Ok(count) => {
                     maker.add(&buffer[..count]);
                     at += count as u64;
+                    pace.worked(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -120,7 +120,8 @@ pub enum Effect<D> {
     },
     /// From now on the connection carries bulk data of a session.
     Bulk(ConnId, SessionId),
-    /// A handle that bulk connections may use.
+    /// A handle that bulk connections may use. `OpenMode::descriptor` says whether a client on this
+    /// host has the object's descriptor.
     BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
     /// What may be written through a handle over bulk connections, in bytes.
     BulkGrant(SessionId, HandleId, u64),

@@ -69,7 +69,10 @@ struct Attached {
     handles: BTreeMap<HandleId, Handle>,
     /// Connection and highest call number of each slot.
     slots: BTreeMap<u32, (Option<ConnId>, u64)>,
+    /// It has connections from other hosts, or had.
     bulk: bool,
+    /// It has connections from this host, or had.
+    local: bool,
     caches: bool,
     /// When the last connection went.
     idle_since: Option<u64>,

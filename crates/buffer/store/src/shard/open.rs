@@ -213,7 +213,7 @@ impl<O: Objects> Shard<O> {
                 Err(Errno::EINVAL)
             };
         }
-        let bulk = attached.bulk;
+        let (bulk, passed) = (attached.bulk, mode.descriptor && attached.local);
         if mode.write && !piece {
             self.writer_comes(instance, ino)?;
         }
@@ -228,8 +228,12 @@ impl<O: Objects> Shard<O> {
             attached.handles.insert(handle, open);
         }
         *self.runtime(instance).opens.entry(ino).or_default() += 1;
-        if bulk {
+        if bulk || (passed && mode.write) {
             let object = ObjectId { instance, ino };
+            let mode = OpenMode {
+                descriptor: passed,
+                ..mode
+            };
             self.effects
                 .push(Effect::BulkOpen(session, handle, object, mode));
         }

@@ -38,6 +38,7 @@ impl<O: Objects> Shard<O> {
         let attached = self.attached.entry(id).or_default();
         attached.idle_since = None;
         attached.bulk |= !peer.local;
+        attached.local |= peer.local;
         attached.caches = hello.caches;
         if hello.bulk {
             self.effects.push(Effect::Bulk(conn, id));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_model::units::Bytes;
+use forebay_store::daemon::Direct;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::munge::Munge;
 use forebay_wire::place::MAX_NODES;
@@ -62,6 +63,8 @@ pub struct StorageConfig {
     pub capacity: Bytes,
     /// From where its daemon may connect to the controller.
     pub from: ConnectsFrom,
+    /// Whether large reads and writes of clients on other hosts go past its page cache.
+    pub direct: Direct,
 }
 
 impl StorageConfig {
@@ -159,6 +162,8 @@ struct StorageTable {
     directory: Spanned<PathBuf>,
     capacity: Spanned<String>,
     from: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    direct: Direct,
 }
 
 #[derive(Default, Deserialize)]
@@ -297,6 +302,7 @@ impl PoolConfig {
                 directory: source.absolute(&node.directory)?,
                 capacity: source.size(&node.capacity)?,
                 from: from::read(&source, node.from.as_deref(), address)?,
+                direct: node.direct,
             };
             if one.capacity < granularity {
                 let reason = "less than one granule of the pool; give more, or lower `granularity`";

@@ -1,0 +1,195 @@
+//! Bulk connections: data of clients on other hosts, one thread each, past the event loop.
+//!
+//! # Past the page cache
+//!
+//! Large requests may go past the page cache ([`Direct`]), while others, and clients of this host
+//! who have the object's descriptor, go through it. They see each other's data as they should:
+//!
+//! - A direct read first has the kernel write out what is dirty in its range, also by memory maps.
+//! - A direct write throws its range out of the page cache before and again after it, and ends
+//!   after that: whoever reads through the cache when the write was answered reads the new data.
+//!   Writes through system calls are kept apart from it by the file system's lock of the inode.
+//! - A memory map takes no such lock. If it makes a page dirty between a direct write's two looks
+//!   at the cache, the old bytes around its own stay there and are written over the new ones. So an
+//!   object is not written to directly while a client of this host has a descriptor to write to
+//!   it; and if one was passed meanwhile, which is looked up when the direct write has ended, the
+//!   same data are written once more through the cache before anything is answered. What remains
+//!   is a program that keeps a map after it has closed the file with the library; the mount keeps
+//!   its file open as long as the kernel has a map.
+//! - A request's first and last bytes may lie in the middle of pages. Chunks end at multiples of
+//!   256 KiB of the object, so only the first and the last can be unaligned; those go through the
+//!   cache, and no page gets data both ways.
+
+mod opens;
+mod path;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use opens::OpenObjects;
+pub use path::{DataPath, Direct, probe};
+
+use super::counters::{Counters, Kind};
+use super::flights::{Aligned, Engine};
+use crate::objects::DiskObjects;
+use forebay_wire::chunk::Source;
+use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
+use forebay_wire::message::MAX_DATA;
+use forebay_wire::stream::Stream;
+use forebay_wire::{Call, Errno, Reply, Request, SessionId};
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+/// What all bulk connections share.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    pub opens: &'a OpenObjects,
+    pub objects: &'a DiskObjects,
+    pub counters: &'a Counters,
+    pub path: DataPath,
+}
+
+/// One bulk connection.
+struct Lane<'a> {
+    stream: &'a Stream,
+    opens: &'a OpenObjects,
+    objects: &'a DiskObjects,
+    counters: &'a Counters,
+    path: DataPath,
+    /// Room for one request's data.
+    memory: Aligned,
+    /// Made when it is needed first.
+    engine: Option<Engine>,
+}
+
+fn engine(path: DataPath) -> Engine {
+    Engine::new(path.uring)
+}
+
+fn put_failure(out: &mut Vec<u8>, seq: u64, errno: Errno) -> Result<(), BadFrame> {
+    out.clear();
+    frame::put_reply(out, seq, Flags::default(), &Reply::Failed(errno), 0)
+}
+
+/// Serve a bulk connection until the peer closes it. `received` has arrived already.
+pub fn serve(
+    stream: &Stream,
+    received: &[u8],
+    session: SessionId,
+    shared: Shared<'_>,
+) -> io::Result<()> {
+    let Shared {
+        opens,
+        objects,
+        counters,
+        path,
+    } = shared;
+    stream.set_nonblocking(false)?;
+    let mut input = Input {
+        stream,
+        pending: received.to_vec(),
+        taken: 0,
+    };
+    let mut lane = Lane {
+        stream,
+        opens,
+        objects,
+        counters,
+        path,
+        memory: Aligned::new(MAX_DATA)?,
+        engine: None,
+    };
+    let mut body = Vec::new();
+    let mut out = Vec::new();
+    loop {
+        let Some(head) = input.header()? else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        let header = frame::parse_header(&head)?;
+        if header.direction != Direction::Call {
+            return Err(BadFrame::Kind.into());
+        }
+        body.resize(header.body, 0);
+        input.fill(&mut body)?;
+        let call: Call = frame::open(&head, &header, &body)?;
+        let is_write = matches!(call.request, Request::Write { .. });
+        if header.payload > 0 && !is_write {
+            return Err(BadFrame::Kind.into());
+        }
+        let kind = Kind::of(&call.request);
+        let received = HEADER + header.body + header.payload;
+        counters.received.add(received as u64);
+        let reply = match call.request {
+            Request::Read {
+                handle,
+                offset,
+                length,
+            } => {
+                let length = (length as usize).min(MAX_DATA);
+                let open = opens.get(session, handle);
+                let open = open.as_deref().map_err(|errno| *errno);
+                let (sent, failed) = lane.read(call.seq, open, offset, length)?;
+                counters.sent.add(sent);
+                counters.answered(kind, begun.elapsed(), failed);
+                continue;
+            }
+            Request::Write {
+                handle,
+                offset,
+                append,
+            } => {
+                let open = opens.get(session, handle);
+                let open = open.as_deref().map_err(|errno| *errno);
+                lane.write(&mut input, open, offset, append, header.payload)?
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        let reply = reply.unwrap_or_else(Reply::Failed);
+        out.clear();
+        frame::put_reply(&mut out, call.seq, Flags::default(), &reply, 0)?;
+        stream.send_all(&out, &[], None)?;
+        counters.sent.add(out.len() as u64);
+        counters.answered(kind, begun.elapsed(), matches!(reply, Reply::Failed(_)));
+    }
+}
+
+struct Input<'a> {
+    stream: &'a Stream,
+    pending: Vec<u8>,
+    taken: usize,
+}
+
+impl Input<'_> {
+    /// What has arrived already, at the front of `into`. Returns how much.
+    fn ready(&mut self, into: &mut [u8]) -> usize {
+        let ready = (self.pending.len() - self.taken).min(into.len());
+        into[..ready].copy_from_slice(&self.pending[self.taken..self.taken + ready]);
+        self.taken += ready;
+        ready
+    }
+
+    /// The header of the next request; `None` if the peer has closed.
+    fn header(&mut self) -> io::Result<Option<[u8; HEADER]>> {
+        let mut head = [0; HEADER];
+        let mut have = self.ready(&mut head);
+        if have == 0 {
+            have = self.stream.receive(&mut head, &mut VecDeque::new())?;
+        }
+        if have == 0 {
+            return Ok(None);
+        }
+        self.fill(&mut head[have..])?;
+        Ok(Some(head))
+    }
+}
+
+impl Source for Input<'_> {
+    fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
+        let have = self.ready(into);
+        self.stream
+            .receive_all(&mut into[have..], &mut VecDeque::new())
+    }
+}
