@@ -67,6 +67,10 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Further groups. `None`: the sender can find out, and wants to be asked only if it matters.
+    /// A request whose outcome depends on them then does nothing and fails with
+    /// [`Errno::EGROUPS`].
+    pub groups: Option<Vec<u32>>,
     /// The sender has already checked permission bits and owners (a mount whose kernel does).
     pub checked: bool,
 }
@@ -497,6 +501,12 @@ pub enum Request {
     },
     AppendUnlock {
         handle: HandleId,
+    },
+    /// May the caller access the inode in all the ways that the bits of `mask` say, those of
+    /// `access(2)`: 4 read, 2 write, 1 execute or search? `EACCES` if not.
+    Access {
+        ino: Ino,
+        mask: u16,
     },
     /// One daemon to another. Not answered; what there is to say comes as another such message.
     Peer(Box<PeerMessage>),

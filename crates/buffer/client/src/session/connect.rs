@@ -151,6 +151,7 @@ impl Session {
         let caller = (own == 0).then_some(Caller {
             uid: 0,
             gid: 0,
+            groups: Some(Vec::new()),
             checked: true,
         });
         let handles = lock(&self.handles).clone();

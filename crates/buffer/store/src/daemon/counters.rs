@@ -46,6 +46,7 @@ kinds! {
     Request::Unlink { .. } => "unlink",
     Request::RmDir { .. } => "rmdir",
     Request::Rename { .. } => "rename",
+    Request::Access { .. } => "access",
     Request::Link { .. } => "link",
     Request::ReadLink { .. } => "readlink",
     Request::Sync { .. } => "sync",

@@ -1,7 +1,7 @@
 //! Requests about files and directories.
 
 use super::{Context, Effect, Event, Outcome, Shard};
-use crate::namespace::{Body, Change, READ};
+use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{Allocate, XattrMode};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request};
@@ -24,6 +24,10 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
+            Request::Access { ino, mask } => {
+                who.may(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
+                Reply::Done
+            }
             Request::ReadLink { ino } => match &names.find(ino)?.body {
                 Body::Symlink(target) => Reply::Bytes(target.clone()),
                 _ => return Err(Errno::EINVAL),
