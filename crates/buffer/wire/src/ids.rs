@@ -38,6 +38,12 @@ id! {
     HandleId
 }
 
+id! {
+    /// Who locks ranges of files: a process or an open file, numbered by the client within its
+    /// session.
+    LockOwner
+}
+
 /// The place of a storage node in an instance's list of nodes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -112,6 +118,7 @@ macro_rules! errnos {
 errnos!(
     EPERM,
     ENOENT,
+    EINTR,
     EIO,
     EBADF,
     EAGAIN,

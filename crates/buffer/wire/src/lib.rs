@@ -3,13 +3,14 @@
 //! A [`message::Request`] or [`message::Reply`] becomes a checked frame ([`frame`]), which travels
 //! over a Unix or TCP socket ([`stream`]); on a Unix socket a reply may carry a file descriptor,
 //! so that data need not cross a socket at all. [`layout`] says which storage node holds which
-//! part of a file; [`seal`] are its checksums at rest.
+//! part of a file; [`seal`] are its checksums at rest, [`lock`] what clients lock of it.
 #![warn(missing_docs)]
 
 pub mod auth;
 pub mod frame;
 pub mod ids;
 pub mod layout;
+pub mod lock;
 pub mod message;
 pub mod munge;
 pub mod peer;
@@ -18,5 +19,5 @@ pub mod seal;
 pub mod staging;
 pub mod stream;
 
-pub use ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};
+pub use ids::{Errno, HandleId, Ino, InstanceId, LockOwner, Node, SessionId, Timestamp};
 pub use message::{Attr, Call, Caller, Kind, Reply, Request};

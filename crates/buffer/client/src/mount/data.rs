@@ -119,7 +119,7 @@ impl MountedFs {
             }
         };
         let write = opened.file.mode().write;
-        let mut answer_flags = FopenFlags::FOPEN_NOFLUSH;
+        let mut answer_flags = FopenFlags::empty();
         if backing.is_none() || write {
             answer_flags |= FopenFlags::FOPEN_DIRECT_IO;
             answer_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
@@ -160,7 +160,7 @@ impl MountedFs {
         }
     }
 
-    fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+    pub(super) fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
         self.opens.get(handle).ok_or(Errno::EBADF)
     }
 

@@ -18,6 +18,7 @@ mod counters;
 mod data;
 mod entries;
 mod filesystem;
+mod locks;
 mod names;
 mod open_files;
 mod served;

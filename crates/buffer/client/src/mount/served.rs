@@ -2,6 +2,7 @@
 
 use super::convert::{self, errno};
 use super::entries::Entries;
+use super::locks::LockWaits;
 use super::open_files::OpenFiles;
 use crate::fs::{Fs, Mattered, Process};
 use forebay_wire::Request as wire;
@@ -25,6 +26,7 @@ pub struct MountedFs {
     /// A data object has been registered: too late to do without passthrough.
     registered: AtomicBool,
     pub(super) opens: OpenFiles,
+    pub(super) lock_waits: LockWaits,
 }
 
 impl MountedFs {
@@ -37,6 +39,7 @@ impl MountedFs {
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
+            lock_waits: LockWaits::default(),
         }
     }
 

@@ -182,7 +182,7 @@ impl Session {
                 _ => {}
             }
         }
-        Ok(())
+        self.claim_locks(&mut link, &mut identity.recovery_seq)
     }
 }
 

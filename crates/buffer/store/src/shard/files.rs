@@ -67,6 +67,20 @@ impl<O: Objects> Shard<O> {
                 self.unlock_append(instance, ino, (context.session, handle));
                 Reply::Done
             }
+            Request::Lock {
+                handle,
+                lock,
+                ticket,
+            } => self.lock_file(context, handle, lock, ticket)?,
+            Request::Unlock {
+                handle,
+                owner,
+                start,
+                end,
+            } => self.unlock_file(context, handle, owner, (start, end))?,
+            Request::TestLock { handle, lock } => self.test_lock(context, handle, lock)?,
+            Request::AwaitLocks { told } => return self.await_locks(context, &told),
+            Request::CancelLock { ticket } => self.cancel_lock(context, ticket),
             Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
             Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),

@@ -252,6 +252,9 @@ impl<O: Objects> Shard<O> {
         {
             *current = None;
         }
+        if attached.lock_watch.is_some_and(|(watch, _)| watch == conn) {
+            attached.lock_watch = None;
+        }
         if attached.slots.values().all(|(conn, _)| conn.is_none()) {
             attached.idle_since = Some(self.now.steady);
         }
@@ -265,6 +268,7 @@ impl<O: Objects> Shard<O> {
             .filter(|(_, attached)| attached.idle_since.is_some_and(|since| since < deadline))
             .map(|(id, _)| *id)
             .collect();
+        self.give_held_back();
         if !self.room {
             return;
         }
@@ -296,6 +300,7 @@ impl<O: Objects> Shard<O> {
         let Some(attached) = self.attached.remove(&id) else {
             return;
         };
+        self.end_watch(&attached);
         for (conn, _) in attached.slots.into_values() {
             if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
                 conn.session = None;
