@@ -5,6 +5,8 @@
 //! any.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(super) use table::Table;
 

@@ -86,6 +86,12 @@ impl Table {
         self.held_back
     }
 
+    /// Does nobody hold or wait for anything?
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.counts.is_empty() && self.waits.is_empty()
+    }
+
     /// What of others is in the way of a lock.
     pub fn conflict(
         &self,
