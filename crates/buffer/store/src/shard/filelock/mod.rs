@@ -135,9 +135,13 @@ impl<O: Objects> Shard<O> {
         Ok(None)
     }
 
-    /// May sessions from before this start still come and claim locks of an instance?
+    /// May sessions from before this start still come and claim locks of an instance? Those that do
+    /// not come expire after a lease; one that comes and does nothing is not waited for much longer.
     fn may_be_claimed(&self, instance: InstanceId) -> bool {
-        !self.settled()
+        let last = self
+            .started
+            .saturating_add(self.limits.lease.saturating_mul(2));
+        self.now.steady < last
             && self.returning.iter().any(|id| {
                 let session = self.state.sessions.get(id);
                 session.is_some_and(|session| session.instance == Some(instance))
