@@ -235,5 +235,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories() {
-    seeds::run_all(2000, run);
+    seeds::run_all(8000, run);
 }

@@ -15,7 +15,7 @@ use crate::objects::Objects;
 use forebay_wire::lock::{FileLock, Held};
 use forebay_wire::message::{RECOVERY_SLOT, WATCH_SLOT};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, LockOwner, Reply, SessionId};
-use table::{Answer, Grant};
+use table::{Answer, Grant, MOST_WAITS};
 
 impl<O: Objects> Shard<O> {
     fn locked_file(&self, context: &Context, id: HandleId) -> Result<Ino, Errno> {
@@ -39,10 +39,15 @@ impl<O: Objects> Shard<O> {
             return Err(Errno::EINVAL);
         }
         let session = context.session;
-        // It was granted, and that is told here now.
-        let news = self.attached.get_mut(&session).map(|a| &mut a.lock_news);
-        if ticket.is_some_and(|ticket| news.is_some_and(|news| news.remove(&ticket))) {
+        // It was granted. That stays news until the client says that it knows: this answer may be
+        // lost, too.
+        let news = self.attached.get(&session).map(|a| &a.lock_news);
+        if ticket.is_some_and(|ticket| news.is_some_and(|news| news.contains(&ticket))) {
             return Ok(Reply::Done);
+        }
+        // Whoever does not listen is not told more and more.
+        if ticket.is_some() && news.is_some_and(|news| news.len() >= MOST_WAITS) {
+            return Err(Errno::ENOLCK);
         }
         let claims = context.slot == RECOVERY_SLOT && self.returning.contains(&session);
         let hold_back = !claims && self.may_be_claimed(context.instance);
@@ -109,8 +114,8 @@ impl<O: Objects> Shard<O> {
         self.runtime(context.instance)
             .locks
             .cancel(context.session, ticket);
-        let attached = self.attached.get_mut(&context.session);
-        if attached.is_some_and(|attached| attached.lock_news.remove(&ticket)) {
+        let attached = self.attached.get(&context.session);
+        if attached.is_some_and(|attached| attached.lock_news.contains(&ticket)) {
             return Reply::Locks(vec![ticket]);
         }
         Reply::Done

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Ranges that a session may hold.
 const MOST: usize = 1 << 16;
 /// Locks that a session may wait for.
-const MOST_WAITS: usize = 1 << 12;
+pub const MOST_WAITS: usize = 1 << 12;
 /// Owners that are looked at to find out whether a wait would never end.
 const MOST_OWNERS: usize = 4096;
 
