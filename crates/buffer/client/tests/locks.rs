@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::os::unix::thread::JoinHandleExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon};
 use support::{INSTANCE, Mounted, Temporary, attach, make_instance, mount_at, need, shell};
@@ -109,10 +109,27 @@ impl Drop for Two {
 
 /// Do it with one daemon and with three.
 fn on_two_mounts(check: impl Fn(&Two)) {
+    let _alone = alone();
     for nodes in [1, 3] {
         eprintln!("on {nodes} nodes");
         check(&Two::new(nodes));
+        soon(|| lock_threads().is_empty());
     }
+}
+
+/// One test at a time: a process that one of them starts would for a moment have open what another
+/// has, which then could not be unmounted.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Threads of this process that look after locks.
+fn lock_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("forebay-")).collect()
 }
 
 /// `fcntl`'s record locks. Gives back what `F_GETLK` fills in.
@@ -397,6 +414,7 @@ fn the_library_locks_files_for_mounts_too() {
 
 #[test]
 fn the_locks_of_a_killed_mount_go_with_its_session() {
+    let _alone = alone();
     let temporary = Temporary::new();
     let mut options = daemon::Options::new(temporary.dir("flash"));
     options.limits.lease = 1_500_000_000;
@@ -428,6 +446,7 @@ fn the_locks_of_a_killed_mount_go_with_its_session() {
 /// gets it afterwards, and never do two have it.
 #[test]
 fn locks_outlive_the_daemon() {
+    let _alone = alone();
     let temporary = Temporary::new();
     let mut daemon = Process::start(&temporary.dir("flash"));
     make_instance(daemon.local(), 1 << 26);

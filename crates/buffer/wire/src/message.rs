@@ -14,7 +14,7 @@ use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.

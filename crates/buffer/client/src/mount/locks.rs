@@ -12,7 +12,7 @@ use forebay_wire::lock::{FileLock, LAST};
 use forebay_wire::{Errno, LockOwner};
 use fuser::{FileHandle, ReplyEmpty, ReplyLock};
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// How often it is looked whether those who wait were interrupted.
@@ -23,7 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 struct Waiter {
     /// The thread.
     pid: u32,
-    open: Arc<OpenFile>,
+    /// When it is closed is not for us to say.
+    open: Weak<OpenFile>,
     ticket: u64,
     /// Its process had a signal to attend to when it was last looked.
     signalled: bool,
@@ -56,23 +57,29 @@ impl LockWaits {
         loop {
             std::thread::sleep(LOOK);
             let mut interrupted = Vec::new();
+            // Closed, if need be, when the list is free again.
+            let mut opens = Vec::new();
             {
                 let mut waiters = lock(&self.0);
                 waiters.list.retain_mut(|waiter| {
-                    if !waiter.open.file.waits_for_lock(waiter.ticket) {
+                    let Some(open) = waiter.open.upgrade() else {
                         return false;
+                    };
+                    let waits = open.file.waits_for_lock(waiter.ticket);
+                    let stays = waits && !waiter.is_interrupted();
+                    if waits && !stays {
+                        interrupted.push((open, waiter.ticket));
+                    } else {
+                        opens.push(open);
                     }
-                    if waiter.is_interrupted() {
-                        interrupted.push((waiter.open.clone(), waiter.ticket));
-                        return false;
-                    }
-                    true
+                    stays
                 });
                 if waiters.list.is_empty() && interrupted.is_empty() {
                     waiters.watched = false;
                     return;
                 }
             }
+            drop(opens);
             for (open, ticket) in interrupted {
                 open.file.cancel_lock(ticket);
             }
@@ -147,7 +154,7 @@ impl MountedFs {
         match open.file.lock_later(wanted, done) {
             Ok(Some(ticket)) => self.lock_waits.add(Waiter {
                 pid,
-                open,
+                open: Arc::downgrade(&open),
                 ticket,
                 signalled: false,
             }),
