@@ -1,8 +1,7 @@
 //! Locks on ranges of files, those of `fcntl` and of `flock`, held at the files' homes.
 //!
 //! They are not durable. After a restart of the daemon, sessions from before take theirs again as
-//! they open their handles again; until all have done so, or a lease has passed, nobody else gets
-//! any.
+//! they open their handles again; until all have done so or expired, nobody else gets any.
 
 mod table;
 #[cfg(test)]
