@@ -121,7 +121,7 @@ need_chromium() {
 need_programs() {
     local missing=() program
     for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
-        pkg-config:pkg-config setpriv:util-linux nsenter:util-linux ip:iproute2 \
+        pkg-config:pkg-config setpriv:util-linux flock:util-linux nsenter:util-linux ip:iproute2 \
         munged:munge script:bsdutils; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
     done

@@ -219,21 +219,7 @@ impl Sessions {
         Ok(place.session.get_or_init(|| session))
     }
 
-    /// Make a request of `node`.
-    pub fn call(
-        &self,
-        node: Node,
-        caller: Option<&Caller>,
-        request: Request,
-    ) -> Result<Said, Errno> {
-        let said = self.ask(node, caller, request)?;
-        match said.reply {
-            Reply::Failed(errno) => Err(errno),
-            _ => Ok(said),
-        }
-    }
-
-    /// As [`call`](Sessions::call), but the daemon's refusal is an answer that may be believed, too.
+    /// Make a request of `node`. The daemon's refusal is an answer that may be believed, too.
     pub fn ask(
         &self,
         node: Node,

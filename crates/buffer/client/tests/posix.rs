@@ -8,7 +8,7 @@
 mod support;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Timespec,
+    Access, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Timespec,
     Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
@@ -19,6 +19,7 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
+use std::process::Command;
 use support::{Mounted, Temporary, as_user, shell};
 
 /// Run `check` on a local directory and on mounts, each time in a new directory for all users.
@@ -160,6 +161,87 @@ fn permissions() {
         as_user(1000, 1000, || {
             assert_eq!(errno(fs::metadata(closed.join("f"))), libc::EACCES);
             assert_eq!(errno(fs::read_dir(&closed)), libc::EACCES);
+        });
+    });
+}
+
+#[test]
+fn access_and_execution() {
+    on_all(|dir| {
+        let program = dir.join("program");
+        fs::copy("/bin/true", &program).unwrap();
+        let run = || {
+            Command::new(&program)
+                .status()
+                .map(|status| status.success())
+        };
+        let may = |how| rustix::fs::access(&program, how);
+        for (mode, reads, runs) in [
+            (0o755, true, true),
+            (0o711, false, true),
+            (0o744, true, false),
+        ] {
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            as_user(1000, 1000, || {
+                assert_eq!(may(Access::READ_OK).is_ok(), reads, "{mode:o}");
+                assert_eq!(may(Access::EXEC_OK).is_ok(), runs, "{mode:o}");
+                assert_eq!(may(Access::WRITE_OK), Err(Errno::ACCESS));
+                assert_eq!(File::open(&program).is_ok(), reads, "{mode:o}");
+                match run() {
+                    Ok(done) => assert!(runs && done, "{mode:o}"),
+                    Err(error) => {
+                        assert!(!runs, "{mode:o}: {error}");
+                        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+                    }
+                }
+            });
+        }
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(
+            errno(run()),
+            libc::EACCES,
+            "root runs what somebody may run"
+        );
+        // A directory for entering, not for reading, and one the other way round.
+        let sub = dir.join("sub");
+        fs::create_dir(&sub).unwrap();
+        touch(&sub.join("f"));
+        fs::set_permissions(&sub, fs::Permissions::from_mode(0o711)).unwrap();
+        as_user(1000, 1000, || {
+            assert_eq!(errno(fs::read_dir(&sub)), libc::EACCES);
+            File::open(sub.join("f")).unwrap();
+            assert_eq!(rustix::fs::access(&sub, Access::EXEC_OK), Ok(()));
+        });
+        fs::set_permissions(&sub, fs::Permissions::from_mode(0o744)).unwrap();
+        as_user(1000, 1000, || {
+            assert_eq!(names(&sub), ["f"]);
+            assert_eq!(errno(File::open(sub.join("f"))), libc::EACCES);
+            assert_eq!(
+                rustix::fs::access(&sub, Access::EXEC_OK),
+                Err(Errno::ACCESS)
+            );
+        });
+        // Who has a file open may go on with it when it is closed to him.
+        let open = as_user(1000, 1000, || touch(&dir.join("open")));
+        fs::set_permissions(dir.join("open"), fs::Permissions::from_mode(0o000)).unwrap();
+        as_user(1000, 1000, || {
+            (&open).write_all(b"still").unwrap();
+            open.set_len(3).unwrap();
+            assert_eq!(open.metadata().unwrap().len(), 3);
+            assert_eq!(errno(File::open(dir.join("open"))), libc::EACCES);
+            fs::set_permissions(dir.join("open"), fs::Permissions::from_mode(0o600)).unwrap();
+            File::open(dir.join("open")).unwrap();
+        });
+        // What a file is made with says nothing of what its maker may do with it.
+        as_user(1000, 1000, || {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o444);
+            let mut made = options.open(dir.join("made")).unwrap();
+            made.write_all(b"text").unwrap();
+            assert_eq!(
+                errno(OpenOptions::new().write(true).open(dir.join("made"))),
+                libc::EACCES
+            );
         });
     });
 }

@@ -90,6 +90,7 @@ fn an_instance_is_for_its_user_and_group() {
         let liar = fs.on_behalf_of(Caller {
             uid: 0,
             gid: 0,
+            groups: Some(Vec::new()),
             checked: true,
         });
         assert_eq!(liar.unlink(Ino::ROOT, b"f"), Err(Errno::EPERM));

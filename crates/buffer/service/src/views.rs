@@ -313,7 +313,12 @@ fn furnish(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
     let (uid, gid) = (owner.uid, owner.gid);
     // The owner may make nothing in a directory that is root's, and need not.
     let checked = true;
-    let owners = attached.on_behalf_of(Caller { uid, gid, checked });
+    let owners = attached.on_behalf_of(Caller {
+        uid,
+        gid,
+        groups: Some(Vec::new()),
+        checked,
+    });
     match owners.mkdir(parent, name, mode) {
         Err(Errno::EEXIST) => Ok(()),
         made => made.map(|_| ()),

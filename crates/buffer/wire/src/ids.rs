@@ -38,6 +38,12 @@ id! {
     HandleId
 }
 
+id! {
+    /// Who locks ranges of files: a process or an open file, numbered by the client within its
+    /// session.
+    LockOwner
+}
+
 /// The place of a storage node in an instance's list of nodes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -86,6 +92,13 @@ impl Timestamp {
 #[serde(transparent)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// Whether it works depends on the groups that the caller is in, which were not told: say the
+    /// request again with [`Caller::groups`](crate::Caller::groups). Between client and daemon
+    /// only; not an error number of Linux, whose largest is 4095.
+    pub const EGROUPS: Errno = Errno(5001);
+}
+
 macro_rules! errnos {
     ($($name:ident),* $(,)?) => {
         #[allow(missing_docs)]
@@ -105,6 +118,7 @@ macro_rules! errnos {
 errnos!(
     EPERM,
     ENOENT,
+    EINTR,
     EIO,
     EBADF,
     EAGAIN,

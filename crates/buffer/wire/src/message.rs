@@ -6,8 +6,9 @@
 //! again and not carried out again, also after the daemon crashed and recovered.
 
 use crate::auth::Proof;
-use crate::ids::{Errno, HandleId, Ino, InstanceId, Node, SessionId, Timestamp};
+use crate::ids::{Errno, HandleId, Ino, InstanceId, LockOwner, Node, SessionId, Timestamp};
 use crate::layout::Layout;
+use crate::lock::FileLock;
 use crate::peer::PeerMessage;
 use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ pub const MAX_SLOTS: u32 = 64;
 /// calls on any other. A daemon that knows of all sessions that they have done so drops what
 /// nobody has open.
 pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
+/// The slot of [`Request::AwaitLocks`].
+pub const WATCH_SLOT: u32 = MAX_SLOTS - 2;
 
 /// The first request on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +70,10 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Further groups. `None`: the sender can find out, and wants to be asked only if it matters.
+    /// A request whose outcome depends on them then does nothing and fails with
+    /// [`Errno::EGROUPS`].
+    pub groups: Option<Vec<u32>>,
     /// The sender has already checked permission bits and owners (a mount whose kernel does).
     pub checked: bool,
 }
@@ -502,6 +509,44 @@ pub enum Request {
     AppendUnlock {
         handle: HandleId,
     },
+    /// Take a lock on a range of an open file, at the file's home. Answered by `Done`;
+    /// [`Reply::Conflict`] if another one is in the way and there is no `ticket`; else
+    /// [`Reply::Waiting`], and [`Request::AwaitLocks`] tells when the lock is held. `EDEADLK`: the
+    /// wait would never end. `ENOLCK`: the session has too many. It replaces what the same owner
+    /// has locked of the range, and goes with the handle. After a restart of the daemon, sessions
+    /// from before first take theirs again on [`RECOVERY_SLOT`], and all others wait for that.
+    Lock {
+        handle: HandleId,
+        lock: FileLock,
+        ticket: Option<u64>,
+    },
+    /// Give up what an owner has locked of a range, both ends included.
+    Unlock {
+        handle: HandleId,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+    },
+    /// Could the lock be had now? Answered by `Done` or [`Reply::Conflict`].
+    TestLock {
+        handle: HandleId,
+        lock: FileLock,
+    },
+    /// Wait for news of locks that are waited for; only on [`WATCH_SLOT`]. `told` are the tickets
+    /// of those that the client knows of. Answered by [`Reply::Locks`] when there are any.
+    AwaitLocks {
+        told: Vec<u64>,
+    },
+    /// Wait for a lock no longer. Answered by `Done`, or by [`Reply::Locks`] if it is held.
+    CancelLock {
+        ticket: u64,
+    },
+    /// May the caller access the inode in all the ways that the bits of `mask` say, those of
+    /// `access(2)`: 4 read, 2 write, 1 execute or search? `EACCES` if not.
+    Access {
+        ino: Ino,
+        mask: u16,
+    },
     /// One daemon to another. Not answered; what there is to say comes as another such message.
     Peer(Box<PeerMessage>),
 }
@@ -583,6 +628,13 @@ pub enum Reply {
         /// Inodes in use.
         inodes_used: u64,
     },
+    /// The lock will be held later.
+    Waiting,
+    /// A lock that is in the way. Its `owner` means nothing, and its `pid` something only if it is
+    /// the same session's.
+    Conflict(FileLock),
+    /// Locks that were waited for and are held now, by their tickets.
+    Locks(Vec<u64>),
     /// Bytes follow as the frame's payload.
     Data,
     /// Bytes taken, and the offset they were written at.

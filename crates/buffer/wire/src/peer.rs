@@ -46,8 +46,8 @@ pub struct Who {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
+    /// Further groups; `None` as in [`Caller::groups`](crate::Caller::groups).
+    pub groups: Option<Vec<u32>>,
     /// Permission bits and owners have been checked already.
     pub checked: bool,
 }

@@ -5,6 +5,7 @@
 //! nothing else. What keeps the instance within its capacity is the promise of space
 //! ([`Request::Reserve`]) that every write draws from, some megabytes at a time.
 
+mod locks;
 mod part;
 mod ranges;
 mod space;
@@ -289,6 +290,9 @@ impl Drop for File {
         };
         let others = self.parts().filter(|part| part.node != self.home.node);
         fs.sessions.each(None, others.map(close), |_, _| {});
+        if let Ok(session) = fs.sessions.with(self.home.node) {
+            session.forget_locks(self.ino, handle);
+        }
         let (node, request) = close(&self.home);
         let _ = fs.call(node, request);
     }

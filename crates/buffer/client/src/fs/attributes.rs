@@ -15,7 +15,7 @@ impl Fs {
     /// Make a request of `node` that is answered with attributes, and say how long they may be
     /// believed.
     pub(crate) fn attr_for(&self, node: Node, request: Request) -> Result<(Attr, Duration), Errno> {
-        let said = self.sessions.call(node, self.caller.as_ref(), request)?;
+        let said = self.said(node, request)?;
         match said.reply {
             Reply::Attr(attr) => self.complete_for(attr, said.valid),
             Reply::Elsewhere { ino, .. } => self.attr_of(ino),
@@ -26,9 +26,7 @@ impl Fs {
     /// Attributes of an inode, and how long they may be believed.
     pub(crate) fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
         let request = Request::GetAttr { ino };
-        let said = self
-            .sessions
-            .call(ino.shard(), self.caller.as_ref(), request)?;
+        let said = self.said(ino.shard(), request)?;
         match said.reply {
             Reply::Attr(attr) => self.complete_for(attr, said.valid),
             _ => Err(Errno::EPROTO),
@@ -47,8 +45,7 @@ impl Fs {
                 parent,
                 name: name.to_vec(),
             };
-            let caller = self.caller.as_ref();
-            let said = self.sessions.ask(parent.shard(), caller, request)?;
+            let said = self.ask(parent.shard(), request)?;
             let heard = Instant::now();
             let ino = match said.reply {
                 Reply::Attr(attr) => {
@@ -165,9 +162,7 @@ impl Fs {
             bytes,
             attrs,
         };
-        let said = self
-            .sessions
-            .call(ino.shard(), self.caller.as_ref(), request)?;
+        let said = self.said(ino.shard(), request)?;
         let Reply::Entries { mut entries, end } = said.reply else {
             return Err(Errno::EPROTO);
         };

@@ -2,6 +2,9 @@
 //! what it is about: of the directory where a name is given, else of the inode.
 
 mod attributes;
+mod caller;
+
+pub(crate) use caller::{Mattered, Process};
 
 use crate::file::{File, Removals};
 use crate::session::Options;
@@ -20,6 +23,8 @@ const TRIES: u32 = 100;
 pub struct Fs {
     pub(crate) sessions: Arc<Sessions>,
     caller: Option<Caller>,
+    /// Who can be asked for the caller's groups.
+    process: Option<Process>,
     /// Files being written, whose unused promises of space can be given back when it runs out.
     pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
     pub(crate) removals: Arc<Removals>,
@@ -76,6 +81,7 @@ impl Fs {
         Ok(Fs {
             sessions: Arc::new(sessions),
             caller: None,
+            process: None,
             writers: Arc::default(),
             removals: Arc::default(),
         })
@@ -89,10 +95,17 @@ impl Fs {
         }
     }
 
+    /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
+    pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: Process) -> Fs {
+        Fs {
+            caller: Some(process.caller(uid, gid)),
+            process: Some(process),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn call(&self, node: Node, request: Request) -> Result<Reply, Errno> {
-        self.sessions
-            .call(node, self.caller.as_ref(), request)
-            .map(|said| said.reply)
+        self.said(node, request).map(|said| said.reply)
     }
 
     /// Other sessions with the same instance, which are told what may be cached.
@@ -100,6 +113,7 @@ impl Fs {
         Ok(Fs {
             sessions: Arc::new(self.sessions.again_for_cache()?),
             caller: self.caller.clone(),
+            process: self.process.clone(),
             writers: Arc::default(),
             removals: Arc::default(),
         })
@@ -122,6 +136,12 @@ impl Fs {
     /// Attributes of an inode.
     pub fn get_attr(&self, ino: Ino) -> Result<Attr, Errno> {
         self.attr_of(ino).map(|(attr, _)| attr)
+    }
+
+    /// May the caller access an inode in all the ways that the bits of `mask` say: 4 to read, 2 to
+    /// write, 1 to execute it or to search it for names?
+    pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
+        self.done(ino.shard(), Request::Access { ino, mask })
     }
 
     /// Change attributes. `file`: the open file through which it is done, if any.
@@ -234,7 +254,7 @@ impl Fs {
         mode: OpenMode,
         request: Request,
     ) -> Result<Found, Errno> {
-        let said = self.sessions.call(node, self.caller.as_ref(), request)?;
+        let said = self.said(node, request)?;
         let heard = Instant::now();
         let (mut attr, created, permit) = match said.reply {
             Reply::Opened {

@@ -1,9 +1,16 @@
 //! Between the kernel's words and ours.
 
+use forebay_wire::lock::FileLock;
 use forebay_wire::message::{New, OnExisting, OpenMode, SetTime, XattrMode};
-use forebay_wire::{Attr, Errno, Ino, Kind, Timestamp};
+use forebay_wire::{Attr, Errno, Ino, Kind, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The kernel's `FMODE_EXEC` among the flags of an open: for executing the file.
+pub const FOR_EXEC: i32 = 0x20;
+/// The bits of `access(2)`.
+pub const READ: u16 = 4;
+pub const EXECUTE: u16 = 1;
 
 pub fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0)
@@ -46,6 +53,16 @@ pub fn xattr_mode(flags: i32) -> XattrMode {
         libc::XATTR_CREATE => XattrMode::Create,
         libc::XATTR_REPLACE => XattrMode::Replace,
         _ => XattrMode::Any,
+    }
+}
+
+pub fn lock(owner: fuser::LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> FileLock {
+    FileLock {
+        owner: LockOwner(owner.0),
+        start,
+        end,
+        exclusive: kind == libc::F_WRLCK,
+        pid,
     }
 }
 

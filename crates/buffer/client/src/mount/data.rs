@@ -3,9 +3,9 @@
 use super::convert;
 use super::open_files::{OpenFile, Shared};
 use super::served::MountedFs;
-use crate::fs::Opened;
+use crate::fs::{Fs, Opened};
 use forebay_wire::message::{Allocate, SetAttr};
-use forebay_wire::{Caller, Errno};
+use forebay_wire::{Errno, Kind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
     Request, WriteFlags,
@@ -34,8 +34,9 @@ struct Answer {
 
 impl MountedFs {
     pub fn do_open(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen) {
-        let fs = self.fs_for(request);
-        let opened = fs.open_quickly(convert::ino(ino), convert::open_mode(flags));
+        let opened = self.fs_to_open(request, ino, flags);
+        let opened =
+            opened.and_then(|fs| fs.open_quickly(convert::ino(ino), convert::open_mode(flags)));
         let answer = opened.and_then(|opened| {
             self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))
         });
@@ -51,6 +52,16 @@ impl MountedFs {
         }
     }
 
+    /// What may be executed is opened for that, also by those who may not read it.
+    fn fs_to_open(&self, request: &Request, ino: INodeNo, flags: i32) -> Result<Fs, Errno> {
+        let fs = self.fs_for(request);
+        if flags & convert::FOR_EXEC == 0 || !self.trusted {
+            return Ok(fs);
+        }
+        fs.access(convert::ino(ino), convert::EXECUTE)?;
+        Ok(self.fs_for_all())
+    }
+
     pub fn do_create(
         &self,
         request: &Request,
@@ -62,8 +73,12 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
-        let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open);
-        let answer = made.and_then(|opened| {
+        let made = self.naming(parent, || {
+            let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
+            let valid = made.valid;
+            Ok((made, valid))
+        });
+        let answer = made.and_then(|(opened, _)| {
             let taken =
                 self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
             Ok((convert::attr(&opened.attr), opened.valid, taken))
@@ -104,7 +119,7 @@ impl MountedFs {
             }
         };
         let write = opened.file.mode().write;
-        let mut answer_flags = FopenFlags::FOPEN_NOFLUSH;
+        let mut answer_flags = FopenFlags::empty();
         if backing.is_none() || write {
             answer_flags |= FopenFlags::FOPEN_DIRECT_IO;
             answer_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
@@ -145,7 +160,7 @@ impl MountedFs {
         }
     }
 
-    fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+    pub(super) fn open_file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
         self.opens.get(handle).ok_or(Errno::EBADF)
     }
 
@@ -184,11 +199,7 @@ impl MountedFs {
     }
 
     fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
-        let fs = self.on_behalf_of(Caller {
-            uid: 0,
-            gid: 0,
-            checked: true,
-        });
+        let fs = self.fs_for_all();
         let mode = fs.get_attr(open.file.ino())?.mode;
         let mut without = mode & !0o4000;
         if mode & 0o010 != 0 {
@@ -253,8 +264,14 @@ impl MountedFs {
         request: &Request,
         ino: fuser::INodeNo,
         handle: Option<FileHandle>,
-        set: SetAttr,
+        mut set: SetAttr,
     ) -> Result<(forebay_wire::Attr, Duration), Errno> {
+        // With a new length or owner the kernel sends the mode without set-id bits; nobody asked for
+        // that, and the daemon sees to it.
+        if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
+            set.mode = None;
+        }
+        let mode = set.mode;
         let open = handle.and_then(|handle| self.opens.get(handle));
         let gains = set.mode.is_some_and(|mode| mode & 0o6000 != 0);
         let ino = convert::ino(ino);
@@ -263,6 +280,10 @@ impl MountedFs {
         let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
         if gains {
             self.opens.note_set_id(ino);
+        }
+        let closed = mode.is_some_and(|mode| mode & 0o111 != 0o111);
+        if closed && attr.0.kind == Kind::Dir {
+            std::thread::sleep(self.entries.left(ino));
         }
         Ok(attr)
     }

@@ -4,10 +4,10 @@ use super::convert::{self, errno};
 use super::served::{MountedFs, attributes, empty, entry, xattr};
 use forebay_wire::message::{New, SetAttr};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -203,11 +203,45 @@ impl Filesystem for MountedFs {
         &self,
         _request: &Request,
         _ino: INodeNo,
-        _handle: FileHandle,
-        _lock_owner: LockOwner,
+        handle: FileHandle,
+        lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply.ok(); // nothing is held back here
+        // Nothing that was written is held back here.
+        empty(reply, self.do_flush(handle, lock_owner.0));
+    }
+
+    fn getlk(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let wanted = convert::lock(lock_owner, (start, end), kind, pid);
+        self.do_test_lock(handle, wanted, reply);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let wanted = convert::lock(lock_owner, (start, end), kind, pid);
+        self.do_set_lock(request.pid(), handle, (kind, wanted), sleep, reply);
     }
 
     fn release(
@@ -246,8 +280,16 @@ impl Filesystem for MountedFs {
         empty(reply, self.fs_for(request).sync());
     }
 
-    fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
+    fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.do_access(request, ino, convert::READ) {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let mask = (mask.bits() & 7) as u16;
+        empty(reply, self.do_access(request, ino, mask));
     }
 
     fn readdir(

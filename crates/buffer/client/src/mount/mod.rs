@@ -6,12 +6,19 @@
 //! our rights allow it (`FUSE_PASSTHROUGH`, root), a file open for reading is read straight from
 //! its data object, and memory maps of any file map the object; writes always come through here,
 //! because here the instance's capacity is watched.
+//!
+//! What a caller may do the daemon checks with each request: a kernel that did it would ask for the
+//! attributes of every directory on a path first. Root's mount says who the caller is, and the
+//! groups that the caller is in once they matter; another user's mount is for that user alone, or
+//! has the kernel check. The kernel may keep names only of directories that everybody may search.
 
 mod convert;
 mod counted;
 mod counters;
 mod data;
+mod entries;
 mod filesystem;
+mod locks;
 mod names;
 mod open_files;
 mod served;
@@ -123,8 +130,13 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     config.mount_options = vec![
         MountOption::FSName(options.name.clone()),
         MountOption::Subtype("forebay".into()),
-        MountOption::DefaultPermissions,
     ];
+    // The daemon checks permissions; letting the kernel do that costs a request for every directory
+    // of a path. But the daemon must know for whom, and takes only root's word for that.
+    let trusted = rustix::process::geteuid().is_root();
+    if options.allow_other && !trusted {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     config.acl = if options.allow_other {
         SessionACL::All
     } else {

@@ -32,6 +32,8 @@ impl MountedFs {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ] {
             let _ = config.add_capabilities(flag);
         }
@@ -46,15 +48,23 @@ impl MountedFs {
     }
 
     pub fn do_lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self
-            .fs_for(request)
-            .lookup_for(convert::ino(parent), name.as_bytes());
+        let (fs, parent) = (self.fs_for(request), convert::ino(parent));
+        let found = self.naming(parent, || fs.lookup_for(parent, name.as_bytes()));
         match found {
             Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
             Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
             Ok((None, valid)) => reply.entry(&valid, &convert::absent(), Generation(0)),
             Err(error) => reply.error(errno(error)),
         }
+    }
+
+    /// May the caller do what the bits of `mask` say, those of `access(2)`?
+    pub fn do_access(&self, request: &Request, ino: INodeNo, mask: u16) -> Result<(), Errno> {
+        // Root may anything but execute what nobody may.
+        if self.trusted && request.uid() == 0 && mask & convert::EXECUTE == 0 {
+            return Ok(());
+        }
+        self.fs_for(request).access(convert::ino(ino), mask)
     }
 
     pub fn do_link(
@@ -67,7 +77,8 @@ impl MountedFs {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
         let link = wire::Link { ino, parent, name };
-        self.fs_for(request).attr_for(parent.shard(), link)
+        let fs = self.fs_for(request);
+        self.naming(parent, || fs.attr_for(parent.shard(), link))
     }
 
     pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
@@ -77,7 +88,9 @@ impl MountedFs {
             return reply.ok();
         }
         if offset < DOT_DOT {
-            let parent = fs
+            // Who may read a directory may know the number of the one above.
+            let parent = self
+                .fs_for_all()
                 .lookup(dir, b"..")
                 .map_or(ino, |attr| INodeNo(attr.ino.0));
             if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
@@ -110,7 +123,7 @@ impl MountedFs {
         for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
             if offset < cookie {
                 // The kernel takes only number and kind of these two.
-                let Ok(attr) = fs.lookup(dir, name.as_bytes()) else {
+                let Ok(attr) = self.fs_for_all().lookup(dir, name.as_bytes()) else {
                     continue;
                 };
                 let (attr, none) = (convert::attr(&attr), Duration::ZERO);
@@ -121,8 +134,13 @@ impl MountedFs {
         }
         let mut after = offset.max(DOT_DOT);
         loop {
-            let page = match fs.read_dir(dir, after, 64 * 1024, true) {
-                Ok(page) => page,
+            let read = || {
+                let page = fs.read_dir(dir, after, 64 * 1024, true)?;
+                let valid = page.valid;
+                Ok((page, valid))
+            };
+            let page = match self.naming(dir, read) {
+                Ok((page, _)) => page,
                 Err(error) => return reply.error(errno(error)),
             };
             let mut empty = true;

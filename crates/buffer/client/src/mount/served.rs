@@ -1,26 +1,32 @@
 //! What the mount serves, and the shapes of its answers.
 
 use super::convert::{self, errno};
+use super::entries::Entries;
+use super::locks::LockWaits;
 use super::open_files::OpenFiles;
-use crate::fs::Fs;
+use crate::fs::{Fs, Mattered, Process};
 use forebay_wire::Request as wire;
 use forebay_wire::message::New;
-use forebay_wire::{Attr, Caller, Errno};
+use forebay_wire::{Attr, Caller, Errno, Ino};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub struct MountedFs {
     pub(super) fs: Fs,
-    /// We are root, and the kernel checks permissions for us.
+    /// We are root, and say on whose behalf we ask; the daemon checks what they may.
     pub(super) trusted: bool,
+    mattered: Arc<Mattered>,
+    pub(super) entries: Entries,
     pub(super) passthrough: AtomicBool,
     /// A data object has been registered: too late to do without passthrough.
     registered: AtomicBool,
     pub(super) opens: OpenFiles,
+    pub(super) lock_waits: LockWaits,
 }
 
 impl MountedFs {
@@ -28,9 +34,12 @@ impl MountedFs {
         MountedFs {
             fs,
             trusted: rustix::process::geteuid().is_root(),
+            mattered: Arc::default(),
+            entries: Entries::default(),
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
+            lock_waits: LockWaits::default(),
         }
     }
 
@@ -48,12 +57,17 @@ impl MountedFs {
         self.registered.store(true, Ordering::Release);
     }
 
-    pub(super) fn on_behalf_of(&self, caller: Caller) -> Fs {
-        if self.trusted {
-            self.fs.on_behalf_of(caller)
-        } else {
-            self.fs.clone()
+    /// As one who may do anything, if we are.
+    pub(super) fn fs_for_all(&self) -> Fs {
+        if !self.trusted {
+            return self.fs.clone();
         }
+        self.fs.on_behalf_of(Caller {
+            uid: 0,
+            gid: 0,
+            groups: Some(Vec::new()),
+            checked: true,
+        })
     }
 
     pub(super) fn make(
@@ -72,15 +86,35 @@ impl MountedFs {
             new,
             mode,
         };
-        self.fs_for(request).attr_for(parent.shard(), make)
+        let fs = self.fs_for(request);
+        self.naming(parent, || fs.attr_for(parent.shard(), make))
+    }
+
+    /// Do what answers with a name in `dir`.
+    pub(super) fn naming<T>(
+        &self,
+        dir: Ino,
+        ask: impl FnOnce() -> Result<(T, Duration), Errno>,
+    ) -> Result<(T, Duration), Errno> {
+        if !self.trusted {
+            return ask(); // there is only one user
+        }
+        let kept = |answer: &Result<(T, Duration), Errno>| {
+            answer.as_ref().map_or(Duration::ZERO, |(_, valid)| *valid)
+        };
+        self.entries.asking(dir, ask, kept)
     }
 
     pub(super) fn fs_for(&self, request: &Request) -> Fs {
-        self.on_behalf_of(Caller {
-            uid: request.uid(),
-            gid: request.gid(),
-            checked: true,
-        })
+        if !self.trusted {
+            return self.fs.clone();
+        }
+        let process = Process {
+            pid: request.pid(),
+            mattered: self.mattered.clone(),
+        };
+        self.fs
+            .on_behalf_of_process(request.uid(), request.gid(), process)
     }
 }
 

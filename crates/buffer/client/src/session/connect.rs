@@ -163,6 +163,7 @@ impl Session {
         let caller = (own == 0).then_some(Caller {
             uid: 0,
             gid: 0,
+            groups: Some(Vec::new()),
             checked: true,
         });
         let handles = lock(&self.handles).clone();
@@ -193,7 +194,7 @@ impl Session {
                 _ => {}
             }
         }
-        Ok(())
+        self.claim_locks(&mut link, &mut identity.recovery_seq)
     }
 }
 

@@ -2,6 +2,9 @@
 
 mod bulk;
 mod connect;
+mod locks;
+
+pub use locks::Done;
 
 use connect::Identity;
 use forebay_wire::auth::PoolKey;
@@ -106,6 +109,7 @@ pub struct Session {
     identity: Mutex<Identity>,
     epoch: AtomicU64,
     handles: Mutex<BTreeMap<HandleId, Reopen>>,
+    locks: Mutex<locks::Book>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +139,7 @@ impl Session {
             identity: Mutex::default(),
             epoch: AtomicU64::new(0),
             handles: Mutex::default(),
+            locks: Mutex::default(),
         };
         let mut slot = session.take_slot();
         let link = session.persist(|| session.connect(slot.number, 1, false));

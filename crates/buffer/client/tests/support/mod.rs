@@ -164,11 +164,22 @@ pub fn need(program: &str) {
 
 /// Run `act` in a thread of another user without further groups.
 pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+    as_user_in(uid, gid, &[], act)
+}
+
+/// Run `act` in a thread of another user who is in these groups, too.
+pub fn as_user_in<T: Send>(
+    uid: u32,
+    gid: u32,
+    groups: &[u32],
+    act: impl FnOnce() -> T + Send,
+) -> T {
     let run = || {
-        // SAFETY: the raw calls change the credentials of this thread only, which ends after.
+        // SAFETY: the raw calls change the credentials of this thread only, which ends after; the
+        // groups are read from memory that outlives the call.
         unsafe {
             assert_eq!(
-                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
+                libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()),
                 0
             );
             assert_eq!(libc::syscall(libc::SYS_setresgid, gid, gid, gid), 0);

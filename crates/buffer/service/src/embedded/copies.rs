@@ -278,6 +278,7 @@ impl Ends<'_> {
             Some(_) => attached.on_behalf_of(Caller {
                 uid,
                 gid,
+                groups: Some(Vec::new()),
                 checked: false,
             }),
         };

@@ -95,8 +95,12 @@ impl Sides {
 
     /// The instance as a user sees it.
     pub fn as_user(&self, uid: u32, gid: u32) -> Buffer {
-        let checked = false;
-        Buffer::of(self.buffer.fs.on_behalf_of(Caller { uid, gid, checked }))
+        Buffer::of(self.buffer.fs.on_behalf_of(Caller {
+            uid,
+            gid,
+            groups: Some(Vec::new()),
+            checked: false,
+        }))
     }
 
     pub fn inside(&self, path: &str) -> Place {

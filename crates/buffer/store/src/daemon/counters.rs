@@ -47,6 +47,12 @@ kinds! {
     Request::Unlink { .. } => "unlink",
     Request::RmDir { .. } => "rmdir",
     Request::Rename { .. } => "rename",
+    Request::Access { .. } => "access",
+    Request::Lock { .. } => "lock",
+    Request::Unlock { .. } => "unlock",
+    Request::TestLock { .. } => "test_lock",
+    Request::AwaitLocks { .. } => "await_locks",
+    Request::CancelLock { .. } => "cancel_lock",
     Request::Link { .. } => "link",
     Request::ReadLink { .. } => "readlink",
     Request::Sync { .. } => "sync",
@@ -170,10 +176,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// All requests together.
+    /// All requests together, but those that wait for other clients' locks.
     pub fn all_requests(&self) -> LatencySnapshot {
         let mut all = LatencySnapshot::default();
-        for requests in self.requests.values() {
+        let others = self
+            .requests
+            .iter()
+            .filter(|(kind, _)| *kind != "await_locks");
+        for (_, requests) in others {
             all.add(&requests.latency);
         }
         all

@@ -20,8 +20,8 @@ pub struct Credentials {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
+    /// Further groups; `None` if they have not been told.
+    pub groups: Option<Vec<u32>>,
     /// Permission bits and owners have been checked already.
     pub checked: bool,
 }
@@ -31,8 +31,13 @@ impl Credentials {
         self.uid == 0 || self.checked
     }
 
-    fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
+    /// `EGROUPS` if that is not known.
+    fn in_group(&self, gid: u32) -> Result<bool, Errno> {
+        match &self.groups {
+            _ if self.gid == gid => Ok(true),
+            Some(groups) => Ok(groups.contains(&gid)),
+            None => Err(Errno::EGROUPS),
+        }
     }
 
     /// May they access `inode` in all the ways that the bits of `want` say?
@@ -49,18 +54,16 @@ impl Credentials {
                 Ok(())
             };
         }
-        let bits = if self.uid == inode.uid {
-            inode.mode >> 6
-        } else if self.in_group(inode.gid) {
-            inode.mode >> 3
+        let suffice = |bits: u16| bits & want == want;
+        let (group, others) = (suffice(inode.mode >> 3), suffice(inode.mode));
+        let granted = if self.uid == inode.uid {
+            suffice(inode.mode >> 6)
+        } else if group != others && self.in_group(inode.gid)? {
+            group
         } else {
-            inode.mode
+            others // and if it is the same for the group, who is in it does not matter
         };
-        if bits & want == want {
-            Ok(())
-        } else {
-            Err(Errno::EACCES)
-        }
+        if granted { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     fn owns(&self, inode: &Inode) -> Result<(), Errno> {
@@ -170,7 +173,7 @@ impl Namespace {
             gid = inode.gid;
             if matches!(new, New::Dir) {
                 mode |= 0o2000;
-            } else if !who.privileged() && !who.in_group(gid) && mode & 0o010 != 0 {
+            } else if mode & 0o2010 == 0o2010 && !who.privileged() && !who.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
@@ -276,18 +279,19 @@ impl Namespace {
         if let Some(mode) = wish.mode {
             who.owns(inode)?;
             let mut mode = mode & 0o7777;
-            if !who.privileged() && !who.in_group(inode.gid) {
+            if mode & 0o2000 != 0 && !who.privileged() && !who.in_group(inode.gid)? {
                 mode &= !0o2000;
             }
             set.mode = Some(mode);
         }
         if wish.uid.is_some() || wish.gid.is_some() {
             let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
-            let own_group = wish
-                .gid
-                .is_none_or(|gid| gid == inode.gid || who.in_group(gid));
-            let own = who.uid == inode.uid && same_uid && own_group;
-            if !(who.privileged() || own) {
+            let own_group = || match wish.gid {
+                Some(gid) if gid != inode.gid => who.in_group(gid),
+                _ => Ok(true),
+            };
+            let own = who.uid == inode.uid && same_uid;
+            if !(who.privileged() || (own && own_group()?)) {
                 return Err(Errno::EPERM);
             }
             (set.uid, set.gid) = (wish.uid, wish.gid);

@@ -12,7 +12,7 @@
 use super::{ConnId, Shard};
 use crate::objects::Objects;
 use forebay_wire::message::CACHE_TIME;
-use forebay_wire::{Errno, InstanceId};
+use forebay_wire::{Call, Errno, InstanceId, Request};
 
 /// For a kernel that is slow to note the time at which it was told something.
 const MARGIN: u64 = 200_000_000;
@@ -64,6 +64,28 @@ impl<O: Objects> Shard<O> {
         }
         runtime.cached_until = now.saturating_add(CACHE_TIME + MARGIN);
         true
+    }
+
+    /// May what is answered to a call be kept for other users, too? One that asks with the rights of
+    /// several users gives a name that it keeps to all of them without asking again: only where
+    /// everybody may look up names can it do so.
+    pub(super) fn is_for_all(&self, conn: ConnId, call: &Call) -> bool {
+        if call.caller.as_ref().is_none_or(|caller| caller.checked) {
+            return true;
+        }
+        let dir = match &call.request {
+            Request::Lookup { parent, .. }
+            | Request::Make { parent, .. }
+            | Request::Create { parent, .. }
+            | Request::Link { parent, .. } => *parent,
+            Request::ReadDir { ino, .. } => *ino,
+            _ => return true,
+        };
+        let session = self.conns.get(&conn).and_then(|conn| conn.session);
+        let session = session.and_then(|(id, _)| self.state.sessions.get(&id));
+        let names = session.and_then(|session| self.names(session.instance?).ok());
+        let dir = names.and_then(|instance| instance.names.get(dir));
+        dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
     }
 
     /// Another client wants to attach: `EAGAIN` until nothing is cached any more.

@@ -10,12 +10,13 @@ use forebay_wire::{Call, Caller, Errno, Reply, Request};
 impl<O: Objects> Shard<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
         let seq = call.seq;
+        let for_all = self.is_for_all(conn, &call);
         match self.dispatch(conn, call) {
             Ok(Some(reply)) => self.reply(conn, seq, reply),
             Ok(None) => {}
             Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
         }
-        if self.may_cache(conn) {
+        if for_all && self.may_cache(conn) {
             for effect in &mut self.effects {
                 if let Effect::Reply {
                     conn: to,
@@ -156,17 +157,18 @@ fn credentials(peer: &Peer, caller: Option<&Caller>) -> Result<Credentials, Errn
         Some(caller) if peer.trusted => Ok(Credentials {
             uid: caller.uid,
             gid: caller.gid,
-            groups: if caller.uid == peer.uid {
-                peer.groups.clone()
-            } else {
-                Vec::new()
+            groups: match &caller.groups {
+                Some(none) if none.is_empty() && caller.uid == peer.uid => {
+                    Some(peer.groups.clone())
+                }
+                told => told.clone(),
             },
             checked: caller.checked,
         }),
         _ => Ok(Credentials {
             uid: peer.uid,
             gid: peer.gid,
-            groups: peer.groups.clone(),
+            groups: Some(peer.groups.clone()),
             checked: false,
         }),
     }

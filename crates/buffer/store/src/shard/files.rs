@@ -1,7 +1,7 @@
 //! Requests about files and directories.
 
 use super::{Context, Effect, Event, Outcome, Shard};
-use crate::namespace::{Body, Change, READ};
+use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{Allocate, XattrMode};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request};
@@ -24,6 +24,10 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
+            Request::Access { ino, mask } => {
+                who.may(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
+                Reply::Done
+            }
             Request::ReadLink { ino } => match &names.find(ino)?.body {
                 Body::Symlink(target) => Reply::Bytes(target.clone()),
                 _ => return Err(Errno::EINVAL),
@@ -63,6 +67,20 @@ impl<O: Objects> Shard<O> {
                 self.unlock_append(instance, ino, (context.session, handle));
                 Reply::Done
             }
+            Request::Lock {
+                handle,
+                lock,
+                ticket,
+            } => self.lock_file(context, handle, lock, ticket)?,
+            Request::Unlock {
+                handle,
+                owner,
+                start,
+                end,
+            } => self.unlock_file(context, handle, owner, (start, end))?,
+            Request::TestLock { handle, lock } => self.test_lock(context, handle, lock)?,
+            Request::AwaitLocks { told } => return self.await_locks(context, &told),
+            Request::CancelLock { ticket } => self.cancel_lock(context, ticket),
             Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
             Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),

@@ -10,6 +10,7 @@ mod attr;
 mod caching;
 mod calls;
 mod driver;
+mod filelock;
 mod files;
 mod lengths;
 mod links;
@@ -74,6 +75,9 @@ struct Attached {
     /// It has connections from this host, or had.
     local: bool,
     caches: bool,
+    /// Tickets of locks that were waited for and are held, and the call that waits for such news.
+    lock_news: BTreeSet<u64>,
+    lock_watch: Option<(ConnId, u64)>,
     /// When the last connection went.
     idle_since: Option<u64>,
 }
@@ -88,6 +92,8 @@ struct Runtime {
     fresh: BTreeSet<Ino>,
     /// Attached clients.
     sessions: BTreeSet<SessionId>,
+    /// Locks that clients have on files.
+    locks: filelock::Table,
     /// Until when a client may be caching.
     cached_until: u64,
     /// Until when nothing may be cached, because another client wants to attach.
@@ -234,6 +240,7 @@ impl<O: Objects> Shard<O> {
     pub fn wants_tick(&self) -> bool {
         !self.doomed.is_empty()
             || !self.collected
+            || self.holds_back()
             || (self.spread && self.reminders_due())
             || self
                 .attached

@@ -267,6 +267,9 @@ impl<O: Objects> Shard<O> {
     ) {
         self.effects.push(Effect::BulkClose(session, handle));
         self.unlock_append(instance, open.ino, (session, handle));
+        if !open.piece {
+            self.close_locks(session, instance, open.ino, handle);
+        }
         let runtime = self.runtime(instance);
         runtime.space.regrant(open.grant, 0);
         if let Some(count) = runtime.opens.get_mut(&open.ino) {

@@ -293,6 +293,9 @@ impl<O: Objects> Shard<O> {
         {
             *current = None;
         }
+        if attached.lock_watch.is_some_and(|(watch, _)| watch == conn) {
+            attached.lock_watch = None;
+        }
         if attached.slots.values().all(|(conn, _)| conn.is_none()) {
             attached.idle_since = Some(self.now.steady);
         }
@@ -306,6 +309,7 @@ impl<O: Objects> Shard<O> {
             .filter(|(_, attached)| attached.idle_since.is_some_and(|since| since < deadline))
             .map(|(id, _)| *id)
             .collect();
+        self.give_held_back();
         if !self.room {
             return;
         }
@@ -337,6 +341,7 @@ impl<O: Objects> Shard<O> {
         let Some(attached) = self.attached.remove(&id) else {
             return;
         };
+        self.end_watch(&attached);
         for (conn, _) in attached.slots.into_values() {
             if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
                 conn.session = None;

@@ -1,0 +1,107 @@
+//! Locks on a file, which other clients respect that ask for some.
+
+use super::File;
+use crate::session::{Done, Session};
+use forebay_wire::lock::{FileLock, Held, LAST};
+use forebay_wire::{Errno, LockOwner, Reply, Request};
+use std::sync::mpsc;
+
+impl File {
+    /// Wait until no other open file has a lock on this one that is in the way of locking all of it,
+    /// and lock it: others then can have no lock, or no `exclusive` one. It replaces the lock that
+    /// this open file has, and ends with it. `EDEADLK` if that would take for ever.
+    pub fn lock(&self, exclusive: bool) -> Result<(), Errno> {
+        self.lock_range(0, LAST, exclusive)
+    }
+
+    /// As [`lock`](File::lock), but fail with `EAGAIN` instead of waiting.
+    pub fn try_lock(&self, exclusive: bool) -> Result<(), Errno> {
+        self.try_lock_range(0, LAST, exclusive)
+    }
+
+    /// Give the lock up.
+    pub fn unlock(&self) -> Result<(), Errno> {
+        self.unlock_range(0, LAST)
+    }
+
+    /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included.
+    pub fn lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
+        let (sender, receiver) = mpsc::channel();
+        let done = Box::new(move |result| {
+            let _ = sender.send(result);
+        });
+        self.lock_later(self.own_lock(start, end, exclusive), done)?;
+        receiver.recv().unwrap_or(Err(Errno::EIO))
+    }
+
+    /// As [`try_lock`](File::try_lock), for the bytes from `start` to `end`, both included.
+    pub fn try_lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
+        match self.lock_now(self.own_lock(start, end, exclusive))? {
+            None => Ok(()),
+            Some(_) => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Give up what is locked between `start` and `end`, both included.
+    pub fn unlock_range(&self, start: u64, end: u64) -> Result<(), Errno> {
+        self.unlock_for(LockOwner(self.handle().0), start, end)
+    }
+
+    fn own_lock(&self, start: u64, end: u64, exclusive: bool) -> FileLock {
+        FileLock {
+            owner: LockOwner(self.handle().0),
+            start,
+            end,
+            exclusive,
+            pid: std::process::id(),
+        }
+    }
+
+    fn at_home(&self) -> Result<&Session, Errno> {
+        self.fs.sessions.for_locks(self.home.node)
+    }
+
+    fn held(&self, lock: FileLock) -> Held {
+        let handle = self.handle();
+        Held { lock, handle }
+    }
+
+    /// `Some`: what is in the way.
+    pub(crate) fn lock_now(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
+        self.at_home()?.try_lock(self.ino, self.held(lock))
+    }
+
+    /// `done` is called when the lock is held or will never be. `Some`: a ticket to
+    /// [cancel](File::cancel_lock) the wait by. After an error `done` is not called.
+    pub(crate) fn lock_later(&self, lock: FileLock, done: Done) -> Result<Option<u64>, Errno> {
+        let session = self.at_home()?;
+        Ok(session.lock_later(self.ino, self.held(lock), done))
+    }
+
+    pub(crate) fn waits_for_lock(&self, ticket: u64) -> bool {
+        let session = self.fs.sessions.with(self.home.node);
+        session.is_ok_and(|session| session.waits_for(ticket))
+    }
+
+    pub(crate) fn cancel_lock(&self, ticket: u64) {
+        if let Ok(session) = self.fs.sessions.with(self.home.node) {
+            session.cancel_lock(ticket);
+        }
+    }
+
+    pub(crate) fn unlock_for(&self, owner: LockOwner, start: u64, end: u64) -> Result<(), Errno> {
+        let session = self.fs.sessions.with(self.home.node)?;
+        session.unlock(self.ino, self.handle(), owner, (start, end))
+    }
+
+    /// What is in the way of a lock.
+    pub(crate) fn test_lock(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
+        let handle = self.handle();
+        let request = Request::TestLock { handle, lock };
+        match self.fs.call(self.home.node, request)? {
+            Reply::Done => Ok(None),
+            Reply::Conflict(found) => Ok(Some(found)),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! Locks on files, by `fcntl`, by `flock` and by the library, between two mounts of an instance over
+//! one storage daemon and over three.
+//!
+//! A test has its mounts in its own process: to each of them the process is another owner of locks.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_client::{Fs, Mount, Options};
+use forebay_store::daemon::{self, Daemon};
+use forebay_wire::Errno;
+use forebay_wire::message::OpenMode;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::os::unix::thread::JoinHandleExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use support::process::{Process, be_the_daemon};
+use support::{INSTANCE, Mounted, Temporary, attach, make_instance, mount_at, need, shell};
+
+const MOUNT: &str = "FOREBAY_TEST_MOUNT";
+const READ_WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
+
+#[test]
+#[ignore = "not a test: the daemon of the other tests"]
+fn daemon_process() {
+    be_the_daemon();
+}
+
+#[test]
+#[ignore = "not a test: a mount of the other tests, which can be killed"]
+fn mount_process() {
+    let Ok(what) = std::env::var(MOUNT) else {
+        return;
+    };
+    let (socket, path) = what.split_once(' ').unwrap();
+    let address = forebay_wire::stream::Address::Unix(socket.into());
+    let mounted = mount_at(attach(address), Path::new(path));
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    mounted.unmount().unwrap();
+}
+
+/// A mount of its own process.
+fn mount_process_at(socket: &Path, path: &Path) -> Child {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "mount_process", "--ignored", "--nocapture"])
+        .env(MOUNT, format!("{} {}", socket.display(), path.display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !std::fs::read_to_string("/proc/mounts")
+        .unwrap()
+        .contains(&path.display().to_string())
+    {
+        assert!(start.elapsed() < Duration::from_secs(20), "not mounted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+/// Two mounts of one instance.
+struct Two {
+    first: PathBuf,
+    second: PathBuf,
+    other: Option<Mount>,
+    mounted: Mounted,
+}
+
+impl Two {
+    fn new(nodes: usize) -> Two {
+        let mounted = Mounted::new(nodes, 1 << 28);
+        let second = mounted.temporary.dir("second");
+        Two {
+            first: mounted.path.clone(),
+            other: Some(mount_at(attach(mounted.pool.nodes()), &second)),
+            second,
+            mounted,
+        }
+    }
+
+    fn open(&self, name: &str) -> (File, File) {
+        let open = |dir: &Path| {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(dir.join(name)).unwrap()
+        };
+        (open(&self.first), open(&self.second))
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.other.take().map(Mount::unmount) {
+            eprintln!("{}: {error}", self.second.display());
+        }
+    }
+}
+
+/// Do it with one daemon and with three.
+fn on_two_mounts(check: impl Fn(&Two)) {
+    let _alone = alone();
+    for nodes in [1, 3] {
+        eprintln!("on {nodes} nodes");
+        check(&Two::new(nodes));
+        soon(|| lock_threads().is_empty());
+    }
+}
+
+/// One test at a time: a process that one of them starts would for a moment have open what another
+/// has, which then could not be unmounted.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Threads of this process that look after locks.
+fn lock_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("forebay-")).collect()
+}
+
+/// `fcntl`'s record locks. Gives back what `F_GETLK` fills in.
+fn record(file: &File, how: i32, kind: i32, start: i64, length: i64) -> io::Result<libc::flock> {
+    // SAFETY: all zeros are a valid `flock`: numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    (lock.l_start, lock.l_len) = (start, length);
+    // SAFETY: the call reads and writes the structure, which lives longer.
+    if unsafe { libc::fcntl(file.as_raw_fd(), how, &mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(lock)
+}
+
+fn set(file: &File, kind: i32, start: i64, length: i64) -> io::Result<()> {
+    record(file, libc::F_SETLK, kind, start, length).map(|_| ())
+}
+
+fn wait(file: &File, kind: i32, start: i64, length: i64) -> io::Result<()> {
+    record(file, libc::F_SETLKW, kind, start, length).map(|_| ())
+}
+
+/// What is in the way of a lock: its kind, first byte and length.
+fn get(file: &File, kind: i32, start: i64, length: i64) -> (i32, i64, i64) {
+    let found = record(file, libc::F_GETLK, kind, start, length).unwrap();
+    (i32::from(found.l_type), found.l_start, found.l_len)
+}
+
+fn refused(result: io::Result<()>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
+}
+
+/// Until it is so; what closes a file tells in the background.
+fn soon(what: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !what() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "not in ten seconds"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+use libc::{F_RDLCK, F_UNLCK, F_WRLCK};
+
+#[test]
+fn ranges_are_kept_from_other_mounts() {
+    on_two_mounts(|two| {
+        let (a, b) = two.open("f");
+        set(&a, F_WRLCK, 10, 10).unwrap();
+        set(&a, F_RDLCK, 15, 10).unwrap();
+        assert!(refused(set(&b, F_RDLCK, 14, 1)));
+        assert!(refused(set(&b, F_WRLCK, 24, 100)));
+        set(&b, F_RDLCK, 15, 20).unwrap();
+        set(&b, F_WRLCK, 0, 10).unwrap();
+        set(&b, F_WRLCK, 40, 0).unwrap();
+        assert_eq!(get(&b, F_WRLCK, 0, 0), (F_WRLCK, 10, 5));
+        assert_eq!(get(&b, F_WRLCK, 15, 1), (F_RDLCK, 15, 10));
+        assert_eq!(get(&b, F_RDLCK, 15, 1).0, F_UNLCK);
+        assert_eq!(get(&a, F_RDLCK, 1 << 40, 1), (F_WRLCK, 40, 0));
+        // Locks of one's own are in nobody's way; what is unlocked is free at once.
+        set(&a, F_UNLCK, 12, 1).unwrap();
+        set(&b, F_WRLCK, 12, 1).unwrap();
+        assert!(refused(set(&b, F_WRLCK, 11, 1)));
+        set(&b, F_UNLCK, 0, 0).unwrap();
+        // A process that closes the file by any descriptor has no locks on it any more.
+        drop(File::open(two.first.join("f")).unwrap());
+        set(&b, F_WRLCK, 0, 0).unwrap();
+        assert!(refused(set(&a, F_RDLCK, 0, 0)));
+        drop(b);
+        set(&a, F_WRLCK, 0, 0).unwrap();
+        // Of each file there are locks of its own, also when it has other names, or none.
+        std::fs::hard_link(two.first.join("f"), two.first.join("g")).unwrap();
+        let (_same, g) = two.open("g");
+        assert!(refused(set(&g, F_RDLCK, 5, 1)));
+        std::fs::remove_file(two.first.join("f")).unwrap();
+        std::fs::remove_file(two.second.join("g")).unwrap();
+        assert!(refused(set(&g, F_RDLCK, 5, 1)));
+        let (other, _) = two.open("f");
+        set(&other, F_WRLCK, 5, 1).unwrap();
+    });
+}
+
+#[test]
+fn who_waits_gets_the_lock_when_it_is_given_up() {
+    on_two_mounts(|two| {
+        let (a, b) = two.open("f");
+        set(&a, F_WRLCK, 0, 100).unwrap();
+        let begun = Instant::now();
+        // More of them than the mount has threads, and all the while it serves others.
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = (0..20)
+                .map(|i| {
+                    let b = &b;
+                    scope.spawn(move || wait(b, F_RDLCK, i, 1).map(|()| begun.elapsed()))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(300));
+            for i in 0..20 {
+                std::fs::write(two.second.join(format!("other{i}")), "text").unwrap();
+                assert_eq!(
+                    std::fs::read(two.first.join(format!("other{i}"))).unwrap(),
+                    b"text"
+                );
+            }
+            assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+            set(&a, F_UNLCK, 0, 100).unwrap();
+            let freed = begun.elapsed();
+            for waiter in waiters {
+                let got = waiter.join().unwrap().unwrap();
+                assert!(got < freed + Duration::from_secs(1), "{got:?} {freed:?}");
+            }
+        });
+        assert!(refused(set(&a, F_WRLCK, 0, 100)));
+    });
+}
+
+#[test]
+fn waits_that_would_never_end_are_refused() {
+    on_two_mounts(|two| {
+        let (a, b) = two.open("f");
+        let (c, d) = two.open("g");
+        set(&a, F_WRLCK, 0, 1).unwrap();
+        set(&d, F_WRLCK, 0, 1).unwrap();
+        // Files of one directory have one home.
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| wait(&b, F_WRLCK, 0, 1));
+            std::thread::sleep(Duration::from_millis(300));
+            let error = wait(&c, F_WRLCK, 0, 1).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EDEADLK));
+            set(&a, F_UNLCK, 0, 1).unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+    });
+}
+
+extern "C" fn noted(_: i32) {}
+
+#[test]
+fn who_waits_can_be_interrupted() {
+    // SAFETY: the handler does nothing, and the structure is valid with zeros.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = noted as *const () as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()),
+            0
+        );
+    }
+    on_two_mounts(|two| {
+        let (a, b) = two.open("f");
+        set(&a, F_WRLCK, 0, 100).unwrap();
+        let second = b.try_clone().unwrap();
+        let waiter = std::thread::spawn(move || wait(&second, F_WRLCK, 50, 1));
+        std::thread::sleep(Duration::from_millis(200));
+        // SAFETY: the thread has not been joined yet.
+        unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINTR));
+        // It does not come after all.
+        set(&a, F_UNLCK, 0, 100).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        set(&a, F_WRLCK, 0, 100).unwrap();
+        drop(b);
+        // Neither does one of a process that was killed, which is not left hanging.
+        need("flock");
+        let mut flock = Command::new("flock")
+            .args(["f", "true"])
+            .current_dir(&two.second)
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(flock.try_wait().unwrap().is_none(), "it waits");
+        let begun = Instant::now();
+        flock.kill().unwrap();
+        assert_eq!(flock.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+        set(&a, F_UNLCK, 0, 100).unwrap();
+        set(&a, F_WRLCK, 0, 100).unwrap();
+    });
+}
+
+#[test]
+fn flock_holds_between_mounts() {
+    need("flock");
+    on_two_mounts(|two| {
+        let (first, second) = (two.first.display(), two.second.display());
+        shell(
+            &two.first,
+            &format!(
+                "exec 8> {first}/f; exec 9> {second}/f
+                 flock -n 8
+                 ! flock -n 9
+                 ! flock -n -s 9
+                 flock -u 8; flock -n -s 9; flock -n -s 8
+                 ! flock -n 8
+                 exec 9>&-
+                 flock -w 5 8
+                 ! flock -n {second}/f true
+                 # Who has inherited the open file has the lock, too.
+                 (sleep 0.4; true) & exec 8>&-
+                 ! flock -n {second}/f true
+                 wait
+                 flock -w 5 {second}/f true
+                 # Only one of all at a time.
+                 echo 0 > count
+                 for i in $(seq 10); do
+                     for dir in {first} {second}; do
+                         (flock 8; n=$(cat $dir/count); echo $((n + 1)) > $dir/count) 8> $dir/l &
+                     done
+                 done
+                 wait
+                 test $(cat count) = 20"
+            ),
+        );
+    });
+}
+
+#[test]
+fn a_database_is_written_from_two_mounts() {
+    need("sqlite3");
+    on_two_mounts(|two| {
+        shell(
+            &two.first,
+            "sqlite3 db 'create table t(n integer); insert into t values (0);'",
+        );
+        let add = "for i in $(seq 20); do
+                sqlite3 -cmd '.timeout 60000' db 'begin immediate; update t set n = n + 1; commit;'
+            done";
+        std::thread::scope(|scope| {
+            for dir in [&two.first, &two.second, &two.first, &two.second] {
+                scope.spawn(|| shell(dir, add));
+            }
+        });
+        for dir in [&two.first, &two.second] {
+            assert_eq!(shell(dir, "sqlite3 db 'select n from t'").trim(), "80");
+            assert_eq!(
+                shell(dir, "sqlite3 db 'pragma integrity_check'").trim(),
+                "ok"
+            );
+        }
+    });
+}
+
+#[test]
+fn the_library_locks_files_for_mounts_too() {
+    on_two_mounts(|two| {
+        let fs = attach(two.mounted.pool.nodes());
+        let open = |fs: &Fs| {
+            fs.create_path(Path::new("f"), 0o644, READ_WRITE)
+                .unwrap()
+                .file
+        };
+        let (ours, again) = (open(&fs), open(&fs));
+        let (a, _) = two.open("f");
+        ours.lock(true).unwrap();
+        assert_eq!(again.try_lock(false), Err(Errno::EAGAIN));
+        assert!(refused(set(&a, F_RDLCK, 7, 1)));
+        ours.unlock_range(5, 9).unwrap();
+        set(&a, F_WRLCK, 7, 1).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                again.lock_range(5, 9, true).unwrap();
+                sender.send(()).unwrap();
+                again.unlock().unwrap();
+            });
+            assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err());
+            set(&a, F_UNLCK, 0, 0).unwrap();
+            receiver.recv_timeout(Duration::from_secs(5)).unwrap();
+        });
+        drop(ours);
+        again.try_lock(true).unwrap();
+        // The range is that of the whole protocol, and no nonsense in it.
+        assert_eq!(again.try_lock_range(9, 3, true), Err(Errno::EINVAL));
+        assert_eq!(again.unlock_range(9, 3), Err(Errno::EINVAL));
+    });
+}
+
+#[test]
+fn the_locks_of_a_killed_mount_go_with_its_session() {
+    let _alone = alone();
+    let temporary = Temporary::new();
+    let mut options = daemon::Options::new(temporary.dir("flash"));
+    options.limits.lease = 1_500_000_000;
+    let socket = options.socket.clone();
+    let daemon = Daemon::start(options).unwrap();
+    make_instance(daemon.address(), 1 << 26);
+    let (doomed, path) = (temporary.dir("doomed"), temporary.dir("mnt"));
+    let mut process = mount_process_at(&socket, &doomed);
+    let mounted = mount_at(attach(daemon.address()), &path);
+    let held = File::create(doomed.join("f")).unwrap();
+    set(&held, F_WRLCK, 0, 10).unwrap();
+    let waits = File::options().write(true).open(path.join("f")).unwrap();
+    assert!(refused(set(&waits, F_WRLCK, 0, 1)));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let begun = Instant::now();
+    assert!(
+        refused(set(&waits, F_WRLCK, 0, 1)),
+        "not before it has expired"
+    );
+    wait(&waits, F_WRLCK, 0, 1).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    drop((held, waits));
+    shell(&temporary.0, "umount -l doomed");
+    mounted.unmount().unwrap();
+}
+
+/// The daemon is killed and started again, again and again; who has the lock keeps it, who waits
+/// gets it afterwards, and never do two have it.
+#[test]
+fn locks_outlive_the_daemon() {
+    let _alone = alone();
+    let temporary = Temporary::new();
+    let mut daemon = Process::start(&temporary.dir("flash"));
+    make_instance(daemon.local(), 1 << 26);
+    let (one, two) = (temporary.dir("one"), temporary.dir("two"));
+    let first = mount_at(attach(daemon.local()), &one);
+    let second = mount_at(attach(daemon.local()), &two);
+    let a = File::create(one.join("f")).unwrap();
+    let both = File::options().read(true).write(true).to_owned();
+    let b = both.open(two.join("f")).unwrap();
+    set(&a, F_WRLCK, 0, 10).unwrap();
+    set(&a, F_UNLCK, 3, 3).unwrap();
+    set(&b, F_RDLCK, 3, 3).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait(&b, F_WRLCK, 0, 3));
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(200));
+            daemon.kill();
+            daemon.restart();
+            assert!(refused(set(&a, F_WRLCK, 0, 10)));
+            assert!(refused(set(&b, F_RDLCK, 7, 1)));
+            assert!(!waiter.is_finished());
+        }
+        set(&a, F_UNLCK, 0, 3).unwrap();
+        let begun = Instant::now();
+        soon(|| waiter.is_finished());
+        waiter.join().unwrap().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    });
+    assert_eq!(get(&a, F_WRLCK, 0, 0), (F_WRLCK, 0, 3));
+    assert_eq!(get(&b, F_WRLCK, 0, 0), (F_WRLCK, 6, 4));
+    // A client that does nothing else keeps its lock as well, and comes back for it before others.
+    daemon.kill();
+    daemon.restart();
+    let fs = Fs::attach(daemon.local(), INSTANCE, Options::default()).unwrap();
+    let c = fs.open_path(Path::new("f"), READ_WRITE).unwrap().file;
+    assert_eq!(c.try_lock_range(6, 6, false), Err(Errno::EAGAIN));
+    soon(|| c.try_lock_range(100, 100, true).is_ok());
+    assert_eq!(c.try_lock_range(6, 6, false), Err(Errno::EAGAIN));
+    assert_eq!(c.try_lock_range(0, 0, false), Err(Errno::EAGAIN));
+    drop((a, b));
+    soon(|| c.try_lock(true).is_ok());
+    drop((c, fs));
+    first.unmount().unwrap();
+    second.unmount().unwrap();
+}

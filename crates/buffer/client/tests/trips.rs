@@ -1,0 +1,160 @@
+//! How many requests a mount makes of the daemon for what a program does, and who may do what where
+//! the kernel keeps names.
+//!
+//! Needs root, because it acts as several users.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_store::daemon::{self, Daemon, Watch};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::Path;
+use std::time::Duration;
+use support::{Mounted, Temporary, as_user, as_user_in, attach, make_instance, mount_at};
+
+const TIMES: u64 = 50;
+
+/// Requests for each time that `act` is done.
+fn requests(watch: &Watch, act: impl Fn(u64)) -> f64 {
+    let answered = || watch.report(Duration::ZERO).all_requests().count();
+    // Connections are made when they are first needed.
+    (TIMES..TIMES + 20).for_each(&act);
+    std::thread::sleep(Duration::from_millis(50));
+    let before = answered();
+    (0..TIMES).for_each(act);
+    // Closed files are told of in the background.
+    let mut after = answered();
+    loop {
+        std::thread::sleep(Duration::from_millis(50));
+        match answered() {
+            same if same == after => return (after - before) as f64 / TIMES as f64,
+            more => after = more,
+        }
+    }
+}
+
+fn denied<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+}
+
+#[test]
+fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let beside = attach(daemon.address());
+    let path = temporary.dir("mnt");
+    let mounted = mount_at(beside.clone(), &path);
+    beside.mkdir_all(Path::new("dir"), 0o777).unwrap();
+    let watch = daemon.watch();
+    for user in [0, 1000] {
+        let name = |i| path.join(format!("dir/{user}-{i}"));
+        let create = || {
+            requests(&watch, |i| {
+                drop(fs::File::create_new(name(i)).unwrap());
+            })
+        };
+        let created = as_user(user, user, create);
+        let stat = as_user(user, user, || {
+            requests(&watch, |i| {
+                fs::metadata(name(i)).unwrap();
+            })
+        });
+        let read = as_user(user, user, || {
+            requests(&watch, |i| {
+                fs::File::open(name(i)).unwrap();
+            })
+        });
+        eprintln!("as {user}: create {created}, stat {stat}, open and close {read}");
+        assert!(created <= 4.0, "{created} requests for a create");
+        assert!(stat <= 3.0, "{stat} requests for a stat");
+        assert!(read <= 4.0, "{read} requests for an open and a close");
+    }
+    mounted.unmount().unwrap();
+}
+
+/// What several users do through one mount that is alone, and whose kernel therefore keeps names.
+#[test]
+fn names_that_the_kernel_keeps_are_for_those_who_may_look_them_up() {
+    let mounted = Mounted::new(1, 1 << 26);
+    let dir = mounted.path.join("dir");
+    fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o777)).unwrap();
+    as_user(1000, 1000, || {
+        fs::DirBuilder::new().mode(0o755).create(&dir).unwrap();
+        fs::write(dir.join("f"), "text").unwrap();
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir.join("own"))
+            .unwrap();
+        fs::write(dir.join("own/f"), "text").unwrap();
+    });
+    let look = || fs::metadata(dir.join("own/f")).map(|_| ());
+    for _ in 0..10 {
+        as_user(1000, 1000, look).unwrap();
+        assert!(denied(as_user(1001, 1001, look)));
+        assert!(denied(as_user(1001, 1001, || fs::read(dir.join("own/f")))));
+        assert!(denied(as_user(1001, 1001, || fs::read(
+            dir.join("own/none")
+        ))));
+    }
+    // A directory that is closed is so at once, though the kernel may keep its names.
+    let look = || fs::metadata(dir.join("f")).map(|_| ());
+    for _ in 0..2 {
+        as_user(1001, 1001, look).unwrap();
+        as_user(1000, 1000, || {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        });
+        assert!(denied(as_user(1001, 1001, look)));
+        as_user(1000, 1000, || {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        });
+        as_user(1001, 1001, look).unwrap();
+    }
+}
+
+/// Groups that only the kernel knows are found out when they matter.
+#[test]
+fn supplementary_groups_count() {
+    for nodes in [1, 3] {
+        let mounted = Mounted::new(nodes, 1 << 26);
+        let path = |name: &str| mounted.path.join(name);
+        fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(path("shared"), "text").unwrap();
+        chown(path("shared"), Some(1000), Some(3000)).unwrap();
+        fs::set_permissions(path("shared"), fs::Permissions::from_mode(0o640)).unwrap();
+        let read = || fs::read(path("shared"));
+        as_user_in(1001, 1001, &[2000, 3000], read).unwrap();
+        assert!(denied(as_user_in(1001, 1001, &[2000], read)));
+        as_user_in(1001, 1001, &[3000], read).unwrap();
+        assert!(denied(as_user(1001, 1001, read)), "groups are not kept");
+        // Members of the group may be those who may not.
+        fs::set_permissions(path("shared"), fs::Permissions::from_mode(0o604)).unwrap();
+        assert!(denied(as_user_in(1001, 1001, &[3000], read)));
+        as_user(1001, 1001, read).unwrap();
+        // Directories, also such as lie on other nodes.
+        for number in 0..6 {
+            let dir = path(&format!("dir{number}"));
+            fs::create_dir(&dir).unwrap();
+            chown(&dir, None, Some(3000)).unwrap();
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o2770)).unwrap();
+            assert!(denied(as_user(1001, 1001, || fs::create_dir(
+                dir.join("sub")
+            ))));
+            as_user_in(1001, 1001, &[3000], || {
+                fs::create_dir(dir.join("sub")).unwrap();
+                let mut options = fs::OpenOptions::new();
+                options.write(true).create_new(true).mode(0o2750);
+                options.open(dir.join("file")).unwrap();
+                fs::rename(dir.join("file"), dir.join("sub/file")).unwrap();
+            });
+            let file = fs::metadata(dir.join("sub/file")).unwrap();
+            assert_eq!(file.permissions().mode() & 0o7777, 0o2750);
+        }
+        // Only into groups that one is in may one's file be given.
+        as_user_in(1000, 1000, &[4000], || {
+            chown(path("shared"), None, Some(4000)).unwrap();
+            assert!(chown(path("shared"), None, Some(3000)).is_err());
+        });
+    }
+}
