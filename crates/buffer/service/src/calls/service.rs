@@ -1,18 +1,42 @@
 //! Answers to the calls of a job's processes.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::Receiver;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_model::jobscript::{BufferPath, Direction, Space, Stage, StageKind, StagePath};
 use forebay_wire::Errno;
 use forebay_wire::staging::{Answer, Call, Kind, Pair, When};
 
-use super::ledger::{Entry, Ledger, Spot, by_stage, is_active};
-use crate::controller::{self, Cause, Failure, Outcome, Request, StageState};
-use crate::embedded::Asker;
+use super::ledger::{Ledger, Spot, by_stage, is_active};
+use crate::controller::{
+    self, AskedStage, Cause, Failure, JobView, Outcome, Request, StageState, Stripes,
+};
 use crate::protocol::StageId;
+
+/// Not in [`Errno`]: the job has ended.
+const ENOTCONN: Errno = Errno(107);
+/// Requests under way at a time: a controller takes some hundred of one connection.
+const WINDOW: usize = 64;
+/// Paths that are asked about at a time: a message to a controller has a limit.
+const PATHS: usize = 1000;
+
+/// The controller that keeps what a job has asked for.
+pub(crate) trait Control: Send + Sync {
+    /// Asks; the answer comes through the channel.
+    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure>;
+    /// A job as its own processes may know it.
+    fn job(&self, token: &str) -> Result<JobView, Failure>;
+    /// What a running job has asked to be staged, as the controller's `asked` says it.
+    fn asked(
+        &self,
+        token: &str,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure>;
+}
 
 /// A name space of the job that can be staged.
 #[derive(Clone, Debug)]
@@ -24,18 +48,25 @@ pub(super) struct Root {
     pub space: Space,
 }
 
-/// Who answers.
-pub(super) struct Service {
-    pub(super) asker: Asker,
-    pub(super) token: String,
-    pub(super) roots: Vec<Root>,
+/// Who answers the processes of one job on one host.
+pub(crate) struct Service {
+    control: Arc<dyn Control>,
+    token: String,
     /// Where instances are mounted: no path of the parallel file system is there.
     mounts: PathBuf,
-    ledger: Mutex<Ledger>,
+    /// Held while stages are looked up and then begun.
+    beginning: Mutex<()>,
+}
+
+/// A job whose process makes a call.
+pub(super) struct Job<'a> {
+    service: &'a Service,
+    pub(super) roots: Vec<Root>,
+    pub(super) stripes: Vec<(Space, Stripes)>,
 }
 
 /// A call that is not carried out.
-pub(super) struct Refused(pub Errno, pub String);
+pub(crate) struct Refused(pub Errno, pub String);
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Refused {
@@ -53,11 +84,17 @@ impl From<Failure> for Refused {
     }
 }
 
+impl From<Refused> for Answer {
+    fn from(Refused(errno, reason): Refused) -> Answer {
+        Answer::Refused(errno.0, reason)
+    }
+}
+
 pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, Refused> {
     Err(Refused(Errno::EINVAL, reason.into()))
 }
 
-pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
+fn received(answer: &Receiver<Outcome>) -> Outcome {
     answer.recv().unwrap_or_else(|_| {
         Err(Failure::new(
             Cause::Failed,
@@ -67,23 +104,68 @@ pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
 }
 
 impl Service {
-    pub fn new(asker: Asker, token: String, roots: Vec<Root>, mounts: PathBuf) -> Service {
+    /// Answers for the job `token`, whose instances are mounted below `mounts`.
+    pub fn new(control: Arc<dyn Control>, token: String, mounts: PathBuf) -> Service {
         Service {
-            asker,
+            control,
             token,
-            roots,
             mounts,
-            ledger: Mutex::default(),
+            beginning: Mutex::default(),
         }
-    }
-
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries out a call; those that wait return when there is nothing to wait for any more.
     pub fn answer(&self, call: Call) -> Answer {
-        let outcome = match call {
+        let outcome = self.job().and_then(|job| job.carry_out(call));
+        outcome.unwrap_or_else(Answer::from)
+    }
+
+    fn job(&self) -> Result<Job<'_>, Refused> {
+        let ended = || {
+            let reason = format!("job {} is not running", self.token);
+            Refused(ENOTCONN, reason)
+        };
+        let view = self
+            .control
+            .job(&self.token)
+            .map_err(|failure| match failure.cause {
+                Cause::NotFound => ended(),
+                _ => failure.into(),
+            })?;
+        // At the job's end it is staged what was asked for before: nothing can be added to that.
+        if !view.mounted {
+            return Err(ended());
+        }
+        Ok(Job {
+            service: self,
+            roots: roots(&view.paths),
+            stripes: view.stripes,
+        })
+    }
+}
+
+/// The name spaces that can be staged. A view is a symbolic link to where the kernel has it; only
+/// the link is read, so that this process does not wait for its own mount.
+fn roots(paths: &[(String, String)]) -> Vec<Root> {
+    let root = |(name, value): &(String, String)| {
+        let space = match name.strip_prefix("DW_PERSISTENT_STRIPED_") {
+            Some(persistent) => Space::Persistent(persistent.to_owned()),
+            None if name == "DW_JOB_STRIPED" => Space::Job,
+            None => return None,
+        };
+        let link = Path::new(value.trim_end_matches('/'));
+        Some(Root {
+            path: fs::read_link(link).unwrap_or_else(|_| link.to_owned()),
+            shown: value.clone(),
+            space,
+        })
+    };
+    paths.iter().filter_map(root).collect()
+}
+
+impl Job<'_> {
+    fn carry_out(&self, call: Call) -> Result<Answer, Refused> {
+        match call {
             Call::In(kind, pairs) => self.begin(kind, pairs, Direction::In, When::Now),
             Call::Out(kind, pairs, when) => self.begin(kind, pairs, Direction::Out, when),
             Call::Revoke(kind, paths) => self.revoke(kind, &paths),
@@ -92,10 +174,61 @@ impl Service {
             Call::Wait(kind, paths) => self.wait(kind, &paths),
             Call::Terminate(kind, paths) => self.terminate(kind, &paths),
             Call::Limit(path, most) => self.limit(&path, most),
-            Call::Stripes(path) => self.stripes(&path),
+            Call::Stripes(path, inode) => self.stripes(&path, inode),
             Call::Failures(path) => self.failures(&path),
+        }
+    }
+
+    /// What was asked for that says something about these places: the stages, and by place.
+    pub(super) fn asked(&self, spots: &[Spot]) -> Result<(Vec<AskedStage>, Ledger), Refused> {
+        let inside = |spot: &Spot| {
+            let space = self.roots.get(spot.root)?.space.clone();
+            let path = spot.path.clone();
+            Some(BufferPath { space, path })
         };
-        outcome.unwrap_or_else(|Refused(errno, reason)| Answer::Refused(errno.0, reason))
+        let paths: Vec<BufferPath> = spots.iter().filter_map(inside).collect();
+        let mut stages = Vec::new();
+        for paths in paths.chunks(PATHS) {
+            stages.extend(
+                self.service
+                    .control
+                    .asked(&self.service.token, paths, &[])?,
+            );
+        }
+        stages.sort_by_key(|stage| stage.id);
+        stages.dedup_by_key(|stage| stage.id);
+        let ledger = Ledger::of(&stages, &self.roots);
+        Ok((stages, ledger))
+    }
+
+    /// How far these stages are.
+    pub(super) fn numbered(&self, numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
+        let mut stages = Vec::new();
+        for numbers in numbers.chunks(PATHS) {
+            stages.extend(
+                self.service
+                    .control
+                    .asked(&self.service.token, &[], numbers)?,
+            );
+        }
+        Ok(stages)
+    }
+
+    /// Asks all of these, some at a time; the answers in the same order.
+    fn ask_all(&self, requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter();
+        loop {
+            let window: Vec<Request> = requests.by_ref().take(WINDOW).collect();
+            if window.is_empty() {
+                return Ok(outcomes);
+            }
+            let begun: Result<Vec<_>, Failure> = window
+                .into_iter()
+                .map(|request| self.service.control.begin(request))
+                .collect();
+            outcomes.extend(begun?.iter().map(received));
+        }
     }
 
     /// Where a path is in the job's instances.
@@ -134,7 +267,7 @@ impl Service {
         if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
             return invalid(format!("{path}: is not an absolute path without `..`"));
         }
-        if Path::new(&path).starts_with(&self.mounts) {
+        if Path::new(&path).starts_with(&self.service.mounts) {
             return invalid(format!(
                 "{path}: is in an instance, not on the parallel file system"
             ));
@@ -189,17 +322,15 @@ impl Service {
             }
             wanted.push((spot, pfs));
         }
-        let mut ledger = self.ledger();
-        let known: Vec<StageId> = wanted
-            .iter()
-            .filter_map(|(spot, _)| ledger.get(spot).map(|entry| entry.stage))
-            .collect();
-        let reports = self.asker.stages(known)?;
-        let reports = by_stage(&reports);
+        let beginning = self.service.beginning.lock();
+        let _beginning = beginning.unwrap_or_else(PoisonError::into_inner);
+        let spots: Vec<Spot> = spots.into_iter().collect();
+        let (stages, ledger) = self.asked(&spots)?;
+        let reports = by_stage(&stages);
         let mut asked = Vec::new();
         for (spot, pfs) in wanted {
             if let Some(entry) = ledger.get(&spot) {
-                let state = reports.get(&entry.stage).map(|report| &report.status.state);
+                let state = reports.get(&entry.stage).map(|report| &report.state);
                 let same = when == When::JobEnd && entry.pfs == pfs && entry.kind == kind;
                 match state {
                     Some(StageState::Waiting) if same => continue,
@@ -215,33 +346,17 @@ impl Service {
             let Some(what) = self.stage(kind, direction, &spot, &pfs) else {
                 return invalid("there is no such instance");
             };
-            asked.push((spot, pfs, what));
-        }
-        // All are asked for before any answer is waited for: each becomes durable on the way.
-        let token = || self.token.clone();
-        let mut begun = Vec::new();
-        for (spot, pfs, what) in asked {
-            let token = token();
-            let answer = self.asker.begin(match when {
+            let token = self.service.token.clone();
+            asked.push(match when {
                 When::Now => Request::Stage { token, what },
                 When::JobEnd => Request::Defer { token, what },
-            })?;
-            begun.push((spot, pfs, answer));
+            });
         }
+        // Many are asked for before any answer is waited for: each becomes durable on the way.
         let (mut stages, mut refused) = (Vec::new(), None);
-        for (spot, pfs, answer) in begun {
-            match received(&answer) {
-                Ok(controller::Answer::Stage(stage)) => {
-                    stages.push(stage);
-                    let out = direction == Direction::Out;
-                    let entry = Entry {
-                        kind,
-                        out,
-                        pfs,
-                        stage,
-                    };
-                    ledger.put(spot, entry);
-                }
+        for outcome in self.ask_all(asked)? {
+            match outcome {
+                Ok(controller::Answer::Stage(stage)) => stages.push(stage),
                 Ok(_) => {}
                 Err(failure) => refused = refused.or(Some(failure)),
             }
@@ -251,7 +366,6 @@ impl Service {
             Some(failure) => {
                 // All or nothing.
                 self.cancel(&stages)?;
-                ledger.forget(&stages);
                 Err(failure.into())
             }
         }
@@ -259,12 +373,10 @@ impl Service {
 
     /// Stops stages and waits until they have stopped.
     fn cancel(&self, stages: &[StageId]) -> Result<(), Refused> {
-        let asked: Result<Vec<_>, Failure> = stages
-            .iter()
-            .map(|stage| self.asker.begin(Request::CancelStage { stage: *stage }))
-            .collect();
-        for answer in asked? {
-            received(&answer)?;
+        let requests = stages.iter().copied();
+        let requests = requests.map(|stage| Request::CancelStage { stage });
+        for outcome in self.ask_all(requests.collect())? {
+            outcome?;
         }
         Ok(())
     }
@@ -278,15 +390,17 @@ impl Service {
         none: &str,
     ) -> Result<Vec<StageId>, Refused> {
         let spots = self.spots(paths)?;
+        let (stages, ledger) = self.asked(&spots)?;
+        let stages = by_stage(&stages);
+        let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
         let mut found = Vec::new();
         for (spot, path) in spots.iter().zip(paths) {
-            let own = self.ledger().own(kind, spot);
-            let mut reports = self.asker.stages(own)?;
-            reports.retain(|report| wanted(&report.status.state));
-            if reports.is_empty() {
+            let mut own = ledger.own(kind, spot);
+            own.retain(wanted);
+            if own.is_empty() {
                 return invalid(format!("{path}: {none}"));
             }
-            found.extend(reports.iter().map(|report| report.status.id));
+            found.extend(own);
         }
         Ok(found)
     }
@@ -295,14 +409,15 @@ impl Service {
         let deferred = |state: &StageState| *state == StageState::Waiting;
         let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
         self.cancel(&stages)?;
-        self.ledger().forget(&stages);
         Ok(Answer::Done)
     }
 
     fn activate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
         let deferred = |state: &StageState| *state == StageState::Waiting;
-        for stage in self.own(kind, paths, deferred, "no stage waits for the job's end")? {
-            self.asker.ask(Request::Release { stage })?;
+        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
+        let requests = stages.into_iter().map(|stage| Request::Release { stage });
+        for outcome in self.ask_all(requests.collect())? {
+            outcome?;
         }
         Ok(Answer::Done)
     }
@@ -312,12 +427,8 @@ impl Service {
             is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
         };
         let stages = self.own(kind, paths, stoppable, "no stage is under way")?;
+        // One that is done before it can be stopped is remembered as that.
         self.cancel(&stages)?;
-        // One that was done before it could be stopped is remembered as that.
-        let mut reports = self.asker.stages(stages)?;
-        reports.retain(|report| report.status.state == StageState::Cancelled);
-        let stopped: Vec<StageId> = reports.iter().map(|report| report.status.id).collect();
-        self.ledger().forget(&stopped);
         Ok(Answer::Done)
     }
 
@@ -326,11 +437,12 @@ impl Service {
         let Some(root) = self.roots.get(spot.root) else {
             return invalid("there is no such instance");
         };
-        self.asker.ask(Request::LimitStages {
-            token: self.token.clone(),
+        let answer = self.service.control.begin(Request::LimitStages {
+            token: self.service.token.clone(),
             space: root.space.clone(),
             most,
         })?;
+        received(&answer)?;
         Ok(Answer::Done)
     }
 }

@@ -156,6 +156,8 @@ impl Controller {
             self.progress.remove(stage);
             self.sent.remove(&commands::Subject::Stage(*stage));
         }
+        self.asked.forget(id);
+        self.unstaged.remove(&id);
         self.state.sessions.remove(id.0);
     }
 

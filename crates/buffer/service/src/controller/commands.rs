@@ -110,7 +110,7 @@ impl Controller {
     }
 
     /// Where a fragment stands among those of its instance.
-    fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
+    pub(super) fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
         let fragments = &self.state.instances.get(instance.0)?.fragments;
         if fragments.len() < 2 {
             return Some(Place::alone());

@@ -12,6 +12,7 @@
 //! is restored from its records goes on where it was.
 
 mod advance;
+mod asked;
 mod commands;
 mod life;
 mod objects;
@@ -29,12 +30,13 @@ use std::collections::BTreeMap;
 use forebay_model::units::Rate;
 use forebay_policy::pool::NodeId;
 
+pub use asked::{AskedStage, JobView, Stripes};
 pub use objects::*;
 pub use request::*;
 pub use state::State;
 pub use status::{InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus, Status};
 
-use crate::protocol::{Instant, Order, Peer, Progress, Report, StageId};
+use crate::protocol::{Instant, Order, Peer, Progress, Report, SessionId, StageId};
 use crate::table::{Change, Unreadable};
 
 /// Times and limits; all times in milliseconds.
@@ -150,6 +152,10 @@ pub struct Controller {
     sent: BTreeMap<commands::Subject, Instant>,
     /// How far running stages are.
     progress: BTreeMap<StageId, Progress>,
+    /// The last stage that running jobs have asked for at each path.
+    asked: asked::Asked,
+    /// How many files that could not be staged are remembered, by session.
+    unstaged: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
     short_of_space: Option<Instant>,
     effects: Vec<Effect>,
@@ -161,9 +167,18 @@ impl Controller {
         settings: Settings,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
     ) -> Result<Controller, Unreadable> {
+        let state = State::restore(records)?;
+        let mut asked = asked::Asked::default();
+        let mut unstaged = BTreeMap::new();
+        for (id, stage) in state.stages.iter() {
+            asked.note(stage.session, StageId(id), &stage.what);
+            *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
+        }
         Ok(Controller {
             settings,
-            state: State::restore(records)?,
+            state,
+            asked,
+            unstaged,
             started: None,
             now: Instant(0),
             peers: BTreeMap::new(),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::request::{Outcome, Setup};
 use crate::protocol::{
     ActivationId, ConfigurationId, FragmentId, InstanceId, Instant, NameSpaceId, Owner, Progress,
-    RegistrationId, SessionId, StageId,
+    RegistrationId, SessionId, StageId, Unstaged,
 };
 
 /// A pool: storage of one granularity.
@@ -92,6 +92,18 @@ pub struct Session {
     pub written: bool,
     /// Whether it is being taken down.
     pub ending: bool,
+    /// Most of its stages of an instance that are moved at a time, where it has set that.
+    #[serde(default)]
+    pub stages_at_once: Vec<(InstanceId, u32)>,
+}
+
+impl Session {
+    /// Most of its stages of an instance that are moved at a time.
+    pub fn stages_at_once(&self, instance: InstanceId) -> u32 {
+        let mut limits = self.stages_at_once.iter();
+        let limit = limits.find(|(of, _)| *of == instance);
+        limit.map_or(u32::MAX, |(_, most)| *most)
+    }
 }
 
 /// An allocation.
@@ -117,9 +129,6 @@ pub struct Instance {
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
-    /// Most stages of it that are moved at a time, if its owner has set that.
-    #[serde(default)]
-    pub stages_at_once: Option<u32>,
 }
 
 /// How far a fragment is.
@@ -254,8 +263,11 @@ pub struct StageRecord {
     pub state: StageState,
     /// When it was last queued.
     pub queued: Instant,
-    /// What was moved, once it is done.
+    /// What was moved, once it is over.
     pub moved: Progress,
+    /// If it failed: the files that were in the way, as far as they are remembered.
+    #[serde(default)]
+    pub unstaged: Vec<Unstaged>,
 }
 
 impl StageRecord {

@@ -3,6 +3,9 @@
 use super::*;
 use crate::protocol::*;
 
+/// Files that could not be staged and are remembered, in one session.
+const MOST_UNSTAGED: usize = 65_536;
+
 impl Controller {
     pub(super) fn report(&mut self, report: Report) {
         let Report { from, count, what } = report;
@@ -39,9 +42,14 @@ impl Controller {
             (News::StageDone(id, attempt, moved), Peer::Node(_)) => {
                 self.stage_ended(id, attempt, StageState::Done, moved);
             }
-            (News::StageFailed(id, attempt, reason), Peer::Node(_)) => {
-                let state = StageState::Failed(reason);
-                self.stage_ended(id, attempt, state, Progress::default());
+            (News::StageFailed(id, attempt, trouble), Peer::Node(_)) => {
+                let Trouble {
+                    reason,
+                    files,
+                    moved,
+                } = trouble;
+                self.stage_ended(id, attempt, StageState::Failed(reason), moved);
+                self.note_unstaged(id, attempt, files);
             }
             (News::StageCancelled(id), Peer::Node(_)) => {
                 if let Some(attempt) = self.state.stages.get(id.0).map(|stage| stage.attempt) {
@@ -169,9 +177,32 @@ impl Controller {
         if let Some(stage) = self.state.stages.get_mut(id.0) {
             stage.state = state;
             stage.moved = moved;
+            let known = self.unstaged.entry(stage.session).or_default();
+            *known = known.saturating_sub(stage.unstaged.len());
+            stage.unstaged.clear();
         }
         self.progress.remove(&id);
         self.sent.remove(&commands::Subject::Stage(id));
+    }
+
+    /// Remembers which files were in a failed stage's way. A session remembers some 65,536 of them;
+    /// of stages that fail after that, the first file alone.
+    fn note_unstaged(&mut self, id: StageId, attempt: u32, mut files: Vec<Unstaged>) {
+        let Some(stage) = self.state.stages.get(id.0) else {
+            return;
+        };
+        let failed = matches!(stage.state, StageState::Failed(_));
+        if !failed || stage.attempt != attempt || stage.unstaged == files {
+            return;
+        }
+        let known = self.unstaged.entry(stage.session).or_default();
+        if *known + files.len() > MOST_UNSTAGED {
+            files.truncate(1);
+        }
+        *known += files.len();
+        if let Some(stage) = self.state.stages.get_mut(id.0) {
+            stage.unstaged = files;
+        }
     }
 
     fn mount_state(&mut self, id: ActivationId, host: &str, state: MountState) {

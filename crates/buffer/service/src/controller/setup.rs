@@ -70,6 +70,7 @@ impl Controller {
             hosts: Vec::new(),
             written: false,
             ending: false,
+            stages_at_once: Vec::new(),
         };
         self.state.sessions.put(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
@@ -272,7 +273,6 @@ impl Controller {
             configurations,
             broken: None,
             ending: false,
-            stages_at_once: None,
         };
         self.state.instances.put(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {

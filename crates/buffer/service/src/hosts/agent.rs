@@ -1,5 +1,5 @@
-//! A compute node's agent as a daemon: it mounts what the controller orders, and passes on what
-//! the processes of its host ask.
+//! A compute node's agent as a daemon: it mounts what the controller orders, passes on what the
+//! processes of its host ask, and stages for the jobs that run there when they ask for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use super::relay::Relay;
 use super::server::Listener;
 use super::{ServeError, directory, lock};
 use crate::activity::{HostActivity, Source};
+use crate::calls::AgentCalls;
 use crate::controller::Status;
 use crate::embedded::now;
 use crate::host::{Effect, Host, Input};
@@ -40,7 +41,7 @@ enum Event {
 pub struct AgentDaemon {
     events: SyncSender<Event>,
     thread: Option<JoinHandle<()>>,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
 }
 
 impl AgentDaemon {
@@ -64,6 +65,7 @@ impl AgentDaemon {
                 ..forebay_client::Options::default()
             },
         };
+        let (calls_identity, mounts_of_jobs) = (identity.clone(), mounts.clone());
         let views = Arc::new(Views::new(mounts, name.to_owned(), reach).only_mounts());
         let (events, inbox) = sync_channel(WAITING);
         let told = events.clone();
@@ -84,10 +86,19 @@ impl AgentDaemon {
         };
         let listener = Listener::unix(&config.agent_socket)?;
         listener.serve(move |stream| relay.serve(stream))?;
+        let calls = Arc::new(AgentCalls::new(
+            config.clone(),
+            calls_identity,
+            mounts_of_jobs,
+        ));
+        let calls_listener = Listener::unix(&config.calls_socket())?;
+        let answering = calls.clone();
+        calls_listener.serve(move |stream| answering.serve(stream))?;
         let run = Run {
             name: name.to_owned(),
             host: Host::new(name.to_owned(), now()),
             views,
+            calls,
             link,
             events: events.clone(),
             work: Arc::default(),
@@ -100,7 +111,7 @@ impl AgentDaemon {
         Ok(AgentDaemon {
             events,
             thread: Some(thread),
-            listener: Some(listener),
+            listeners: vec![listener, calls_listener],
         })
     }
 
@@ -126,7 +137,7 @@ impl AgentDaemon {
     }
 
     fn end(&mut self) {
-        self.listener = None;
+        self.listeners.clear();
         if let Some(thread) = self.thread.take() {
             let _ = self.events.send(Event::Stop);
             let _ = thread.join();
@@ -144,6 +155,7 @@ struct Run {
     name: String,
     host: Host,
     views: Arc<Views>,
+    calls: Arc<AgentCalls>,
     link: Link,
     events: SyncSender<Event>,
     work: Arc<AtomicUsize>,
@@ -169,6 +181,7 @@ impl Run {
                 ticked = Instant::now();
                 self.step(Input::Tick);
                 self.link.activity(self.activity());
+                self.calls.forget_idle();
             }
         }
         drop(self.link);

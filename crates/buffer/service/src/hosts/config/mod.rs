@@ -109,6 +109,14 @@ pub struct PoolConfig {
     pub movers: usize,
 }
 
+impl PoolConfig {
+    /// The socket through which the processes of a job on a compute node ask to stage: beside the
+    /// agent's own.
+    pub fn calls_socket(&self) -> PathBuf {
+        self.agent_socket.with_file_name("calls.socket")
+    }
+}
+
 /// What a process shows to others to be known.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
