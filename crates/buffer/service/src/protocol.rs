@@ -140,11 +140,16 @@ pub struct MountPlan {
     pub instance: InstanceId,
     /// How it is seen.
     pub mode: AccessMode,
+    /// Rises when the host is to mount another copy of a load-balanced instance, in the place of
+    /// the one that it has mounted.
+    #[serde(default)]
+    pub turn: u32,
     /// Where to mount it.
     pub path: String,
     /// Whose instance it is: the one who made it, if it is persistent, whoever uses it.
     pub owner: Owner,
-    /// Nodes that hold its fragments, in the fragments' order.
+    /// Nodes that hold its fragments, in the fragments' order; of a load-balanced instance the one
+    /// node with the copy that the host is to read.
     pub nodes: Vec<NodeId>,
     /// Where their storage daemons listen, in the same order. Empty if the only one is in the
     /// same process.
@@ -304,10 +309,10 @@ pub enum News {
     StageFailed(StageId, u32, Trouble),
     /// It was stopped.
     StageCancelled(StageId),
-    /// The instance is mounted.
-    Mounted(ActivationId),
-    /// It cannot be mounted.
-    MountFailed(ActivationId, String),
+    /// The instance is mounted, as the plan of this turn said.
+    Mounted(ActivationId, u32),
+    /// It cannot be mounted as the plan of this turn said.
+    MountFailed(ActivationId, u32, String),
     /// It is not mounted.
     Unmounted(ActivationId),
 }

@@ -65,6 +65,8 @@ struct View {
     /// A session with the instance; a new one takes long.
     attached: Option<Fs>,
     mount: Option<Mount>,
+    /// Where it is mounted, if that is not where instances usually are.
+    path: Option<PathBuf>,
     users: u32,
 }
 
@@ -101,7 +103,19 @@ impl Views {
     }
 
     fn path(&self, instance: InstanceId) -> PathBuf {
+        let moved = self
+            .view(instance)
+            .and_then(|view| lock(&view).path.clone());
+        moved.unwrap_or_else(|| self.usual_path(instance))
+    }
+
+    fn usual_path(&self, instance: InstanceId) -> PathBuf {
         self.directory.join(format!("i{}", instance.0))
+    }
+
+    fn path_of(&self, instance: InstanceId, view: &View) -> PathBuf {
+        let moved = view.path.clone();
+        moved.unwrap_or_else(|| self.usual_path(instance))
     }
 
     /// The directory of one access mode in an instance.
@@ -162,28 +176,61 @@ impl Views {
         owner: Owner,
         addresses: &[String],
     ) -> Result<(), String> {
-        let path = self.path(instance);
         let view = lock(&self.mounted).entry(instance).or_default().clone();
         let mut view = lock(&view);
+        let path = self.path_of(instance, &view);
         let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
         if view.mount.as_ref().is_none_or(Mount::has_ended) {
             if view.mount.take().is_some() {
                 // What is left of a mount that was lost.
                 let _ = detach(&path);
             }
-            fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            let name = format!("forebay-{}", instance.0);
-            let options = MountOptions {
-                name,
-                ..MountOptions::default()
-            };
-            view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
-            tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+            view.mount = Some(mount_at(attached, instance, mode, &path)?);
         }
         if !self.keeps {
             view.attached = None;
         }
         view.users += 1;
+        Ok(())
+    }
+
+    /// Whether an instance is mounted.
+    pub fn is_mounted(&self, instance: InstanceId) -> bool {
+        self.view(instance)
+            .is_some_and(|view| lock(&view).mount.is_some())
+    }
+
+    /// Mounts the copy of a load-balanced instance that lies at `addresses` in the place of the one
+    /// that is mounted. Files that are open keep to the old one, which goes when they are closed.
+    pub fn exchange(
+        &self,
+        instance: InstanceId,
+        owner: Owner,
+        addresses: &[String],
+        turn: u32,
+    ) -> Result<(), String> {
+        let mode = AccessMode::LoadBalanced;
+        let view = lock(&self.mounted).entry(instance).or_default().clone();
+        let mut view = lock(&view);
+        view.attached = None;
+        let path = self.directory.join(format!("i{}.{turn}", instance.0));
+        let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
+        let new = mount_at(attached, instance, mode, &path)?;
+        if !self.keeps {
+            view.attached = None;
+        }
+        let old = (self.path_of(instance, &view), view.mount.replace(new));
+        view.path = Some(path);
+        // It may wait for a daemon that does not answer.
+        let end = move || {
+            let _ = detach(&old.0);
+            drop(old.1);
+            let _ = fs::remove_dir(&old.0);
+        };
+        let ending = std::thread::Builder::new().name("forebay-unmount".into());
+        if let Err(error) = ending.spawn(end) {
+            tracing::warn!(instance = instance.0, %error, "the old copy stays mounted");
+        }
         Ok(())
     }
 
@@ -212,7 +259,7 @@ impl Views {
         let Some(mount) = view.mount.take() else {
             return Ok(());
         };
-        let path = self.path(instance);
+        let path = self.path_of(instance, view);
         if let Err(error) = mount.unmount() {
             tracing::warn!(instance = instance.0, %error, "in use, and unmounted when it no longer is");
             // Someone still has a file open there: the mount goes when that is closed.
@@ -257,11 +304,14 @@ impl Views {
         let fail = |e: io::Error| format!("{}: {e}", link.display());
         let parent = link.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(parent).map_err(fail)?;
-        match fs::remove_file(link) {
+        // Whoever looks meanwhile finds the old one or the new one.
+        let new = link.with_extension("new");
+        match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
             _ => {}
         }
-        std::os::unix::fs::symlink(self.root(instance, mode), link).map_err(fail)
+        std::os::unix::fs::symlink(self.root(instance, mode), &new).map_err(fail)?;
+        fs::rename(&new, link).map_err(fail)
     }
 
     /// Takes a job's view away.
@@ -272,6 +322,23 @@ impl Views {
             let _ = fs::remove_dir(parent);
         }
     }
+}
+
+fn mount_at(
+    attached: Fs,
+    instance: InstanceId,
+    mode: AccessMode,
+    path: &Path,
+) -> Result<Mount, String> {
+    fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let options = MountOptions {
+        name: format!("forebay-{}", instance.0),
+        read_only: mode == AccessMode::LoadBalanced,
+        ..MountOptions::default()
+    };
+    let mounted = mount(attached, path, &options).map_err(|e| e.to_string())?;
+    tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+    Ok(mounted)
 }
 
 /// Makes the directory of an access mode for the instance's owner, with the permissions of the

@@ -136,10 +136,8 @@ impl Job<'_> {
     /// its source.
     fn inner(&self, spot: &Spot, entry: &Entry, problem: &Path) -> Spot {
         let source = if entry.out {
-            let shown = match self.roots.get(spot.root).map(|root| &root.space) {
-                Some(Space::Persistent(name)) => format!("$DW_PERSISTENT_STRIPED_{name}"),
-                _ => "$DW_JOB_STRIPED".to_owned(),
-            };
+            let root = self.roots.get(spot.root);
+            let shown = root.map_or(&Space::Job, |root| &root.space).variable();
             Path::new(&shown).join(&spot.path)
         } else {
             PathBuf::from(&entry.pfs)

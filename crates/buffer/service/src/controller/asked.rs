@@ -138,6 +138,7 @@ impl Controller {
         let stripes = |id: InstanceId| {
             let instance = self.state.instances.get(id.0)?;
             let space = match session.instance == Some(id) {
+                true if instance.copied => Space::LoadBalanced,
                 true => Space::Job,
                 false => Space::Persistent(instance.label.clone()),
             };

@@ -111,8 +111,10 @@ impl Controller {
 
     /// Where a fragment stands among those of its instance.
     pub(super) fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
-        let fragments = &self.state.instances.get(instance.0)?.fragments;
-        if fragments.len() < 2 {
+        let row = self.state.instances.get(instance.0)?;
+        let fragments = &row.fragments;
+        // A copy stands by itself.
+        if row.copied || fragments.len() < 2 {
             return Some(Place::alone());
         }
         let node = fragments.iter().position(|fragment| *fragment == id)?;
@@ -126,18 +128,20 @@ impl Controller {
             nodes: u16::try_from(fragments.len()).ok()?,
             stripe: self.settings.stripe,
             secret,
-            peers: self.addresses(instance),
+            peers: self.addresses(instance, |_| true),
         })
     }
 
-    /// Where the storage daemons of an instance's fragments listen, in the fragments' order.
-    fn addresses(&self, instance: InstanceId) -> Vec<String> {
+    /// Where the storage daemons of those of an instance's fragments listen that are wanted, in the
+    /// fragments' order.
+    fn addresses(&self, instance: InstanceId, wanted: impl Fn(&FragmentId) -> bool) -> Vec<String> {
         let of = |fragment: &Fragment| {
             let node = self.state.nodes.get(u64::from(fragment.node.0));
             node.and_then(|node| node.address.clone())
         };
         self.state
             .fragments_of(instance)
+            .filter(|(id, _)| wanted(id))
             .filter_map(|(_, fragment)| of(fragment))
             .collect()
     }
@@ -189,7 +193,7 @@ impl Controller {
                     let subject = Subject::MountEnd(id, host.clone());
                     commands.push((subject, peer, Command::Unmount(id)));
                 } else if *state == MountState::Wanted {
-                    let Some(plan) = self.mount_plan(id, row) else {
+                    let Some(plan) = self.mount_plan(id, row, host) else {
                         continue;
                     };
                     commands.push((Subject::Mount(id, host.clone()), peer, Command::Mount(plan)));
@@ -198,19 +202,34 @@ impl Controller {
         }
     }
 
-    fn mount_plan(&self, activation: ActivationId, row: &Activation) -> Option<MountPlan> {
+    fn mount_plan(
+        &self,
+        activation: ActivationId,
+        row: &Activation,
+        host: &str,
+    ) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
         let owner = self.owner_of(configuration.instance)?;
+        let copied = self.state.instances.get(configuration.instance.0)?.copied;
+        let copy = row.copies.get(host).filter(|_| copied);
+        let own = copy.and_then(|copy| copy.fragment);
+        if copied && own.is_none() {
+            return None;
+        }
+        let read = |id: &FragmentId| own.is_none_or(|own| own == *id);
         let fragments = self.state.fragments_of(configuration.instance);
+        let fragments = fragments.filter(|(id, _)| read(id));
         let nodes: Vec<NodeId> = fragments.map(|(_, f)| f.node).collect();
+        let addresses = self.addresses(configuration.instance, read);
         Some(MountPlan {
             activation,
             instance: configuration.instance,
             mode: configuration.mode,
             path: row.mount.clone(),
             owner,
+            turn: copy.map_or(0, |copy| copy.turn),
             nodes,
-            addresses: self.addresses(configuration.instance),
+            addresses,
         })
     }
 }

@@ -14,6 +14,7 @@
 mod advance;
 mod asked;
 mod commands;
+mod copies;
 mod life;
 mod objects;
 mod reports;

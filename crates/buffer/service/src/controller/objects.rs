@@ -119,6 +119,9 @@ pub struct Instance {
     pub capacity: Bytes,
     /// Whether any user may use it.
     pub public: bool,
+    /// Whether it is load-balanced: each of its fragments holds a copy of everything.
+    #[serde(default)]
+    pub copied: bool,
     /// Since when.
     pub created: Instant,
     /// Its parts.
@@ -224,6 +227,22 @@ pub struct Activation {
     pub hosts: BTreeMap<String, MountState>,
     /// Whether it is being taken away, and since when.
     pub ending: Option<Instant>,
+    /// The copies that hosts read, if the instance is load-balanced.
+    #[serde(default)]
+    pub copies: BTreeMap<String, HostCopy>,
+}
+
+/// The copy of a load-balanced instance that a host reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCopy {
+    /// The host's number among those of the activation.
+    pub number: u32,
+    /// How often it was given a copy.
+    pub turn: u32,
+    /// Which one it has now, or is to mount.
+    pub fragment: Option<FragmentId>,
+    /// Copies that it could not mount since it last had one.
+    pub failed: Vec<FragmentId>,
 }
 
 /// How far a stage is.
@@ -253,6 +272,9 @@ pub struct StageRecord {
     pub session: SessionId,
     /// In which instance.
     pub instance: InstanceId,
+    /// Of a load-balanced instance: which of its copies.
+    #[serde(default)]
+    pub copy: Option<FragmentId>,
     /// What and where.
     pub what: Stage,
     /// The node that moves the data.

@@ -56,11 +56,11 @@ impl Controller {
                     self.stage_ended(id, attempt, StageState::Cancelled, Progress::default());
                 }
             }
-            (News::Mounted(id), Peer::Host(host)) => {
-                self.mount_state(id, host, MountState::Mounted(count));
+            (News::Mounted(id, turn), Peer::Host(host)) => {
+                self.mount_state(id, turn, host, MountState::Mounted(count));
             }
-            (News::MountFailed(id, reason), Peer::Host(host)) => {
-                self.mount_state(id, host, MountState::Failed(reason));
+            (News::MountFailed(id, turn, reason), Peer::Host(host)) => {
+                self.mount_state(id, turn, host, MountState::Failed(reason));
             }
             (News::Unmounted(id), Peer::Host(host)) => self.unmounted(id, host),
             // There is no room now: asked again until there is or the request times out.
@@ -205,17 +205,27 @@ impl Controller {
         }
     }
 
-    fn mount_state(&mut self, id: ActivationId, host: &str, state: MountState) {
-        let wanted = self
-            .state
-            .activations
-            .get(id.0)
-            .and_then(|row| row.hosts.get(host));
-        if wanted == Some(&MountState::Wanted) {
-            if let Some(row) = self.state.activations.get_mut(id.0) {
-                row.hosts.insert(host.to_owned(), state);
-            }
+    fn mount_state(&mut self, id: ActivationId, turn: u32, host: &str, state: MountState) {
+        let row = self.state.activations.get(id.0);
+        let wanted = row.is_some_and(|row| {
+            let last = row.copies.get(host).map_or(0, |copy| copy.turn);
+            row.hosts.get(host) == Some(&MountState::Wanted) && turn == last
+        });
+        if !wanted {
+            return;
         }
+        // A host that cannot mount one copy may be able to mount another.
+        let state = match state {
+            MountState::Failed(_) if self.has_another_copy(id, host) => MountState::Wanted,
+            state => state,
+        };
+        let Some(row) = self.state.activations.get_mut(id.0) else {
+            return;
+        };
+        if let (MountState::Mounted(_), Some(copy)) = (&state, row.copies.get_mut(host)) {
+            copy.failed.clear();
+        }
+        row.hosts.insert(host.to_owned(), state);
     }
 
     fn unmounted(&mut self, id: ActivationId, host: &str) {

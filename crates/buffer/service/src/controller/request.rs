@@ -285,6 +285,8 @@ pub fn variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>)
         (None, InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "DW_JOB_LDBAL_CACHE".into(),
         (None, InstanceType::Cache { .. }, _) => "DW_JOB_STRIPED_CACHE".into(),
         (None, InstanceType::Scratch, AccessMode::Private) => "DW_JOB_PRIVATE".into(),
+        // DataWarp balances the load of caches alone; this name is ours.
+        (None, InstanceType::Scratch, AccessMode::LoadBalanced) => "DW_JOB_LDBALANCE".into(),
         (None, InstanceType::Scratch, _) => "DW_JOB_STRIPED".into(),
     }
 }

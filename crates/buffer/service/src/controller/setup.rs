@@ -1,6 +1,8 @@
 //! Sessions set up: persistent instances looked up, granules allocated, objects made.
 
-use forebay_model::jobscript::{AccessMode, Capacity, InstanceType, Space, Stage, StagePath};
+use forebay_model::jobscript::{
+    AccessMode, Capacity, Direction, InstanceType, Space, Stage, StagePath,
+};
 use forebay_model::units::Bytes;
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
@@ -48,6 +50,10 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Full, reason));
         }
+        if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_copied) {
+            let reason = "a persistent instance cannot be load-balanced: no job could fill it";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
         let persistents = self.persistents(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
         // From here on nothing fails: a refused request leaves nothing behind.
@@ -80,8 +86,14 @@ impl Controller {
             self.register(id, instance);
         }
         for what in setup.stages {
-            if let Some(instance) = self.stage_instance(id, what.space()) {
-                self.add_stage(id, instance, what, StageState::Waiting);
+            let Some(instance) = self.stage_instance(id, what.space()) else {
+                continue;
+            };
+            for copy in self.copies_to_fill(instance) {
+                let stage = self.add_stage(id, instance, what.clone(), StageState::Waiting);
+                if let Some(stage) = self.state.stages.get_mut(stage.0) {
+                    stage.copy = copy;
+                }
             }
         }
         Ok(Begun::Wait(Wait::Ready(id)))
@@ -137,6 +149,10 @@ impl Controller {
         for stage in &setup.stages {
             let known = match stage.space() {
                 Some(Space::Job) => striped,
+                Some(Space::LoadBalanced) => {
+                    stage.direction == Direction::In
+                        && setup.instance.as_ref().is_some_and(is_copied)
+                }
                 Some(Space::Persistent(name)) => setup.persistents.contains(name),
                 None => striped || !setup.persistents.is_empty(),
             };
@@ -183,9 +199,21 @@ impl Controller {
                 "an instance needs an access mode",
             ));
         }
+        let copied = is_copied(spec);
+        if copied && spec.access.len() > 1 {
+            let reason = "a load-balanced instance has no other access mode: it is read-only";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
         let pool = self.state.pool(spec.pool.as_deref())?.clone();
         let size = match spec.capacity {
-            Capacity::Bytes(size) => pool::granules(size, pool.granularity).map(Size::Granules),
+            Capacity::Bytes(size) => {
+                let granules = pool::granules(size, pool.granularity);
+                granules.map(|granules| match copied {
+                    true => Size::Copies(granules),
+                    false => Size::Granules(granules),
+                })
+            }
+            Capacity::Nodes(count) if copied => Some(Size::WholeNodeCopies(count)),
             Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
         };
         let size =
@@ -238,7 +266,10 @@ impl Controller {
             if access.mode != AccessMode::Private {
                 for fragment in &fragments {
                     let number = NameSpaceId(self.state.number());
-                    let span = u32::try_from(fragments.len()).unwrap_or(u32::MAX);
+                    let span = match access.mode {
+                        AccessMode::LoadBalanced => 1,
+                        _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
+                    };
                     self.state.namespaces.put(
                         number.0,
                         NameSpace {
@@ -268,6 +299,7 @@ impl Controller {
             pool: pool.name,
             capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
             public,
+            copied: is_copied(spec),
             created: self.now,
             fragments,
             configurations,
@@ -314,4 +346,11 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
+fn is_copied(spec: &InstanceSpec) -> bool {
+    spec.access
+        .iter()
+        .any(|access| access.mode == AccessMode::LoadBalanced)
 }

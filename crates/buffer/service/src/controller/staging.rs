@@ -31,7 +31,7 @@ impl Controller {
                     .get(id.0)
                     .is_some_and(|i| &i.label == name)
             }),
-            Some(Space::Job) => session.instance,
+            Some(Space::Job | Space::LoadBalanced) => session.instance,
             None => session.instance.or_else(|| claimed.first().copied()),
         }
     }
@@ -48,6 +48,7 @@ impl Controller {
         let row = StageRecord {
             session,
             instance,
+            copy: None,
             what,
             node: None,
             attempt,
@@ -149,6 +150,14 @@ impl Controller {
                 format!("`{token}` has no such instance to stage"),
             )
         })?;
+        let row = self.state.instances.get(instance.0);
+        if row.is_some_and(|row| row.copied) {
+            let reason = format!(
+                "the instance of `{token}` is load-balanced: only `stage_in` lines of its job fill it, \
+                 before the job runs"
+            );
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
         if let Some(reason) = self.in_the_way(id, &what) {
             return Err(Failure::new(Cause::Busy, reason));
         }
@@ -299,6 +308,10 @@ impl Controller {
             return stage.node;
         }
         let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
+        if let Some(copy) = stage.copy {
+            let fragment = self.state.fragments.get(copy.0);
+            return fragment.filter(|f| ready(f)).map(|f| f.node);
+        }
         let nodes: Vec<NodeId> = self
             .state
             .fragments_of(stage.instance)
@@ -353,6 +366,7 @@ mod tests {
             pool: "pool".into(),
             capacity: Bytes(1),
             public: false,
+            copied: false,
             created: Instant(0),
             fragments: vec![FragmentId(3)],
             configurations: Vec::new(),

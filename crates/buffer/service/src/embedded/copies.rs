@@ -247,10 +247,7 @@ impl Ends<'_> {
                 checked: false,
             }),
         };
-        let shown = match plan.what.space() {
-            Some(Space::Persistent(name)) => format!("$DW_PERSISTENT_STRIPED_{name}"),
-            Some(Space::Job) | None => "$DW_JOB_STRIPED".to_owned(),
-        };
+        let shown = plan.what.space().unwrap_or(&Space::Job).variable();
         let space = forebay_stage::Space::new(fs, Path::new(STRIPED), &shown);
         let space = space.map_err(|error| Problem {
             path: PathBuf::from(shown),

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_model::jobscript::AccessMode;
 use forebay_wire::stream::Address;
 
 use super::config::PoolConfig;
@@ -254,6 +255,10 @@ impl Run {
 
 fn show(views: &Views, plan: &MountPlan) -> Result<(), String> {
     let (instance, mode) = (plan.instance, plan.mode);
+    if views.is_mounted(instance) && mode == AccessMode::LoadBalanced {
+        views.exchange(instance, plan.owner, &plan.addresses, plan.turn)?;
+        return views.show(instance, mode, &plan.path);
+    }
     views.enter(instance, mode, plan.owner, &plan.addresses)?;
     views.show(instance, mode, &plan.path).inspect_err(|_| {
         let _ = views.leave(instance);
