@@ -19,7 +19,7 @@
 #![warn(missing_docs)]
 
 mod copy;
-mod end;
+pub mod end;
 mod error;
 mod file;
 mod finish;
@@ -37,4 +37,5 @@ pub use error::{Problem, StageError};
 pub use mover::stage;
 pub use place::Place;
 pub use progress::{Meter, Progress, Snapshot};
+pub use journal::{Host, Os, Pages};
 pub use request::{Item, Options, Report, Request, Verify, What};

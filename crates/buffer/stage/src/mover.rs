@@ -104,7 +104,7 @@ pub fn stage(
     let journal = match &options.journal {
         None => None,
         Some(path) => {
-            Some(Journal::open(path, &fingerprint(request)).map_err(StageError::Stopped)?)
+            Some(Journal::open(&options.host, path, &fingerprint(request)).map_err(StageError::Stopped)?)
         }
     };
     if journal.as_ref().is_some_and(Journal::is_complete) {
@@ -129,9 +129,10 @@ pub fn stage(
         parents: Mutex::new(BTreeMap::new()),
     };
     let (sender, receiver) = bounded(AHEAD);
-    let mut walk = crate::walk::Walk::new(&job, sender);
+    let alone = options.workers == 0;
+    let mut walk = crate::walk::Walk::new(&job, sender, alone);
     std::thread::scope(|scope| {
-        for _ in 0..options.workers.clamp(1, 256) {
+        for _ in 0..options.workers.min(256) {
             let (job, receiver) = (&job, receiver.clone());
             scope.spawn(move || job.work(&receiver));
         }
@@ -212,6 +213,18 @@ impl Job<'_> {
             time,
             warnings: self.warnings.take().0,
         })
+    }
+
+    /// Copies at once what was found, large files with all their parts.
+    pub fn at_once(&self, task: Task) {
+        if self.is_stopped() {
+            return;
+        }
+        let mut buffer = vec![0u8; CHUNK];
+        self.task(task, &mut None, &mut buffer);
+        while let Some((large, part)) = self.claim() {
+            self.part(&large, part, &mut buffer);
+        }
     }
 
     /// One copying thread: parts of large files first, then the next thing that was found.

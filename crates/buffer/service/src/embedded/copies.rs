@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use forebay_client::Fs;
 use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_stage::end::FileSystem;
 use forebay_stage::{Identity, Item, Options, Place, Problem, Request, StageError, What, stage};
 use forebay_wire::Caller;
 
@@ -100,7 +101,11 @@ impl Copies {
                 tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
             let _entered = span.entered();
             tracing::info!(attempt, "a stage begins");
-            let (outcome, met) = run(&plan, attached, &journal, &shared);
+            let options = Options {
+                journal: Some(journal),
+                ..Options::default()
+            };
+            let (outcome, met) = copy(&plan, attached, None, &options, &shared);
             tell(&outcome);
             let mut problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
             problems.put(id, progress(&shared), met);
@@ -233,22 +238,21 @@ fn progress(counters: &forebay_stage::Progress) -> Progress {
     }
 }
 
-fn run(
+/// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel
+/// file system if there is one. Blocks until it is done or in vain, and says what was in the way.
+pub fn copy(
     plan: &StagePlan,
     attached: Fs,
-    journal: &Path,
+    outside: Option<&Arc<dyn FileSystem>>,
+    options: &Options,
     counters: &forebay_stage::Progress,
 ) -> (Copied, Vec<Problem>) {
     let failed = |problem: Problem| (Copied::Failed(problem.to_string()), vec![problem]);
-    let request = match Ends::new(plan, attached).and_then(|ends| ends.request()) {
+    let request = match Ends::new(plan, attached, outside).and_then(|ends| ends.request()) {
         Ok(request) => request,
         Err(problem) => return failed(problem),
     };
-    let options = Options {
-        journal: Some(journal.to_owned()),
-        ..Options::default()
-    };
-    match stage(&request, &options, counters) {
+    match stage(&request, options, counters) {
         Ok(_) => (Copied::Whole(progress(counters)), Vec::new()),
         Err(StageError::Cancelled) => (Copied::Stopped, Vec::new()),
         Err(StageError::Stopped(problem)) => failed(problem),
@@ -267,10 +271,15 @@ struct Ends<'a> {
     plan: &'a StagePlan,
     space: Arc<forebay_stage::Space>,
     who: Option<Arc<Identity>>,
+    outside: Option<&'a Arc<dyn FileSystem>>,
 }
 
-impl Ends<'_> {
-    fn new(plan: &StagePlan, attached: Fs) -> Result<Ends<'_>, Problem> {
+impl<'a> Ends<'a> {
+    fn new(
+        plan: &'a StagePlan,
+        attached: Fs,
+        outside: Option<&'a Arc<dyn FileSystem>>,
+    ) -> Result<Ends<'a>, Problem> {
         let Owner { uid, gid } = plan.owner;
         let who = Identity::of(uid, gid).map(Arc::new);
         let fs = match who {
@@ -291,12 +300,24 @@ impl Ends<'_> {
             reason: format!("the instance cannot be opened: {error}"),
             code: error.raw_os_error().unwrap_or(forebay_wire::Errno::EIO.0),
         })?;
-        Ok(Ends { plan, space, who })
+        Ok(Ends {
+            plan,
+            space,
+            who,
+            outside,
+        })
+    }
+
+    fn outside(&self, path: PathBuf) -> Place {
+        match self.outside {
+            Some(outside) => Place::on(outside, path),
+            None => Place::outside_as(path, self.who.clone()),
+        }
     }
 
     fn place(&self, path: &StagePath) -> Place {
         match path {
-            StagePath::Pfs(path) => Place::outside_as(path, self.who.clone()),
+            StagePath::Pfs(path) => self.outside(PathBuf::from(path)),
             StagePath::Buffer(inside) => Place::inside(&self.space, &inside.path),
         }
     }
@@ -305,7 +326,7 @@ impl Ends<'_> {
     fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
         match &self.plan.what.destination {
             StagePath::Pfs(directory) => {
-                Place::outside_as(Path::new(directory).join(name), self.who.clone())
+                self.outside(Path::new(directory).join(name))
             }
             StagePath::Buffer(directory) => {
                 Place::inside(&self.space, Path::new(&directory.path).join(name))

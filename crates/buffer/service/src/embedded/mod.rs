@@ -3,7 +3,7 @@
 //! [`Pool::open`] takes a directory, makes a pool of it if it is new, and takes up whatever an
 //! interrupted process left under way. One process has it open at a time.
 
-mod copies;
+pub mod copies;
 mod driver;
 mod flash;
 
