@@ -129,6 +129,12 @@ pub struct StagePlan {
     pub instance_owner: Owner,
     /// What and where.
     pub what: Stage,
+    /// Directories of the parallel file system out of which no path may lead; empty for anywhere.
+    #[serde(default)]
+    pub below: Vec<String>,
+    /// Whether what was copied is read back from its storage and compared.
+    #[serde(default)]
+    pub read_back: bool,
 }
 
 /// A mount as a host needs to know it.

@@ -24,7 +24,7 @@ pub(crate) const STRIPED: &str = "striped";
 
 /// How this process reaches storage daemons.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub struct Reach {
     /// The daemon on this host, if there is one: its address as other hosts write it, and the
     /// Unix socket through which it is reached faster.
     pub own: Option<(String, Address)>,
@@ -71,7 +71,7 @@ struct View {
 }
 
 /// The mounts of one process.
-pub(crate) struct Views {
+pub struct Views {
     directory: PathBuf,
     host: String,
     reach: Reach,
@@ -86,6 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Views {
+    /// None yet. Mounts are to be below `directory`; `host` names the private directories.
     pub fn new(directory: PathBuf, host: String, reach: Reach) -> Views {
         Views {
             directory,
@@ -119,7 +120,7 @@ impl Views {
     }
 
     /// The directory of one access mode in an instance.
-    fn space(&self, mode: AccessMode) -> PathBuf {
+    pub fn space(&self, mode: AccessMode) -> PathBuf {
         match mode {
             AccessMode::Private => Path::new("private").join(&self.host),
             AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED),

@@ -165,6 +165,8 @@ impl Controller {
                         owner: session.owner,
                         instance_owner,
                         what: stage.what.clone(),
+                        below: self.settings.staged_below.clone(),
+                        read_back: self.settings.read_back.of(stage.what.direction),
                     };
                     commands.push((
                         Subject::Stage(id),

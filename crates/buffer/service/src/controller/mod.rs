@@ -28,6 +28,7 @@ mod waits;
 
 use std::collections::BTreeMap;
 
+use forebay_model::jobscript::Direction;
 use forebay_model::units::Rate;
 use forebay_policy::pool::NodeId;
 
@@ -76,6 +77,35 @@ pub struct Settings {
     pub secret: [u8; 32],
     /// Directories of the parallel file system below which stages may be; empty for anywhere.
     pub staged_below: Vec<String>,
+    /// Which stages are read back and compared.
+    pub read_back: ReadBack,
+    /// Whether the pool is this process's alone, so that a job that was mounted by another process
+    /// runs no more.
+    pub alone: bool,
+}
+
+/// Which stages are read back from their storage when all is copied, and compared with what was
+/// read at the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadBack {
+    /// None: checksums are taken while copying, and noted.
+    None,
+    /// Those that go out: what they copy is destroyed after them.
+    #[default]
+    Out,
+    /// All.
+    All,
+}
+
+impl ReadBack {
+    /// Whether stages of a direction are.
+    pub fn of(self, direction: Direction) -> bool {
+        match self {
+            ReadBack::None => false,
+            ReadBack::Out => direction == Direction::Out,
+            ReadBack::All => true,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -98,6 +128,8 @@ impl Default for Settings {
             stripe: 8 << 20,
             secret: [0; 32],
             staged_below: Vec::new(),
+            read_back: ReadBack::default(),
+            alone: false,
         }
     }
 }

@@ -74,6 +74,9 @@ pub struct Session {
     pub owner: Owner,
     /// Who asked for it: the workload manager's name, for instance.
     pub creator: String,
+    /// Who has set it up last, if that was someone else: only they run it.
+    #[serde(default)]
+    pub runner: Option<String>,
     /// Since when.
     pub created: Instant,
     /// What was asked for, so that asking again is recognised.

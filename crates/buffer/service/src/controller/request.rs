@@ -109,6 +109,16 @@ pub enum Request {
         /// The hosts.
         hosts: Vec<String>,
     },
+    /// The same for a job that a script is to run in: only if nobody else has set it up since, so
+    /// that it runs once at a time.
+    Run {
+        /// Which session.
+        token: String,
+        /// The hosts.
+        hosts: Vec<String>,
+        /// In whose name it was set up.
+        creator: String,
+    },
     /// Unmount everywhere; answered when it is unmounted.
     Deactivate {
         /// Which session.

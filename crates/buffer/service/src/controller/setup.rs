@@ -41,6 +41,10 @@ impl Controller {
                 let reason = format!("there is another session `{token}` already; end it first");
                 return Err(Failure::new(Cause::Exists, reason));
             }
+            let other = session.runner.as_ref().unwrap_or(&session.creator) != &creator;
+            if other && lifetime == Lifetime::Job {
+                self.take_over(id, creator)?;
+            }
             return Ok(Begun::Wait(Wait::Ready(id)));
         }
         if self.state.sessions.len() >= self.settings.max_sessions {
@@ -67,6 +71,7 @@ impl Controller {
             lifetime,
             owner,
             creator,
+            runner: None,
             created: self.now,
             setup: setup.clone(),
             instance: None,
@@ -97,6 +102,50 @@ impl Controller {
             }
         }
         Ok(Begun::Wait(Wait::Ready(id)))
+    }
+
+    /// A job that is there already goes on in another name, unless it is under way.
+    fn take_over(&mut self, id: SessionId, creator: String) -> Result<(), Failure> {
+        let Some(session) = self.state.sessions.get(id.0) else {
+            return Ok(());
+        };
+        let token = &session.token;
+        let staged = |stage: &StageId| {
+            let stage = self.state.stages.get(stage.0);
+            stage.is_some_and(StageRecord::in_progress)
+        };
+        // In a pool that is one process's alone whoever mounted it before has ended.
+        if !self.settings.alone && !session.activations.is_empty() {
+            let reason = format!(
+                "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. Wait for \
+                 its end, or have `forebay recover --job-id {token}` end it",
+                session.hosts.join(", ")
+            );
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        if !self.settings.alone && session.stages.iter().any(staged) {
+            let reason = format!("job `{token}` is being staged; wait for the end of that");
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.runner = Some(creator);
+        }
+        Ok(())
+    }
+
+    /// Refuses who has not set a session up last.
+    pub(super) fn set_up_by(
+        &self,
+        caller: Owner,
+        token: &str,
+        creator: &str,
+    ) -> Result<(), Failure> {
+        let (_, session) = self.state.own_session(token, caller)?;
+        if session.runner.as_ref().unwrap_or(&session.creator) == creator {
+            return Ok(());
+        }
+        let reason = format!("another run has taken job `{token}` over; it runs once at a time");
+        Err(Failure::new(Cause::Busy, reason))
     }
 
     /// The persistent instances of these names, if `owner` may use them.

@@ -347,6 +347,7 @@ mod tests {
                 lifetime: Lifetime::Job,
                 owner,
                 creator: String::new(),
+                runner: None,
                 created: Instant(0),
                 setup: Setup::default(),
                 instance: Some(InstanceId(2)),

@@ -8,7 +8,10 @@ use std::thread::JoinHandle;
 
 use forebay_client::Fs;
 use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
-use forebay_stage::{Identity, Item, Options, Place, Problem, Request, StageError, What, stage};
+use forebay_stage::end::{Beneath, FileSystem};
+use forebay_stage::{
+    Identity, Item, Options, Place, Problem, Request, StageError, Verify, What, stage,
+};
 use forebay_wire::Caller;
 
 use super::Event;
@@ -67,7 +70,16 @@ impl Copies {
                 tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
             let _entered = span.entered();
             tracing::info!(attempt, "a stage begins");
-            let outcome = run(&plan, attached, &journal, &shared);
+            let verify = match plan.read_back {
+                true => Verify::ReadBack,
+                false => Verify::Checksum,
+            };
+            let options = Options {
+                journal: Some(journal),
+                verify,
+                ..Options::default()
+            };
+            let outcome = copy(&plan, attached, None, &options, &shared);
             tell(&outcome);
             // The driver outlives its stages; if it has ended, nobody asks any more.
             let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
@@ -191,10 +203,13 @@ fn progress(counters: &forebay_stage::Progress) -> Progress {
     }
 }
 
-fn run(
+/// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel
+/// file system if there is one. Blocks until it is done or in vain.
+pub fn copy(
     plan: &StagePlan,
     attached: Fs,
-    journal: &Path,
+    outside: Option<&Arc<dyn FileSystem>>,
+    options: &Options,
     counters: &forebay_stage::Progress,
 ) -> Copied {
     let trouble = |reason: String, problems: Vec<Problem>| {
@@ -205,15 +220,11 @@ fn run(
         Copied::Failed(Trouble::new(reason, unstaged, progress(counters)))
     };
     let failed = |problem: Problem| trouble(problem.to_string(), vec![problem]);
-    let request = match Ends::new(plan, attached).and_then(|ends| ends.request()) {
+    let request = match Ends::new(plan, attached, outside).and_then(|ends| ends.request()) {
         Ok(request) => request,
         Err(problem) => return failed(problem),
     };
-    let options = Options {
-        journal: Some(journal.to_owned()),
-        ..Options::default()
-    };
-    match stage(&request, &options, counters) {
+    match stage(&request, options, counters) {
         Ok(_) => Copied::Whole(progress(counters)),
         Err(StageError::Cancelled) => Copied::Stopped,
         Err(StageError::Stopped(problem)) => failed(problem),
@@ -233,10 +244,15 @@ struct Ends<'a> {
     plan: &'a StagePlan,
     space: Arc<forebay_stage::Space>,
     who: Option<Arc<Identity>>,
+    outside: Option<Arc<dyn FileSystem>>,
 }
 
-impl Ends<'_> {
-    fn new(plan: &StagePlan, attached: Fs) -> Result<Ends<'_>, Problem> {
+impl<'a> Ends<'a> {
+    fn new(
+        plan: &'a StagePlan,
+        attached: Fs,
+        outside: Option<&Arc<dyn FileSystem>>,
+    ) -> Result<Ends<'a>, Problem> {
         let Owner { uid, gid } = plan.owner;
         let who = Identity::of(uid, gid).map(Arc::new);
         let fs = match who {
@@ -254,12 +270,30 @@ impl Ends<'_> {
             reason: format!("the instance cannot be opened: {error}"),
             code: error.raw_os_error().unwrap_or(forebay_wire::Errno::EIO.0),
         })?;
-        Ok(Ends { plan, space, who })
+        let below: Vec<PathBuf> = plan.below.iter().map(PathBuf::from).collect();
+        let outside = match outside {
+            Some(outside) => Some(outside.clone()),
+            None if below.is_empty() => None,
+            None => Some(Beneath::open(&below, who.clone())),
+        };
+        Ok(Ends {
+            plan,
+            space,
+            who,
+            outside,
+        })
+    }
+
+    fn outside(&self, path: PathBuf) -> Place {
+        match &self.outside {
+            Some(outside) => Place::on(outside, path),
+            None => Place::outside_as(path, self.who.clone()),
+        }
     }
 
     fn place(&self, path: &StagePath) -> Place {
         match path {
-            StagePath::Pfs(path) => Place::outside_as(path, self.who.clone()),
+            StagePath::Pfs(path) => self.outside(PathBuf::from(path)),
             StagePath::Buffer(inside) => Place::inside(&self.space, &inside.path),
         }
     }
@@ -267,9 +301,7 @@ impl Ends<'_> {
     /// The place of a file called `name` in the destination.
     fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
         match &self.plan.what.destination {
-            StagePath::Pfs(directory) => {
-                Place::outside_as(Path::new(directory).join(name), self.who.clone())
-            }
+            StagePath::Pfs(directory) => self.outside(Path::new(directory).join(name)),
             StagePath::Buffer(directory) => {
                 Place::inside(&self.space, Path::new(&directory.path).join(name))
             }

@@ -63,6 +63,7 @@ impl Driver {
             operator: caller.uid,
             retry_after: 500,
             stages_per_node: 2,
+            alone: true,
             ..Settings::default()
         };
         let rows = controller_records.load().map_err(|e| text(&e))?;

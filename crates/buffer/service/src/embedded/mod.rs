@@ -3,7 +3,7 @@
 //! [`Pool::open`] takes a directory, makes a pool of it if it is new, and takes up whatever an
 //! interrupted process left under way. One process has it open at a time.
 
-mod copies;
+pub mod copies;
 mod driver;
 mod flash;
 
@@ -351,16 +351,22 @@ fn ended() -> Failure {
     )
 }
 
+/// Refuses a directory in which no pool was ever made.
+pub(crate) fn is_there(options: &PoolOptions) -> Result<(), PoolError> {
+    let directory = &options.directory;
+    if directory.join("controller.redb").exists() {
+        return Ok(());
+    }
+    let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
+    Err(PoolError::new(directory, reason))
+}
+
 /// The state of a pool, without taking anything up: what another process that uses it noted last,
 /// or what its records say.
 pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     let directory = &options.directory;
     let fail = |reason: String| PoolError::new(directory, reason);
-    if !directory.join("controller.redb").exists() {
-        let reason =
-            "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
-        return Err(fail(reason.to_owned()));
-    }
+    is_there(options)?;
     let Ok(_lock) = lock(directory) else {
         let text = fs::read(directory.join("status.json"))
             .map_err(|e| fail(format!("status.json: {e}")))?;

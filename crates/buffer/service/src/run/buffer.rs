@@ -43,6 +43,14 @@ impl Buffer {
         })
     }
 
+    /// The same for those who have nothing to do in a pool that is not there yet: none is made.
+    pub fn open_existing(which: &Which) -> Result<Buffer, RunError> {
+        if let Which::Embedded(options) = which {
+            embedded::is_there(options)?;
+        }
+        Buffer::open(which)
+    }
+
     /// The user and group that requests are made for.
     pub fn caller(&self) -> Owner {
         match self {

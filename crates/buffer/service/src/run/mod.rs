@@ -200,9 +200,10 @@ impl Life<'_> {
         };
         if let Err(stop) = self.step(
             "mount",
-            Request::Activate {
+            Request::Run {
                 token: token.clone(),
                 hosts,
+                creator: self.creator.clone(),
             },
             None,
         ) {

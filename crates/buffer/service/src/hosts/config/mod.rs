@@ -15,6 +15,8 @@ use forebay_wire::place::MAX_NODES;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::controller::ReadBack;
+
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
@@ -107,6 +109,8 @@ pub struct PoolConfig {
     pub staged_below: Vec<String>,
     /// Stages that one node moves at a time.
     pub movers: usize,
+    /// Which stages are read back and compared.
+    pub read_back: ReadBack,
 }
 
 impl PoolConfig {
@@ -187,6 +191,7 @@ struct AuthTable {
 struct StagingTable {
     below: Option<Vec<Spanned<String>>>,
     movers: Option<Spanned<usize>>,
+    read_back: Option<Spanned<String>>,
 }
 
 /// The text of a file, for naming lines of it.
@@ -351,6 +356,18 @@ impl PoolConfig {
             auth: method(&source, &read.auth)?,
             staged_below,
             movers: positive(&source, staging.movers.as_ref(), 4)?,
+            read_back: match &staging.read_back {
+                None => ReadBack::default(),
+                Some(word) => match word.get_ref().as_str() {
+                    "none" => ReadBack::None,
+                    "out" => ReadBack::Out,
+                    "all" => ReadBack::All,
+                    other => {
+                        let reason = format!("`{other}`: write \"none\", \"out\" or \"all\"");
+                        return Err(source.error(word.span(), reason));
+                    }
+                },
+            },
         })
     }
 
