@@ -214,3 +214,44 @@ fn each_host_reads_a_copy_of_its_own_and_another_when_that_fails() {
     let listed = ok(&site.host(1).shell(USER, "ls jobs agent/mounts"));
     assert_eq!(listed, "agent/mounts:\n\njobs:\n");
 }
+
+#[test]
+fn a_job_runs_once_at_a_time_and_stages_only_where_it_may() {
+    let site = Site::new();
+    let pfs = site.cluster.pfs();
+    let directives = "#DW jobdw capacity=48MiB type=scratch access_mode=striped";
+    let mut job = site.start(&script(&pfs, directives, "true"));
+    job.running(&site);
+    let run = |host: usize, token: &str| {
+        let path = pfs.join("job.sh");
+        let arguments = ["run", "--pool", site.file(), "--job-id", token];
+        let mut command = site.host(host).command(USER, env!("CARGO_BIN_EXE_forebay"));
+        command.args(arguments).arg(&path).output().unwrap()
+    };
+    let second = run(1, "job1");
+    let said = told(&second);
+    assert!(
+        !second.status.success() && said.contains("it runs, or was interrupted"),
+        "{said}"
+    );
+    assert!(said.contains("n1, n2, n3"), "{said}");
+    // The first one has noticed nothing.
+    job.end(&site);
+
+    make(&pfs.join("mine"), USER);
+    fs::write(pfs.join("mine/list"), "/etc/hostname\n").unwrap();
+    std::os::unix::fs::symlink("/etc", pfs.join("mine/link")).unwrap();
+    for (kind, source) in [("file", "mine/link/hostname"), ("list", "mine/list")] {
+        let stage = format!(
+            "#!/bin/sh\n{directives}\n#DW stage_in type={kind} source={}/{source} \
+             destination=$DW_JOB_STRIPED/x\ntouch {0}/mine/ran\n",
+            pfs.display()
+        );
+        fs::write(pfs.join("job.sh"), stage).unwrap();
+        let refused = run(0, "job2");
+        let said = told(&refused);
+        assert!(!refused.status.success(), "{said}");
+        assert!(said.contains("leads out of the directories"), "{said}");
+    }
+    assert!(!pfs.join("mine/ran").exists());
+}

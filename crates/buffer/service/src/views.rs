@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
 use forebay_model::jobscript::AccessMode;
@@ -21,6 +22,9 @@ use crate::protocol::{InstanceId, Owner};
 
 /// The directory of the shared name space in an instance.
 pub(crate) const STRIPED: &str = "striped";
+
+/// How long at most to wait for the daemon of a copy that does not answer: there are others.
+const COPY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How this process reaches storage daemons.
 #[derive(Clone, Debug)]
@@ -49,13 +53,22 @@ impl Reach {
         listed.iter().map(one).collect()
     }
 
-    fn attach(&self, instance: InstanceId, listed: &[String]) -> Result<Fs, String> {
+    fn attach(
+        &self,
+        instance: InstanceId,
+        mode: AccessMode,
+        listed: &[String],
+    ) -> Result<Fs, String> {
         let addresses = self.addresses(listed)?;
         if addresses.is_empty() {
             return Err("no storage daemon has it".to_owned());
         }
         let id = forebay_wire::InstanceId(instance.0);
-        Fs::attach(addresses, id, self.options.clone())
+        let mut options = self.options.clone();
+        if mode == AccessMode::LoadBalanced {
+            options.patience = options.patience.min(COPY_PATIENCE);
+        }
+        Fs::attach(addresses, id, options)
             .map_err(|e| format!("the instance cannot be attached: {e}"))
     }
 }
@@ -159,7 +172,7 @@ impl Views {
     ) -> Result<Fs, String> {
         let attached = match &view.attached {
             Some(attached) => attached.clone(),
-            None => self.reach.attach(instance, addresses)?,
+            None => self.reach.attach(instance, mode, addresses)?,
         };
         view.attached = Some(attached.clone());
         let space = self.space(mode);

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use crate::journal::Copied;
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
-use crate::verify::{Whereabouts, Written};
+use crate::verify::{Whereabouts, Written, damaged_name};
 
 /// Bytes after which what was copied is put on stable storage, so that a reboot loses little.
 const SYNC_EVERY: u64 = 8 << 30;
@@ -84,6 +84,11 @@ impl Job<'_> {
             self.totals.bytes.fetch_add(state.size, Ordering::Relaxed);
             return Ok(());
         }
+        let journal = self.journal.as_ref();
+        if journal.is_some_and(|journal| journal.known(&to.key, None).is_some()) {
+            // What an earlier run may have found damaged and set aside.
+            let _ = to.parent.remove(&damaged_name(&to.name));
+        }
         let hidden_name = hidden_name(&to.name);
         let large = state.size > self.options.segment.max(1);
         let keep = large && self.journal.is_some();
@@ -128,17 +133,28 @@ impl Job<'_> {
                 .map_err(|e| Failure::target("setting its length", e))?;
         }
         self.whole(file, sum.digest.clone())?;
-        self.to_read_back(&file.at, sum.pieces, sum.digest);
+        self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
         Ok(())
     }
 
     /// Has something that was copied read back in the end, if that is wanted.
-    pub fn to_read_back(&self, at: &Whereabouts, pieces: Pieces, digest: String) {
-        if self.options.verify == Verify::ReadBack {
-            let at = at.clone();
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            written.push(Written { at, pieces, digest });
+    pub fn to_read_back(
+        &self,
+        at: &Whereabouts,
+        parts: impl IntoIterator<Item = (Pieces, String)>,
+    ) {
+        if self.options.verify != Verify::ReadBack {
+            return;
         }
+        let damaged = Arc::new(AtomicBool::new(false));
+        let part = |(pieces, digest)| Written {
+            at: at.clone(),
+            pieces,
+            digest,
+            damaged: damaged.clone(),
+        };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.extend(parts.into_iter().map(part));
     }
 
     /// Whether an earlier run has copied the file already and nothing has changed since.
@@ -167,7 +183,7 @@ impl Job<'_> {
         let segment = self.options.segment.max(1);
         if state.size <= segment {
             let all = Pieces::All(0, state.size);
-            self.to_read_back(&to.at, all, digest.to_owned());
+            self.to_read_back(&to.at, [(all, digest.to_owned())]);
             return true;
         }
         let part = |part: u64| {
@@ -178,9 +194,7 @@ impl Job<'_> {
         };
         let parts: Option<Vec<_>> = (0..state.size.div_ceil(segment)).map(part).collect();
         let Some(parts) = parts else { return false };
-        for (pieces, digest) in parts {
-            self.to_read_back(&to.at, pieces, digest);
-        }
+        self.to_read_back(&to.at, parts);
         true
     }
 

@@ -141,9 +141,9 @@ impl Job<'_> {
             hasher.update(digest.as_bytes());
         }
         self.whole(&large.file, hasher.finalize().to_hex().to_string())?;
-        for (_, digest, pieces) in digests {
-            self.to_read_back(&large.file.at, pieces, digest);
-        }
+        let parts = digests.into_iter();
+        let parts = parts.map(|(_, digest, pieces)| (pieces, digest));
+        self.to_read_back(&large.file.at, parts);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
@@ -48,6 +48,8 @@ pub(crate) struct Written {
     pub at: Whereabouts,
     pub pieces: Pieces,
     pub digest: String,
+    /// Whether another part of the same copy was found to be damaged.
+    pub damaged: Arc<AtomicBool>,
 }
 
 /// All that is to be read back.
@@ -74,6 +76,9 @@ fn read_back(job: &Job<'_>, written: &[Written], next: &AtomicUsize) {
     while let Some(one) = written.get(next.fetch_add(1, Ordering::Relaxed)) {
         if job.is_stopped() {
             return;
+        }
+        if one.damaged.load(Ordering::Relaxed) {
+            continue;
         }
         let outcome = compare(job, one, &mut nearby, &mut buffer);
         job.note(&one.at.shown(), outcome);
@@ -110,15 +115,21 @@ fn compare(
         let errno = Errno::from_raw_os_error(problem.code);
         Failure::File(format!("reading it back: {}", problem.reason), errno)
     };
-    let body = match &written.at {
+    let opened = match &written.at {
         Whereabouts::Tree {
             tree,
             directory,
             name,
         } => folder(nearby, tree, directory)?
             .open(name, None)
-            .map_err(|e| Failure::target("reading it back", e))?,
-        Whereabouts::Single(place) => place.open_file().map_err(told)?,
+            .map_err(|e| Failure::target("reading it back", e)),
+        Whereabouts::Single(place) => place.open_file().map_err(told),
+    };
+    let body = match opened {
+        Ok(body) => body,
+        // Another thread has found another part of it damaged meanwhile.
+        Err(_) if written.damaged.load(Ordering::Acquire) => return Ok(()),
+        Err(failure) => return Err(failure),
     };
     forget(&*body);
     let found = digest(&*body, &written.pieces, job.progress, buffer);
@@ -129,6 +140,9 @@ fn compare(
         Ok(_) | Err(_) => {}
     }
     drop(body);
+    if written.damaged.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
     let aside = match &written.at {
         Whereabouts::Tree {
             tree,
@@ -151,9 +165,17 @@ fn compare(
 
 /// Takes a copy's name away. Nothing is removed: what stands there may be someone else's by now.
 fn set_aside(folder: &dyn Folder, name: &OsStr) -> Result<OsString, Errno> {
-    let hidden = hidden_name(name);
-    folder.rename(name, &hidden)?;
-    Ok(hidden)
+    let aside = damaged_name(name);
+    folder.rename(name, &aside)?;
+    Ok(aside)
+}
+
+/// What a damaged copy is called until its file is copied again. Not as one that is being copied:
+/// nothing of it is to be taken for good.
+pub(crate) fn damaged_name(name: &OsStr) -> OsString {
+    let mut damaged = hidden_name(name);
+    damaged.push("-damaged");
+    damaged
 }
 
 /// Has the kernel forget what it knows of a file, so that it is read from its storage and not from

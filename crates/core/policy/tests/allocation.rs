@@ -315,3 +315,46 @@ fn granules_have_limits() {
     assert_eq!(bytes(u64::MAX, Bytes(2)), None);
     assert_eq!(bytes(3, Bytes(5)), Some(Bytes(15)));
 }
+
+#[test]
+fn copies_are_whole_and_as_many_as_one_has_granules() {
+    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let copies = |pool: &[Node], granules| allocate(pool, &ask(Size::Copies(granules)));
+    assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
+    assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
+    assert_eq!(
+        copies(&pool, 10).unwrap(),
+        shares(&[(0, 10), (1, 10), (2, 10), (3, 10)])
+    );
+    let uneven = [node(0, 10, 5), node(1, 10, 0), node(2, 8, 0), node(3, 9, 9)];
+    assert_eq!(copies(&uneven, 7).unwrap(), shares(&[(1, 7), (2, 7)]));
+    let (wanted, free) = (11, 10);
+    assert_eq!(
+        copies(&uneven, 11),
+        Err(Refusal::NoRoomForCopy { wanted, free })
+    );
+    assert_eq!(copies(&uneven, 0), Err(Refusal::Nothing));
+    let whole = |count| allocate(&uneven, &ask(Size::WholeNodeCopies(count)));
+    assert_eq!(whole(2).unwrap(), shares(&[(1, 8), (2, 8)]));
+    assert!(matches!(whole(3), Err(Refusal::TooFewNodes { .. })));
+}
+
+proptest! {
+    #[test]
+    fn copies_never_take_more_than_is_free(
+        pool in prop::collection::vec((0u64..20, 0u64..20), 1..8),
+        granules in 1u64..25,
+    ) {
+        let pool: Vec<Node> = (0u32..)
+            .zip(pool)
+            .map(|(id, (total, used))| node(id, total, used.min(total)))
+            .collect();
+        if let Ok(given) = allocate(&pool, &ask(Size::Copies(granules))) {
+            prop_assert!(!given.is_empty() && given.len() as u64 <= granules);
+            for share in given {
+                prop_assert_eq!(share.granules, granules);
+                prop_assert!(pool[share.node.0 as usize].free() >= granules);
+            }
+        }
+    }
+}

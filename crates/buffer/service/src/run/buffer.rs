@@ -138,7 +138,10 @@ pub fn status(which: &Which) -> Result<Status, RunError> {
 
 /// Asks one thing of a pool and waits until it is done.
 pub fn order(which: &Which, step: &'static str, request: Request) -> Result<(), RunError> {
-    let buffer = Buffer::open(which)?;
+    let buffer = match request {
+        Request::CreatePersistent { .. } => Buffer::open(which)?,
+        _ => Buffer::open_existing(which)?,
+    };
     let outcome = buffer.ask(request);
     buffer.close()?;
     outcome
