@@ -200,6 +200,8 @@ fn requests() -> impl Strategy<Value = Request> {
     let size = prop_oneof![
         5 => (1u64..200).prop_map(Size::Granules),
         1 => (1u32..6).prop_map(Size::WholeNodes),
+        2 => (1u64..20).prop_map(Size::Copies),
+        1 => (1u32..6).prop_map(Size::WholeNodeCopies),
         1 => any::<u64>().prop_map(Size::Granules)
     ];
     let preference = prop_oneof![
@@ -255,7 +257,16 @@ proptest! {
                         prop_assert!(sum >= wanted && sum < wanted + shares.len() as u64);
                     }
                     Size::Granules(wanted) => prop_assert_eq!(sum, wanted),
-                    Size::WholeNodes(wanted) => prop_assert_eq!(shares.len(), wanted as usize),
+                    Size::WholeNodes(wanted) | Size::WholeNodeCopies(wanted) => {
+                        prop_assert_eq!(shares.len(), wanted as usize);
+                    }
+                    Size::Copies(wanted) => {
+                        prop_assert!(!shares.is_empty() && shares.len() as u64 <= wanted);
+                        prop_assert!(shares.iter().all(|s| s.granules == wanted));
+                    }
+                }
+                if matches!(request.size, Size::WholeNodeCopies(_)) {
+                    prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
                 }
                 if request.equalize {
                     prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
@@ -337,24 +348,4 @@ fn copies_are_whole_and_as_many_as_one_has_granules() {
     let whole = |count| allocate(&uneven, &ask(Size::WholeNodeCopies(count)));
     assert_eq!(whole(2).unwrap(), shares(&[(1, 8), (2, 8)]));
     assert!(matches!(whole(3), Err(Refusal::TooFewNodes { .. })));
-}
-
-proptest! {
-    #[test]
-    fn copies_never_take_more_than_is_free(
-        pool in prop::collection::vec((0u64..20, 0u64..20), 1..8),
-        granules in 1u64..25,
-    ) {
-        let pool: Vec<Node> = (0u32..)
-            .zip(pool)
-            .map(|(id, (total, used))| node(id, total, used.min(total)))
-            .collect();
-        if let Ok(given) = allocate(&pool, &ask(Size::Copies(granules))) {
-            prop_assert!(!given.is_empty() && given.len() as u64 <= granules);
-            for share in given {
-                prop_assert_eq!(share.granules, granules);
-                prop_assert!(pool[share.node.0 as usize].free() >= granules);
-            }
-        }
-    }
 }

@@ -63,6 +63,12 @@ impl Job<'_> {
             match self.numbered(&numbers) {
                 Ok(stages) => {
                     heard = Instant::now();
+                    let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
+                    if left.iter().any(|id| !known.contains(id)) {
+                        // Its job has ended, and another one has its id.
+                        let reason = "the job has ended meanwhile".to_owned();
+                        return Err(Refused(ECANCELED, reason));
+                    }
                     for stage in &stages {
                         if is_active(&stage.state) || stage.state == StageState::Waiting {
                             continue;

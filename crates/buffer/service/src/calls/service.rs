@@ -20,8 +20,11 @@ use crate::protocol::StageId;
 const ENOTCONN: Errno = Errno(107);
 /// Requests under way at a time: a controller takes some hundred of one connection.
 const WINDOW: usize = 64;
-/// Paths that are asked about at a time: a message to a controller has a limit.
-const PATHS: usize = 1000;
+/// Stages that are asked about at a time, and bytes of paths: a message to a controller has a limit.
+const STAGES: usize = 1000;
+const TEXT: usize = 128 << 10;
+/// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
+const PATH: usize = 4095;
 
 /// The controller that keeps what a job has asked for.
 pub(crate) trait Control: Send + Sync {
@@ -120,21 +123,25 @@ impl Service {
         outcome.unwrap_or_else(Answer::from)
     }
 
+    /// The job has ended.
+    fn ended(&self) -> Refused {
+        Refused(ENOTCONN, format!("job {} is not running", self.token))
+    }
+
+    /// Why the controller says nothing of the job.
+    fn unheard(&self, failure: Failure) -> Refused {
+        match failure.cause {
+            Cause::NotFound => self.ended(),
+            _ => failure.into(),
+        }
+    }
+
     fn job(&self) -> Result<Job<'_>, Refused> {
-        let ended = || {
-            let reason = format!("job {} is not running", self.token);
-            Refused(ENOTCONN, reason)
-        };
-        let view = self
-            .control
-            .job(&self.token)
-            .map_err(|failure| match failure.cause {
-                Cause::NotFound => ended(),
-                _ => failure.into(),
-            })?;
+        let view = self.control.job(&self.token);
+        let view = view.map_err(|failure| self.unheard(failure))?;
         // At the job's end it is staged what was asked for before: nothing can be added to that.
         if !view.mounted {
-            return Err(ended());
+            return Err(self.ended());
         }
         Ok(Job {
             service: self,
@@ -188,12 +195,17 @@ impl Job<'_> {
         };
         let paths: Vec<BufferPath> = spots.iter().filter_map(inside).collect();
         let mut stages = Vec::new();
-        for paths in paths.chunks(PATHS) {
-            stages.extend(
-                self.service
-                    .control
-                    .asked(&self.service.token, paths, &[])?,
-            );
+        let mut rest = paths.as_slice();
+        while !rest.is_empty() {
+            let mut text = 0;
+            let fits = |path: &&BufferPath| {
+                text += path.path.len();
+                text <= TEXT
+            };
+            let count = rest.iter().take(STAGES).take_while(fits).count().max(1);
+            let (some, more) = rest.split_at(count);
+            stages.extend(self.tell(some, &[])?);
+            rest = more;
         }
         stages.sort_by_key(|stage| stage.id);
         stages.dedup_by_key(|stage| stage.id);
@@ -201,15 +213,17 @@ impl Job<'_> {
         Ok((stages, ledger))
     }
 
-    /// How far these stages are.
+    fn tell(&self, about: &[BufferPath], numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
+        let Service { control, token, .. } = self.service;
+        let asked = control.asked(token, about, numbers);
+        asked.map_err(|failure| self.service.unheard(failure))
+    }
+
+    /// How far these stages are; those that are not known any more are left out.
     pub(super) fn numbered(&self, numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
         let mut stages = Vec::new();
-        for numbers in numbers.chunks(PATHS) {
-            stages.extend(
-                self.service
-                    .control
-                    .asked(&self.service.token, &[], numbers)?,
-            );
+        for numbers in numbers.chunks(STAGES) {
+            stages.extend(self.tell(&[], numbers)?);
         }
         Ok(stages)
     }
@@ -233,6 +247,10 @@ impl Job<'_> {
 
     /// Where a path is in the job's instances.
     pub(super) fn spot(&self, path: &str) -> Result<Spot, Refused> {
+        if path.len() > PATH {
+            let reason = format!("a path has at most {PATH} bytes");
+            return Err(Refused(Errno::ENAMETOOLONG, reason));
+        }
         for (index, root) in self.roots.iter().enumerate() {
             let Ok(rest) = Path::new(path).strip_prefix(&root.path) else {
                 continue;
@@ -263,6 +281,10 @@ impl Job<'_> {
 
     /// Checks a path of the parallel file system.
     fn outside(&self, path: String) -> Result<String, Refused> {
+        if path.len() > PATH {
+            let reason = format!("a path has at most {PATH} bytes");
+            return Err(Refused(Errno::ENAMETOOLONG, reason));
+        }
         let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
         if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
             return invalid(format!("{path}: is not an absolute path without `..`"));
