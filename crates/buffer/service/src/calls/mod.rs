@@ -8,6 +8,7 @@
 //! staged at the job's end is staged by `recover`, too.
 
 mod agent;
+mod changes;
 mod ledger;
 mod questions;
 mod service;

@@ -1,30 +1,25 @@
 //! Answers to the calls of a job's processes.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use forebay_model::jobscript::{BufferPath, Direction, Space, Stage, StageKind, StagePath};
+use forebay_model::jobscript::{BufferPath, Direction, Space};
 use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, Call, Kind, Pair, When};
+use forebay_wire::staging::{Answer, Call, When};
 
-use super::ledger::{Ledger, Spot, by_stage, is_active};
-use crate::controller::{
-    self, AskedStage, Cause, Failure, JobView, Outcome, Request, StageState, Stripes,
-};
+use super::ledger::{Ledger, Spot};
+use crate::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request, Stripes};
 use crate::protocol::StageId;
 
 /// Not in [`Errno`]: the job has ended.
 const ENOTCONN: Errno = Errno(107);
-/// Requests under way at a time: a controller takes some hundred of one connection.
-const WINDOW: usize = 64;
 /// Stages that are asked about at a time, and bytes of paths: a message to a controller has a limit.
 const STAGES: usize = 1000;
 const TEXT: usize = 128 << 10;
 /// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
-const PATH: usize = 4095;
+pub(super) const PATH: usize = 4095;
 
 /// The controller that keeps what a job has asked for.
 pub(crate) trait Control: Send + Sync {
@@ -53,17 +48,17 @@ pub(super) struct Root {
 
 /// Who answers the processes of one job on one host.
 pub(crate) struct Service {
-    control: Arc<dyn Control>,
-    token: String,
+    pub(super) control: Arc<dyn Control>,
+    pub(super) token: String,
     /// Where instances are mounted: no path of the parallel file system is there.
-    mounts: PathBuf,
+    pub(super) mounts: PathBuf,
     /// Held while stages are looked up and then begun.
-    beginning: Mutex<()>,
+    pub(super) beginning: Mutex<()>,
 }
 
 /// A job whose process makes a call.
 pub(super) struct Job<'a> {
-    service: &'a Service,
+    pub(super) service: &'a Service,
     pub(super) roots: Vec<Root>,
     pub(super) stripes: Vec<(Space, Stripes)>,
 }
@@ -97,7 +92,7 @@ pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, Refused> {
     Err(Refused(Errno::EINVAL, reason.into()))
 }
 
-fn received(answer: &Receiver<Outcome>) -> Outcome {
+pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
     answer.recv().unwrap_or_else(|_| {
         Err(Failure::new(
             Cause::Failed,
@@ -228,23 +223,6 @@ impl Job<'_> {
         Ok(stages)
     }
 
-    /// Asks all of these, some at a time; the answers in the same order.
-    fn ask_all(&self, requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
-        let mut outcomes = Vec::with_capacity(requests.len());
-        let mut requests = requests.into_iter();
-        loop {
-            let window: Vec<Request> = requests.by_ref().take(WINDOW).collect();
-            if window.is_empty() {
-                return Ok(outcomes);
-            }
-            let begun: Result<Vec<_>, Failure> = window
-                .into_iter()
-                .map(|request| self.service.control.begin(request))
-                .collect();
-            outcomes.extend(begun?.iter().map(received));
-        }
-    }
-
     /// Where a path is in the job's instances.
     pub(super) fn spot(&self, path: &str) -> Result<Spot, Refused> {
         if path.len() > PATH {
@@ -278,197 +256,4 @@ impl Job<'_> {
         }
         paths.iter().map(|path| self.spot(path)).collect()
     }
-
-    /// Checks a path of the parallel file system.
-    fn outside(&self, path: String) -> Result<String, Refused> {
-        if path.len() > PATH {
-            let reason = format!("a path has at most {PATH} bytes");
-            return Err(Refused(Errno::ENAMETOOLONG, reason));
-        }
-        let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
-        if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
-            return invalid(format!("{path}: is not an absolute path without `..`"));
-        }
-        if Path::new(&path).starts_with(&self.service.mounts) {
-            return invalid(format!(
-                "{path}: is in an instance, not on the parallel file system"
-            ));
-        }
-        Ok(path)
-    }
-
-    fn stage(&self, kind: Kind, direction: Direction, spot: &Spot, pfs: &str) -> Option<Stage> {
-        let inside = StagePath::Buffer(BufferPath {
-            space: self.roots.get(spot.root)?.space.clone(),
-            path: spot.path.clone(),
-        });
-        let pfs = StagePath::Pfs(pfs.to_owned());
-        let (source, destination) = match direction {
-            Direction::In => (pfs, inside),
-            Direction::Out => (inside, pfs),
-        };
-        let kind = match kind {
-            Kind::File => StageKind::File,
-            Kind::Directory => StageKind::Directory,
-        };
-        Some(Stage {
-            direction,
-            kind,
-            source,
-            destination,
-            line: 0,
-        })
-    }
-
-    fn begin(
-        &self,
-        kind: Kind,
-        pairs: Vec<Pair>,
-        direction: Direction,
-        when: When,
-    ) -> Result<Answer, Refused> {
-        if pairs.is_empty() {
-            return invalid("the list is empty");
-        }
-        let mut wanted = Vec::new();
-        let (mut spots, mut targets) = (BTreeSet::new(), BTreeSet::new());
-        for pair in pairs {
-            let (spot, pfs) = (self.spot(&pair.inside)?, self.outside(pair.pfs)?);
-            if kind == Kind::File && spot.path.is_empty() {
-                return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
-            }
-            let twice = !spots.insert(spot.clone())
-                || (direction == Direction::Out && !targets.insert(pfs.clone()));
-            if twice {
-                return invalid(format!("{pfs}: is in the list twice"));
-            }
-            wanted.push((spot, pfs));
-        }
-        let beginning = self.service.beginning.lock();
-        let _beginning = beginning.unwrap_or_else(PoisonError::into_inner);
-        let spots: Vec<Spot> = spots.into_iter().collect();
-        let (stages, ledger) = self.asked(&spots)?;
-        let reports = by_stage(&stages);
-        let mut asked = Vec::new();
-        for (spot, pfs) in wanted {
-            if let Some(entry) = ledger.get(&spot) {
-                let state = reports.get(&entry.stage).map(|report| &report.state);
-                let same = when == When::JobEnd && entry.pfs == pfs && entry.kind == kind;
-                match state {
-                    Some(StageState::Waiting) if same => continue,
-                    Some(StageState::Waiting) => {
-                        return Err(busy(&spot, "waits for the job's end; revoke that first"));
-                    }
-                    Some(state) if is_active(state) => {
-                        return Err(busy(&spot, "is being staged already"));
-                    }
-                    _ => {}
-                }
-            }
-            let Some(what) = self.stage(kind, direction, &spot, &pfs) else {
-                return invalid("there is no such instance");
-            };
-            let token = self.service.token.clone();
-            asked.push(match when {
-                When::Now => Request::Stage { token, what },
-                When::JobEnd => Request::Defer { token, what },
-            });
-        }
-        // Many are asked for before any answer is waited for: each becomes durable on the way.
-        let (mut stages, mut refused) = (Vec::new(), None);
-        for outcome in self.ask_all(asked)? {
-            match outcome {
-                Ok(controller::Answer::Stage(stage)) => stages.push(stage),
-                Ok(_) => {}
-                Err(failure) => refused = refused.or(Some(failure)),
-            }
-        }
-        match refused {
-            None => Ok(Answer::Done),
-            Some(failure) => {
-                // All or nothing.
-                self.cancel(&stages)?;
-                Err(failure.into())
-            }
-        }
-    }
-
-    /// Stops stages and waits until they have stopped.
-    fn cancel(&self, stages: &[StageId]) -> Result<(), Refused> {
-        let requests = stages.iter().copied();
-        let requests = requests.map(|stage| Request::CancelStage { stage });
-        for outcome in self.ask_all(requests.collect())? {
-            outcome?;
-        }
-        Ok(())
-    }
-
-    /// The stages at these paths themselves that are in a state.
-    fn own(
-        &self,
-        kind: Kind,
-        paths: &[String],
-        wanted: impl Fn(&StageState) -> bool,
-        none: &str,
-    ) -> Result<Vec<StageId>, Refused> {
-        let spots = self.spots(paths)?;
-        let (stages, ledger) = self.asked(&spots)?;
-        let stages = by_stage(&stages);
-        let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
-        let mut found = Vec::new();
-        for (spot, path) in spots.iter().zip(paths) {
-            let mut own = ledger.own(kind, spot);
-            own.retain(wanted);
-            if own.is_empty() {
-                return invalid(format!("{path}: {none}"));
-            }
-            found.extend(own);
-        }
-        Ok(found)
-    }
-
-    fn revoke(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
-        let deferred = |state: &StageState| *state == StageState::Waiting;
-        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
-        self.cancel(&stages)?;
-        Ok(Answer::Done)
-    }
-
-    fn activate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
-        let deferred = |state: &StageState| *state == StageState::Waiting;
-        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
-        let requests = stages.into_iter().map(|stage| Request::Release { stage });
-        for outcome in self.ask_all(requests.collect())? {
-            outcome?;
-        }
-        Ok(Answer::Done)
-    }
-
-    fn terminate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
-        let stoppable = |state: &StageState| {
-            is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
-        };
-        let stages = self.own(kind, paths, stoppable, "no stage is under way")?;
-        // One that is done before it can be stopped is remembered as that.
-        self.cancel(&stages)?;
-        Ok(Answer::Done)
-    }
-
-    fn limit(&self, path: &str, most: u32) -> Result<Answer, Refused> {
-        let spot = self.spot(path)?;
-        let Some(root) = self.roots.get(spot.root) else {
-            return invalid("there is no such instance");
-        };
-        let answer = self.service.control.begin(Request::LimitStages {
-            token: self.service.token.clone(),
-            space: root.space.clone(),
-            most,
-        })?;
-        received(&answer)?;
-        Ok(Answer::Done)
-    }
-}
-
-fn busy(spot: &Spot, what: &str) -> Refused {
-    Refused(Errno::EBUSY, format!("{}: {what}", spot.path))
 }
