@@ -5,15 +5,15 @@
 )]
 
 mod forebay;
+mod library;
 
 use forebay::Place;
-use forebay_wire::staging::{Answer, Call, Kind, ask};
+use forebay_wire::staging::{Answer, Call, JobCall, Kind, ask};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A directory with input, the library as it would be installed, and `dw`, a C program that makes
@@ -21,54 +21,19 @@ use std::time::{Duration, Instant};
 fn workplace() -> Place {
     let place = Place::new();
     let path = |name: &str| place.path().join(name);
-    for directory in ["in/tree/deep", "lib/pkgconfig", "include"] {
-        fs::create_dir_all(path(directory)).unwrap();
-    }
+    fs::create_dir_all(path("in/tree/deep")).unwrap();
     place.write("in/a", "a\n");
     place.write("in/b", "b\n");
     place.write("in/tree/x", "x\n");
     place.write("in/tree/deep/y", "y\n");
     fs::write(path("in/big"), vec![7; 100 << 20]).unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let bridge = root.join("crates/bridges/datawarp");
-    let built = std::env::current_exe().unwrap();
-    let library = built.with_file_name("libdatawarp.so");
-    fs::copy(&library, path("lib/libdatawarp.so"))
-        .unwrap_or_else(|e| panic!("{}: {e}", library.display()));
-    fs::copy(
-        bridge.join("include/datawarp.h"),
-        path("include/datawarp.h"),
-    )
-    .unwrap();
-    fs::copy(
-        bridge.join("pkgconfig/cray-datawarp.pc"),
-        path("lib/pkgconfig/cray-datawarp.pc"),
-    )
-    .unwrap();
-    compile(&place, &root.join("tests/datawarp.c"), "dw");
+    library::install(place.path());
+    library::compile(
+        place.path(),
+        &library::root().join("tests/datawarp.c"),
+        "dw",
+    );
     place
-}
-
-/// Compiles a C program as its user would.
-fn compile(place: &Place, source: &Path, program: &str) {
-    let path = |name: &str| place.path().join(name);
-    let flags = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "cray-datawarp"])
-        .env("PKG_CONFIG_PATH", path("lib/pkgconfig"))
-        .output()
-        .unwrap();
-    assert!(flags.status.success(), "{flags:?}");
-    let flags = String::from_utf8(flags.stdout).unwrap();
-    let compiled = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(path(program))
-        .arg(source)
-        .args(flags.split_whitespace())
-        .arg(format!("-Wl,-rpath,{}", path("lib").display()))
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{told}");
 }
 
 const HEAD: &str = "#!/bin/sh
@@ -177,8 +142,8 @@ dw query-directory $B
 #[test]
 fn the_example_stages_its_checkpoints_while_it_computes() {
     let place = workplace();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    compile(&place, &examples.join("staging.c"), "staging");
+    let examples = library::root().join("examples");
+    library::compile(place.path(), &examples.join("staging.c"), "staging");
     let script = examples.join("staging.sh");
     // Thirty of them would not fit into the instance at the same time.
     let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
@@ -363,7 +328,7 @@ exec sleep 100
         ),
     );
     let mut run = place
-        .command("run --pool pool --pool-size 512MiB job.sh")
+        .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
         .spawn()
         .unwrap();
     let begun = Instant::now();
@@ -372,7 +337,7 @@ exec sleep 100
         assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
-    strange_bytes(&place.path().join("pool/calls.socket"));
+    strange_bytes(&place.path().join("pool/calls.socket"), "kept");
     run.kill().unwrap();
     run.wait().unwrap();
     assert!(!place.path().join("r").exists());
@@ -383,10 +348,10 @@ exec sleep 100
 }
 
 /// What is no call is refused, and the next call is answered as ever.
-fn strange_bytes(socket: &Path) {
-    let huge = [1, 0, 255, 255, 255, 255, 1, 2, 3];
-    let short = [1, 0, 100, 0, 0, 0, 1, 2, 3];
-    let unknown = [1, 0, 1, 0, 0, 0, 200];
+fn strange_bytes(socket: &Path, job: &str) {
+    let huge = [2, 0, 255, 255, 255, 255, 1, 2, 3];
+    let short = [2, 0, 100, 0, 0, 0, 1, 2, 3];
+    let unknown = [2, 0, 2, 0, 0, 0, 0, 200];
     let other_version = [9; 64];
     for bytes in [&huge[..], &short, &unknown, &other_version, b"x", b""] {
         let mut stream = UnixStream::connect(socket).unwrap();
@@ -403,11 +368,14 @@ fn strange_bytes(socket: &Path) {
     }
     // Outside the instance by any spelling.
     for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
-        let call = Call::Query(Kind::File, vec![path.into()]);
-        let answer = ask(socket, &call).unwrap();
-        assert!(
-            matches!(answer, Answer::Refused(libc::EINVAL, _)),
-            "{answer:?}"
-        );
+        for job in [job, "another"] {
+            let call = Call::Query(Kind::File, vec![path.into()]);
+            let job = job.to_owned();
+            let answer = ask(socket, &JobCall { job, call }).unwrap();
+            assert!(
+                matches!(answer, Answer::Refused(libc::EINVAL, _)),
+                "{answer:?}"
+            );
+        }
     }
 }

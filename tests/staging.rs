@@ -208,3 +208,34 @@ touch it-ran
     let status = place.ok("status --pool pool").out;
     assert!(!status.contains("instance"), "{status}");
 }
+
+#[test]
+fn a_load_balanced_instance_is_filled_and_then_read_only() {
+    let place = Place::new();
+    furnish(&place.path().join("in"));
+    place.write(
+        "job.sh",
+        "#!/bin/sh
+#DW jobdw capacity=256MiB type=scratch access_mode=ldbalance
+#DW stage_in type=directory source=%d/in destination=$DW_JOB_LDBALANCE/data
+diff -r --no-dereference in ${DW_JOB_LDBALANCE}data && echo same
+touch ${DW_JOB_LDBALANCE}data/new 2>&1
+echo \"striped: $DW_JOB_STRIPED\"
+",
+    );
+    let said = place.ok("run --pool pool --pool-size 512MiB job.sh").out;
+    assert!(said.starts_with("same\n"), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert!(said.ends_with("striped: \n"), "{said}");
+}
+
+#[test]
+fn nothing_is_recovered_where_nothing_is() {
+    let place = Place::new();
+    for line in ["recover --pool none", "destroy-persistent p --pool none"] {
+        let said = place.run(line);
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains("there is none there yet"), "{}", said.err);
+    }
+    assert!(!place.path().join("none").exists());
+}

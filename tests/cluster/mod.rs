@@ -2,6 +2,8 @@
 //! mount name space with a directory of its own, and a host name. Made by the test, and removed
 //! with it, also after a failure.
 
+pub mod site;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

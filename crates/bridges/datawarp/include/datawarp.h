@@ -13,7 +13,8 @@
  *   -EISDIR, -ENOTDIR   a directory where a file is wanted, or the other way round
  *   -EBUSY     the path is being staged already, or waits for the job's end
  *   -ENODEV    not in a job with a burst buffer
- *   -ENOTCONN  the job has ended, or the service that stages for it
+ *   -ENOTCONN  the job is not mounted any more, or the service that stages for it has ended
+ *   -ETIMEDOUT the pool's controller does not answer; it may be starting again
  *
  * A path has one stage at a time; a later one takes the place of one that is over. A copy gets its
  * name when all of it is there, and is on stable storage when its stage is complete.
@@ -84,8 +85,8 @@ int dw_open_failed_stage(const char *dw_directory, dw_failed_stage_t **handle);
 int dw_read_failed_stage(dw_failed_stage_t *handle, char *path, int path_size, int *ret_errno);
 int dw_close_failed_stage(dw_failed_stage_t *handle);
 
-/* Limit how many stages of the instance at this path are moved at a time; at least 1. The pool may
- * have a lower limit. */
+/* Limit how many of this job's stages of the instance at this path are moved at a time; at least 1.
+ * The pool may have a lower limit. */
 int dw_set_stage_concurrency(const char *dw_instance, unsigned int concurrent_stages);
 
 /* How an open file or directory of an instance is striped: bytes in a stripe, storage nodes that

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn dw_stage_directory_in(dw: *const c_char, pfs: *const c_
 unsafe fn stage_in(kind: Kind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
     // SAFETY: the caller vouches for the strings.
     let (dw, pfs) = unsafe { (given(dw)?, given(pfs)?) };
-    call(&Call::In(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
+    call(Call::In(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
 }
 
 /// Stages files into a directory, each under its own name.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn dw_stage_list_in(
             pair_in(Kind::File, &directory.join(name), file)
         };
         let pairs: Result<Vec<_>, Errno> = files.into_iter().map(pair).collect();
-        call(&Call::In(Kind::File, pairs?)).map(|_| ())
+        call(Call::In(Kind::File, pairs?)).map(|_| ())
     })
 }
 
@@ -113,7 +113,7 @@ unsafe fn stage_out(
         DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(kind, vec![asked(kind, dw)?]),
         _ => return Err(Errno::INVAL),
     };
-    call(&message).map(|_| ())
+    call(message).map(|_| ())
 }
 
 /// Stages files out into a directory, each under its own name, or revokes or activates that.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn dw_stage_list_out(
             DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(Kind::File, paths()?),
             _ => return Err(Errno::INVAL),
         };
-        call(&message).map(|_| ())
+        call(message).map(|_| ())
     })
 }
 
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn dw_set_stage_concurrency(
     result(|| {
         // SAFETY: the caller vouches for the string.
         let path = asked(Kind::Directory, unsafe { given(dw_instance)? })?;
-        call(&Call::Limit(path, concurrent_stages)).map(|_| ())
+        call(Call::Limit(path, concurrent_stages)).map(|_| ())
     })
 }
 
@@ -194,7 +194,7 @@ impl Into {
 }
 
 unsafe fn query(kind: Kind, paths: Vec<String>, into: &Into) -> Result<(), Errno> {
-    match call(&Call::Query(kind, paths))? {
+    match call(Call::Query(kind, paths))? {
         Answer::Counts(counts) => {
             // SAFETY: the caller vouches for the pointers.
             unsafe { into.put(&counts) };
@@ -216,7 +216,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the string.
                 let path = staged($kind, unsafe { given(dw)? })?;
-                call(&Call::$message($kind, vec![path])).map(|_| ())
+                call(Call::$message($kind, vec![path])).map(|_| ())
             })
         }
     };
@@ -230,7 +230,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the strings.
                 let paths = unsafe { staged_list(dw)? };
-                call(&Call::$message($kind, paths)).map(|_| ())
+                call(Call::$message($kind, paths)).map(|_| ())
             })
         }
     };

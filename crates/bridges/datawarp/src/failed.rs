@@ -30,7 +30,7 @@ pub unsafe extern "C" fn dw_open_failed_stage(
         }
         // SAFETY: the caller vouches for the string.
         let path = asked(Kind::Directory, unsafe { given(dw_instance)? })?;
-        let Answer::Failures(failures) = call(&Call::Failures(path))? else {
+        let Answer::Failures(failures) = call(Call::Failures(path))? else {
             return Err(Errno::PROTO);
         };
         let found = Box::new(dw_failed_stage_t { failures, next: 0 });

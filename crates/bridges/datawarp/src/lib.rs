@@ -3,8 +3,8 @@
 //! The functions have the names, arguments and results of the library of the same name; the
 //! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA).
 //! `include/datawarp.h` describes each of them for C programs; it was written for this library.
-//! Every call is one exchange with the service that `forebay run` opens for the job
-//! ([`forebay_wire::staging`]).
+//! Every call is one exchange with the service for the job ([`forebay_wire::staging`]): that of
+//! `forebay run` on an embedded pool, that of the host's agent on a pool over several hosts.
 //!
 //! What a path means, and whether its caller may read or write there, is settled here, in the
 //! caller's own process and with the caller's own rights.
@@ -24,20 +24,22 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_wire::staging::{Answer, Call, SOCKET, ask};
+use forebay_wire::staging::{Answer, Call, JOB, JobCall, SOCKET, ask};
 use rustix::io::Errno;
 
 /// How long a call is repeated while the service has too many under way.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks the job's service.
-fn call(call: &Call) -> Result<Answer, Errno> {
+fn call(call: Call) -> Result<Answer, Errno> {
     // Not in a job, or in one without a burst buffer.
     let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty());
     let socket = PathBuf::from(socket.ok_or(Errno::NODEV)?);
+    let job = std::env::var(JOB).map_err(|_| Errno::NODEV)?;
+    let call = JobCall { job, call };
     let begun = Instant::now();
     loop {
-        let answer = match ask(&socket, call) {
+        let answer = match ask(&socket, &call) {
             Ok(answer) => answer,
             Err(error) => return Err(connection(&error)),
         };

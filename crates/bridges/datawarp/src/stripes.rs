@@ -2,7 +2,9 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use forebay_wire::staging::{Answer, Call, Kind};
 use rustix::io::Errno;
@@ -16,6 +18,9 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(Errno::BADF);
     }
+    // SAFETY: it is open, and nobody in this call closes it.
+    let open = unsafe { BorrowedFd::borrow_raw(fd) };
+    let inode = rustix::fs::fstat(open)?.st_ino;
     let path = fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|e| errno(&e))?;
     if !path.is_absolute() {
         // A pipe or a socket.
@@ -23,7 +28,7 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     }
     let path = path.into_os_string().into_string();
     let path = path.map_err(|_| Errno::ILSEQ)?;
-    let Answer::Stripes { size, width, start } = call(&Call::Stripes(path))? else {
+    let Answer::Stripes { size, width, start } = call(Call::Stripes(path, inode))? else {
         return Err(Errno::PROTO);
     };
     let most = c_int::MAX;
@@ -92,7 +97,9 @@ pub unsafe extern "C" fn dw_get_mds_path(dw_root: *const c_char, _key: u64) -> *
         // SAFETY: the caller vouches for the string.
         let given = unsafe { given(dw_root)? };
         // Refused unless the path is in an instance of the job.
-        call(&Call::Stripes(asked(Kind::Directory, given)?))?;
+        let directory = asked(Kind::Directory, given)?;
+        let inode = fs::metadata(&directory).map_err(|e| errno(&e))?.ino();
+        call(Call::Stripes(directory, inode))?;
         CString::new(given.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
     });
     match path {

@@ -12,6 +12,7 @@ mod mount;
 mod path;
 mod session;
 mod sessions;
+mod system;
 
 pub use admin::{Admin, NodeError, SpreadAdmin};
 pub use file::File;
@@ -19,3 +20,4 @@ pub use fs::{DirPage, Fs, Opened, StatFs};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
 pub use session::Options;
 pub use sessions::Nodes;
+pub use system::{Channel, Link, Os, System};

@@ -9,6 +9,7 @@
 //! a second late.)
 
 use crate::session::{Options, Said, Session, UnderWay, lock};
+use crate::system::System;
 use forebay_wire::layout::Layout;
 use forebay_wire::message::CACHE_TIME;
 use forebay_wire::stream::Address;
@@ -145,7 +146,7 @@ impl Sessions {
             turns: Mutex::new((options.connections / 2).max(1)),
             returned: Condvar::new(),
             alone: Mutex::new(Alone {
-                heard: Some(Instant::now()),
+                heard: Some(options.system.now()),
                 ..Alone::default()
             }),
             options,
@@ -163,6 +164,11 @@ impl Sessions {
         let addresses = self.places.iter().map(|place| place.address.clone());
         let nodes = Nodes(addresses.collect());
         Sessions::begin(&nodes, self.instance, self.options.clone(), true)
+    }
+
+    /// Time and network.
+    pub fn system(&self) -> &dyn System {
+        &*self.options.system
     }
 
     /// How files are spread.
@@ -241,7 +247,7 @@ impl Sessions {
         if node == Node(0) {
             return;
         }
-        let now = Instant::now();
+        let now = self.options.system.now();
         {
             let mut alone = lock(&self.alone);
             let since = |then: Option<Instant>| then.map_or(Duration::MAX, |then| now - then);
@@ -268,7 +274,7 @@ impl Sessions {
         if node != Node(0) && valid.is_zero() {
             return valid;
         }
-        let now = Instant::now();
+        let now = self.options.system.now();
         let mut alone = lock(&self.alone);
         if node == Node(0) {
             alone.heard = Some(now);

@@ -38,8 +38,11 @@ pub enum Effect {
 enum MountState {
     Mounting,
     Mounted,
-    /// To be unmounted as soon as the mount under way is there.
-    Unwanted,
+    /// Another copy is being mounted in the place of the one that was mounted at this turn.
+    Remounting(u32),
+    /// To be unmounted as soon as the mount under way is there; whether something is mounted
+    /// already.
+    Unwanted(bool),
     Unmounting,
 }
 
@@ -102,8 +105,14 @@ impl Host {
         if self.ended.contains(&activation) {
             return self.report(News::Unmounted(activation));
         }
-        match self.mounts.get(&activation).map(|(_, state)| *state) {
-            Some(MountState::Mounted) => self.report(News::Mounted(activation)),
+        let known = self.mounts.get(&activation);
+        match known.map(|(known, state)| (known.turn, *state)) {
+            Some((turn, MountState::Mounted)) if turn < plan.turn => {
+                let state = MountState::Remounting(turn);
+                self.mounts.insert(activation, (plan.clone(), state));
+                self.effects.push(Effect::Mount(plan));
+            }
+            Some((turn, MountState::Mounted)) => self.report(News::Mounted(activation, turn)),
             Some(_) => {}
             None if heard < self.first => {
                 let mounts = self.mounts.keys().copied().collect();
@@ -123,12 +132,13 @@ impl Host {
             return self.report(News::Unmounted(activation));
         };
         match state {
-            MountState::Mounting => *state = MountState::Unwanted,
+            MountState::Mounting => *state = MountState::Unwanted(false),
+            MountState::Remounting(_) => *state = MountState::Unwanted(true),
             MountState::Mounted => {
                 *state = MountState::Unmounting;
                 self.effects.push(Effect::Unmount(plan.clone()));
             }
-            MountState::Unwanted | MountState::Unmounting => {}
+            MountState::Unwanted(_) | MountState::Unmounting => {}
         }
     }
 
@@ -137,22 +147,30 @@ impl Host {
             return;
         };
         match (outcome, *state) {
-            (Ok(()), MountState::Mounting) => {
+            (Ok(()), MountState::Mounting | MountState::Remounting(_)) => {
                 *state = MountState::Mounted;
-                self.report(News::Mounted(activation));
+                let turn = plan.turn;
+                self.report(News::Mounted(activation, turn));
             }
-            (Ok(()), MountState::Unwanted) => {
+            (Err(reason), MountState::Remounting(before)) => {
+                // What was mounted still is: the controller may name yet another copy.
+                let turn = std::mem::replace(&mut plan.turn, before);
+                *state = MountState::Mounted;
+                self.report(News::MountFailed(activation, turn, reason));
+            }
+            (Ok(()), MountState::Unwanted(_)) | (Err(_), MountState::Unwanted(true)) => {
                 *state = MountState::Unmounting;
                 self.effects.push(Effect::Unmount(plan.clone()));
             }
             (Ok(()), MountState::Mounted | MountState::Unmounting) => {}
             (Err(reason), state) => {
+                let turn = plan.turn;
                 self.mounts.remove(&activation);
-                if state == MountState::Unwanted {
+                if state == MountState::Unwanted(false) {
                     self.end(activation);
                     self.report(News::Unmounted(activation));
                 } else {
-                    self.report(News::MountFailed(activation, reason));
+                    self.report(News::MountFailed(activation, turn, reason));
                 }
             }
         }
@@ -178,5 +196,85 @@ impl Host {
         if self.ended.len() > ENDED_KEPT {
             self.ended.pop_first();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{InstanceId, Owner};
+    use forebay_model::jobscript::AccessMode;
+
+    fn order(turn: u32) -> Input {
+        let plan = MountPlan {
+            activation: ActivationId(1),
+            instance: InstanceId(2),
+            mode: AccessMode::LoadBalanced,
+            turn,
+            path: "/jobs/1/ldbalance/".into(),
+            owner: Owner { uid: 7, gid: 7 },
+            nodes: Vec::new(),
+            addresses: vec![format!("10.0.0.{turn}:7511")],
+        };
+        let command = Command::Mount(plan);
+        Input::Order(Order {
+            heard: u64::MAX,
+            command,
+        })
+    }
+
+    /// A host that has mounted the copy of turn 1.
+    fn host() -> Host {
+        let mut host = Host::new("n1".into(), Instant(0));
+        assert!(matches!(&host.step(order(1))[..], [Effect::Mount(_)]));
+        assert_eq!(said(&mut host, Ok(())), [News::Mounted(ActivationId(1), 1)]);
+        host
+    }
+
+    fn news(effects: Vec<Effect>) -> Vec<News> {
+        let news = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Report(report) => Some(report.what),
+            _ => None,
+        });
+        news.collect()
+    }
+
+    fn said(host: &mut Host, outcome: Result<(), String>) -> Vec<News> {
+        news(host.step(Input::Mounted(ActivationId(1), outcome)))
+    }
+
+    #[test]
+    fn another_copy_is_mounted_once_and_late_orders_do_not_bring_the_old_one_back() {
+        let mut host = host();
+        assert!(
+            matches!(&host.step(order(2))[..], [Effect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
+        );
+        assert!(host.step(order(2)).is_empty());
+        assert_eq!(said(&mut host, Ok(())), [News::Mounted(ActivationId(1), 2)]);
+        for late in [1, 2] {
+            assert_eq!(
+                news(host.step(order(late))),
+                [News::Mounted(ActivationId(1), 2)]
+            );
+        }
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_mounted_leaves_the_one_before_which_is_unmounted_in_the_end() {
+        let mut host = host();
+        host.step(order(2));
+        let failed = said(&mut host, Err("away".into()));
+        assert_eq!(
+            failed,
+            [News::MountFailed(ActivationId(1), 2, "away".into())]
+        );
+        assert!(matches!(&host.step(order(3))[..], [Effect::Mount(_)]));
+        let unmount = Input::Order(Order {
+            heard: u64::MAX,
+            command: Command::Unmount(ActivationId(1)),
+        });
+        assert!(host.step(unmount).is_empty());
+        let outcome = Input::Mounted(ActivationId(1), Err("away".into()));
+        assert!(matches!(&host.step(outcome)[..], [Effect::Unmount(_)]));
     }
 }

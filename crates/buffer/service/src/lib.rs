@@ -23,6 +23,6 @@ pub mod run;
 pub mod scrub;
 pub mod show;
 pub mod table;
-mod views;
+pub mod views;
 
 pub use run::{Recovered, RunError, RunOptions, RunReport, recover, run_job};

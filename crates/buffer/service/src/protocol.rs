@@ -129,6 +129,12 @@ pub struct StagePlan {
     pub instance_owner: Owner,
     /// What and where.
     pub what: Stage,
+    /// Directories of the parallel file system out of which no path may lead; empty for anywhere.
+    #[serde(default)]
+    pub below: Vec<String>,
+    /// Whether what was copied is read back from its storage and compared.
+    #[serde(default)]
+    pub read_back: bool,
 }
 
 /// A mount as a host needs to know it.
@@ -140,11 +146,16 @@ pub struct MountPlan {
     pub instance: InstanceId,
     /// How it is seen.
     pub mode: AccessMode,
+    /// Rises when the host is to mount another copy of a load-balanced instance, in the place of
+    /// the one that it has mounted.
+    #[serde(default)]
+    pub turn: u32,
     /// Where to mount it.
     pub path: String,
     /// Whose instance it is: the one who made it, if it is persistent, whoever uses it.
     pub owner: Owner,
-    /// Nodes that hold its fragments, in the fragments' order.
+    /// Nodes that hold its fragments, in the fragments' order; of a load-balanced instance the one
+    /// node with the copy that the host is to read.
     pub nodes: Vec<NodeId>,
     /// Where their storage daemons listen, in the same order. Empty if the only one is in the
     /// same process.
@@ -193,6 +204,95 @@ pub struct Report {
     pub what: News,
 }
 
+/// A file that could not be staged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unstaged {
+    /// Its path at the source, as messages name it.
+    pub path: String,
+    /// The number of `errno(3)` that comes closest.
+    pub code: i32,
+}
+
+/// Why a stage failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenTrouble")]
+pub struct Trouble {
+    /// In words.
+    pub reason: String,
+    /// The files that were in the way, as far as they are known: at most [`Trouble::FILES`], with
+    /// at most [`Trouble::TEXT`] bytes of paths.
+    pub files: Vec<Unstaged>,
+    /// How far it came all the same.
+    pub moved: Progress,
+}
+
+impl Trouble {
+    /// Most files that are named.
+    pub const FILES: usize = 1000;
+    /// Most bytes in their paths.
+    pub const TEXT: usize = 256 << 10;
+
+    /// With as many of the files as there is room for.
+    pub fn new(
+        reason: String,
+        files: impl IntoIterator<Item = Unstaged>,
+        moved: Progress,
+    ) -> Trouble {
+        let mut text = 0;
+        let fits = |file: &Unstaged| {
+            text += file.path.len();
+            text <= Trouble::TEXT
+        };
+        let files = files.into_iter().take(Trouble::FILES).take_while(fits);
+        let files = files.collect();
+        Trouble {
+            reason,
+            files,
+            moved,
+        }
+    }
+}
+
+impl From<String> for Trouble {
+    fn from(reason: String) -> Trouble {
+        Trouble {
+            reason,
+            ..Trouble::default()
+        }
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(reason: &str) -> Trouble {
+        reason.to_owned().into()
+    }
+}
+
+/// A [`Trouble`] in a record: earlier versions wrote the reason alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenTrouble {
+    Reason(String),
+    Whole {
+        reason: String,
+        files: Vec<Unstaged>,
+        moved: Progress,
+    },
+}
+
+impl From<WrittenTrouble> for Trouble {
+    fn from(written: WrittenTrouble) -> Trouble {
+        match written {
+            WrittenTrouble::Reason(reason) => reason.into(),
+            WrittenTrouble::Whole {
+                reason,
+                files,
+                moved,
+            } => Trouble::new(reason, files, moved),
+        }
+    }
+}
+
 /// What a peer reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -212,13 +312,13 @@ pub enum News {
     /// All of it is moved and safe.
     StageDone(StageId, u32, Progress),
     /// It cannot be moved; the source is untouched.
-    StageFailed(StageId, u32, String),
+    StageFailed(StageId, u32, Trouble),
     /// It was stopped.
     StageCancelled(StageId),
-    /// The instance is mounted.
-    Mounted(ActivationId),
-    /// It cannot be mounted.
-    MountFailed(ActivationId, String),
+    /// The instance is mounted, as the plan of this turn said.
+    Mounted(ActivationId, u32),
+    /// It cannot be mounted as the plan of this turn said.
+    MountFailed(ActivationId, u32, String),
     /// It is not mounted.
     Unmounted(ActivationId),
 }

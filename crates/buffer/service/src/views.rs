@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
 use forebay_model::jobscript::AccessMode;
@@ -22,9 +23,12 @@ use crate::protocol::{InstanceId, Owner};
 /// The directory of the shared name space in an instance.
 pub(crate) const STRIPED: &str = "striped";
 
+/// How long at most to wait for the daemon of a copy that does not answer: there are others.
+const COPY_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How this process reaches storage daemons.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub struct Reach {
     /// The daemon on this host, if there is one: its address as other hosts write it, and the
     /// Unix socket through which it is reached faster.
     pub own: Option<(String, Address)>,
@@ -49,13 +53,22 @@ impl Reach {
         listed.iter().map(one).collect()
     }
 
-    fn attach(&self, instance: InstanceId, listed: &[String]) -> Result<Fs, String> {
+    fn attach(
+        &self,
+        instance: InstanceId,
+        mode: AccessMode,
+        listed: &[String],
+    ) -> Result<Fs, String> {
         let addresses = self.addresses(listed)?;
         if addresses.is_empty() {
             return Err("no storage daemon has it".to_owned());
         }
         let id = forebay_wire::InstanceId(instance.0);
-        Fs::attach(addresses, id, self.options.clone()).map_err(|errno| {
+        let mut options = self.options.clone();
+        if mode == AccessMode::LoadBalanced {
+            options.patience = options.patience.min(COPY_PATIENCE);
+        }
+        Fs::attach(addresses, id, options).map_err(|errno| {
             let reason = match errno {
                 Errno::ENOKEY => "what listens at a storage node's address has not proved that it \
                                   is one of the pool's daemons; the log says at which"
@@ -72,11 +85,13 @@ struct View {
     /// A session with the instance; a new one takes long.
     attached: Option<Fs>,
     mount: Option<Mount>,
+    /// Where it is mounted, if that is not where instances usually are.
+    path: Option<PathBuf>,
     users: u32,
 }
 
 /// The mounts of one process.
-pub(crate) struct Views {
+pub struct Views {
     directory: PathBuf,
     host: String,
     reach: Reach,
@@ -91,6 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Views {
+    /// None yet. Mounts are to be below `directory`; `host` names the private directories.
     pub fn new(directory: PathBuf, host: String, reach: Reach) -> Views {
         Views {
             directory,
@@ -108,11 +124,23 @@ impl Views {
     }
 
     fn path(&self, instance: InstanceId) -> PathBuf {
+        let moved = self
+            .view(instance)
+            .and_then(|view| lock(&view).path.clone());
+        moved.unwrap_or_else(|| self.usual_path(instance))
+    }
+
+    fn usual_path(&self, instance: InstanceId) -> PathBuf {
         self.directory.join(format!("i{}", instance.0))
     }
 
+    fn path_of(&self, instance: InstanceId, view: &View) -> PathBuf {
+        let moved = view.path.clone();
+        moved.unwrap_or_else(|| self.usual_path(instance))
+    }
+
     /// The directory of one access mode in an instance.
-    fn space(&self, mode: AccessMode) -> PathBuf {
+    pub fn space(&self, mode: AccessMode) -> PathBuf {
         match mode {
             AccessMode::Private => Path::new("private").join(&self.host),
             AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED),
@@ -151,7 +179,7 @@ impl Views {
     ) -> Result<Fs, String> {
         let attached = match &view.attached {
             Some(attached) => attached.clone(),
-            None => self.reach.attach(instance, addresses)?,
+            None => self.reach.attach(instance, mode, addresses)?,
         };
         view.attached = Some(attached.clone());
         let space = self.space(mode);
@@ -169,28 +197,61 @@ impl Views {
         owner: Owner,
         addresses: &[String],
     ) -> Result<(), String> {
-        let path = self.path(instance);
         let view = lock(&self.mounted).entry(instance).or_default().clone();
         let mut view = lock(&view);
+        let path = self.path_of(instance, &view);
         let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
         if view.mount.as_ref().is_none_or(Mount::has_ended) {
             if view.mount.take().is_some() {
                 // What is left of a mount that was lost.
                 let _ = detach(&path);
             }
-            fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            let name = format!("forebay-{}", instance.0);
-            let options = MountOptions {
-                name,
-                ..MountOptions::default()
-            };
-            view.mount = Some(mount(attached, &path, &options).map_err(|e| e.to_string())?);
-            tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+            view.mount = Some(mount_at(attached, instance, mode, &path)?);
         }
         if !self.keeps {
             view.attached = None;
         }
         view.users += 1;
+        Ok(())
+    }
+
+    /// Whether an instance is mounted.
+    pub fn is_mounted(&self, instance: InstanceId) -> bool {
+        self.view(instance)
+            .is_some_and(|view| lock(&view).mount.is_some())
+    }
+
+    /// Mounts the copy of a load-balanced instance that lies at `addresses` in the place of the one
+    /// that is mounted. Files that are open keep to the old one, which goes when they are closed.
+    pub fn exchange(
+        &self,
+        instance: InstanceId,
+        owner: Owner,
+        addresses: &[String],
+        turn: u32,
+    ) -> Result<(), String> {
+        let mode = AccessMode::LoadBalanced;
+        let view = lock(&self.mounted).entry(instance).or_default().clone();
+        let mut view = lock(&view);
+        view.attached = None;
+        let path = self.directory.join(format!("i{}.{turn}", instance.0));
+        let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
+        let new = mount_at(attached, instance, mode, &path)?;
+        if !self.keeps {
+            view.attached = None;
+        }
+        let old = (self.path_of(instance, &view), view.mount.replace(new));
+        view.path = Some(path);
+        // It may wait for a daemon that does not answer.
+        let end = move || {
+            let _ = detach(&old.0);
+            drop(old.1);
+            let _ = fs::remove_dir(&old.0);
+        };
+        let ending = std::thread::Builder::new().name("forebay-unmount".into());
+        if let Err(error) = ending.spawn(end) {
+            tracing::warn!(instance = instance.0, %error, "the old copy stays mounted");
+        }
         Ok(())
     }
 
@@ -219,7 +280,7 @@ impl Views {
         let Some(mount) = view.mount.take() else {
             return Ok(());
         };
-        let path = self.path(instance);
+        let path = self.path_of(instance, view);
         if let Err(error) = mount.unmount() {
             tracing::warn!(instance = instance.0, %error, "in use, and unmounted when it no longer is");
             // Someone still has a file open there: the mount goes when that is closed.
@@ -264,11 +325,14 @@ impl Views {
         let fail = |e: io::Error| format!("{}: {e}", link.display());
         let parent = link.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(parent).map_err(fail)?;
-        match fs::remove_file(link) {
+        // Whoever looks meanwhile finds the old one or the new one.
+        let new = link.with_extension("new");
+        match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
             _ => {}
         }
-        std::os::unix::fs::symlink(self.root(instance, mode), link).map_err(fail)
+        std::os::unix::fs::symlink(self.root(instance, mode), &new).map_err(fail)?;
+        fs::rename(&new, link).map_err(fail)
     }
 
     /// Takes a job's view away.
@@ -279,6 +343,23 @@ impl Views {
             let _ = fs::remove_dir(parent);
         }
     }
+}
+
+fn mount_at(
+    attached: Fs,
+    instance: InstanceId,
+    mode: AccessMode,
+    path: &Path,
+) -> Result<Mount, String> {
+    fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let options = MountOptions {
+        name: format!("forebay-{}", instance.0),
+        read_only: mode == AccessMode::LoadBalanced,
+        ..MountOptions::default()
+    };
+    let mounted = mount(attached, path, &options).map_err(|e| e.to_string())?;
+    tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+    Ok(mounted)
 }
 
 /// Makes the directory of an access mode for the instance's owner, with the permissions of the

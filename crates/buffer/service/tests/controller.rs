@@ -580,3 +580,47 @@ fn a_user_does_not_take_all_sessions() {
         site.setup(ROOT, token, job).unwrap();
     }
 }
+
+#[test]
+fn a_job_runs_once_at_a_time() {
+    let mut site = Site::new();
+    let set_up_by = |site: &mut Site, creator: &str| {
+        let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
+        site.ask(
+            ADA,
+            Request::Setup {
+                token: token("7"),
+                owner: ADA,
+                creator: creator.into(),
+                setup,
+            },
+        )
+    };
+    let run_by = |site: &mut Site, creator: &str| {
+        site.ask(
+            ADA,
+            Request::Run {
+                token: token("7"),
+                hosts: vec!["nid1".into()],
+                creator: creator.into(),
+            },
+        )
+    };
+    set_up_by(&mut site, "first").unwrap();
+    // Whoever sets it up last runs it.
+    set_up_by(&mut site, "second").unwrap();
+    assert_eq!(cause(run_by(&mut site, "first")), Cause::Busy);
+    run_by(&mut site, "second").unwrap();
+    let third = set_up_by(&mut site, "third").unwrap_err();
+    assert_eq!(third.cause, Cause::Busy);
+    assert!(third.reason.contains("mounted on nid1"), "{third}");
+    // Asked again by the one who runs it, for an answer that was lost.
+    set_up_by(&mut site, "second").unwrap();
+    run_by(&mut site, "second").unwrap();
+    site.ask(ADA, Request::Deactivate { token: token("7") })
+        .unwrap();
+    set_up_by(&mut site, "third").unwrap();
+    run_by(&mut site, "third").unwrap();
+    // Its maker stays who it was.
+    assert_eq!(site.controller.status().sessions[0].creator, "first");
+}

@@ -186,7 +186,7 @@ fn measure(home: &Path, rounds: u64, gibibytes: u64, files: u64) -> Result<()> {
             large(&source, gibibytes)?;
         }
         for round in 0..rounds {
-            for verify in [Verify::Checksum, Verify::Off] {
+            for verify in [Verify::Checksum, Verify::ReadBack, Verify::Off] {
                 number += 1;
                 let spec = InstanceSpec {
                     id: InstanceId(number),

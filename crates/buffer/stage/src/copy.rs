@@ -1,6 +1,6 @@
 //! Copying the contents of one file.
 
-use rustix::fs::{Advice, copy_file_range, fadvise};
+use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::end::Body;
@@ -26,11 +26,19 @@ pub(crate) struct Part<'a> {
     pub sparse: bool,
 }
 
+/// What was written of a part, in the order in which its checksum was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// All of it, up to the second offset, [`CHUNK`] by chunk.
+    All(u64, u64),
+    /// At these offsets, so many bytes.
+    Some(Vec<(u64, u32)>),
+}
+
 /// The checksum of what was copied, and where it is.
 pub(crate) struct Sum {
     pub digest: String,
-    /// Offsets and lengths of what was written, when it is to be read back.
-    pieces: Vec<(u64, usize)>,
+    pub pieces: Pieces,
 }
 
 /// Copies a part, leaving out holes, and takes its checksum.
@@ -41,7 +49,7 @@ pub(crate) fn copy(
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
-    let mut pieces = Vec::new();
+    let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
     while at < part.to {
@@ -83,8 +91,8 @@ pub(crate) fn copy(
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);
                 }
-                if verify == Verify::ReadBack {
-                    pieces.push((offset, piece.len()));
+                if verify == Verify::ReadBack && part.sparse {
+                    some.push((offset, u32::try_from(piece.len()).unwrap_or(u32::MAX)));
                 }
             }
             at += wanted as u64;
@@ -96,6 +104,10 @@ pub(crate) fn copy(
     } else {
         hasher.finalize().to_hex().to_string()
     };
+    let pieces = match part.sparse {
+        true => Pieces::Some(some),
+        false => Pieces::All(part.from, part.to),
+    };
     Ok(Sum { digest, pieces })
 }
 
@@ -105,37 +117,40 @@ fn add(hasher: &mut blake3::Hasher, offset: u64, piece: &[u8]) {
     hasher.update(piece);
 }
 
-/// Reads a copy back from its storage and compares checksums.
-pub(crate) fn read_back(
-    target: &dyn Body,
-    sum: &Sum,
+/// The checksum of these pieces of a copy.
+pub(crate) fn digest(
+    copy: &dyn Body,
+    pieces: &Pieces,
     progress: &Progress,
     buffer: &mut [u8],
-) -> Result<(), Failure> {
-    target
-        .flush()
-        .map_err(|e| Failure::target("writing it", e))?;
-    // Without this the copy would be compared with the memory it was just written to.
-    if let Some(descriptor) = target.descriptor() {
-        let _ = fadvise(descriptor, 0, None, Advice::DontNeed);
-    }
+) -> Result<String, Failure> {
     let mut hasher = blake3::Hasher::new();
-    for (offset, length) in &sum.pieces {
+    let mut take = |offset: u64, length: usize| {
         if progress.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let Some(piece) = buffer.get_mut(..*length) else {
-            continue;
-        };
-        read_all(target, piece, *offset)?;
-        add(&mut hasher, *offset, piece);
+        let piece = buffer.get_mut(..length);
+        let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
+        read_all(copy, piece, offset)?;
+        add(&mut hasher, offset, piece);
+        Ok(())
+    };
+    match pieces {
+        Pieces::All(from, to) => {
+            let mut at = *from;
+            while at < *to {
+                let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
+                take(at, length)?;
+                at += length as u64;
+            }
+        }
+        Pieces::Some(some) => {
+            for (offset, length) in some {
+                take(*offset, *length as usize)?;
+            }
+        }
     }
-    if hasher.finalize().to_hex().to_string() == sum.digest {
-        return Ok(());
-    }
-    let reason =
-        "what was read back differs from what was written: the storage there is faulty".to_owned();
-    Err(Failure::File(reason, Errno::IO))
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 /// The next stretch of data at or after `at`, not going beyond `to`; empty at `to` if there is

@@ -3,18 +3,19 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::copy::{Part, copy, read_back};
+use crate::copy::{Part, Pieces, copy};
 use crate::end::{Body, Folder, Kind, State};
 use crate::error::{Failure, Problem};
 use crate::journal::Copied;
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
+use crate::verify::{Whereabouts, Written, damaged_name};
 
 /// Bytes after which what was copied is put on stable storage, so that a reboot loses little.
 const SYNC_EVERY: u64 = 8 << 30;
@@ -27,6 +28,8 @@ pub(crate) struct Destination {
     pub key: PathBuf,
     /// For messages.
     pub shown: PathBuf,
+    /// For those who look at the copy later.
+    pub at: Whereabouts,
 }
 
 /// A file that is being copied.
@@ -41,11 +44,12 @@ pub(crate) struct OpenFile {
     pub key: PathBuf,
     /// For messages.
     pub shown: PathBuf,
+    pub at: Whereabouts,
 }
 
 /// The name of a file while it is not whole: the same for the same file, so that an interrupted
 /// stage finds it again.
-fn hidden_name(name: &OsStr) -> OsString {
+pub(crate) fn hidden_name(name: &OsStr) -> OsString {
     let digest = blake3::hash(name.as_bytes()).to_hex();
     OsString::from(format!("{HIDDEN}{}", digest.get(..32).unwrap_or_default()))
 }
@@ -80,6 +84,11 @@ impl Job<'_> {
             self.totals.bytes.fetch_add(state.size, Ordering::Relaxed);
             return Ok(());
         }
+        let journal = self.journal.as_ref();
+        if journal.is_some_and(|journal| journal.known(&to.key, None).is_some()) {
+            // What an earlier run may have found damaged and set aside.
+            let _ = to.parent.remove(&damaged_name(&to.name));
+        }
         let hidden_name = hidden_name(&to.name);
         let large = state.size > self.options.segment.max(1);
         let keep = large && self.journal.is_some();
@@ -96,6 +105,7 @@ impl Job<'_> {
             name: to.name,
             key: to.key,
             shown: to.shown,
+            at: to.at,
         };
         if large {
             return self.open_large(file, state.size);
@@ -122,10 +132,29 @@ impl Job<'_> {
                 .resize(file.state.size)
                 .map_err(|e| Failure::target("setting its length", e))?;
         }
-        if self.options.verify == Verify::ReadBack {
-            read_back(&*file.hidden, &sum, self.progress, buffer)?;
+        self.whole(file, sum.digest.clone())?;
+        self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
+        Ok(())
+    }
+
+    /// Has something that was copied read back in the end, if that is wanted.
+    pub fn to_read_back(
+        &self,
+        at: &Whereabouts,
+        parts: impl IntoIterator<Item = (Pieces, String)>,
+    ) {
+        if self.options.verify != Verify::ReadBack {
+            return;
         }
-        self.whole(file, sum.digest)
+        let damaged = Arc::new(AtomicBool::new(false));
+        let part = |(pieces, digest)| Written {
+            at: at.clone(),
+            pieces,
+            digest,
+            damaged: damaged.clone(),
+        };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.extend(parts.into_iter().map(part));
     }
 
     /// Whether an earlier run has copied the file already and nothing has changed since.
@@ -138,7 +167,35 @@ impl Job<'_> {
             return false;
         };
         let copy = to.parent.look(&to.name);
-        copy.is_ok_and(|copy| copy.kind == Kind::File && matches(known, &copy))
+        let there = copy.is_ok_and(|copy| copy.kind == Kind::File && matches(known, &copy));
+        there && self.read_back_again(to, state, &known.digest)
+    }
+
+    /// Has a copy of an earlier run read back in the end. `false`: what its checksums were taken of
+    /// is not known any more.
+    fn read_back_again(&self, to: &Destination, state: &State, digest: &str) -> bool {
+        if self.options.verify != Verify::ReadBack {
+            return true;
+        }
+        if state.is_sparse() || digest == "-" {
+            return false;
+        }
+        let segment = self.options.segment.max(1);
+        if state.size <= segment {
+            let all = Pieces::All(0, state.size);
+            self.to_read_back(&to.at, [(all, digest.to_owned())]);
+            return true;
+        }
+        let part = |part: u64| {
+            let known = self.journal.as_ref()?.known(&to.key, Some(part))?;
+            let from = part * segment;
+            let pieces = Pieces::All(from, from.saturating_add(segment).min(state.size));
+            (matches(known, state) && known.digest != "-").then(|| (pieces, known.digest.clone()))
+        };
+        let parts: Option<Vec<_>> = (0..state.size.div_ceil(segment)).map(part).collect();
+        let Some(parts) = parts else { return false };
+        self.to_read_back(&to.at, parts);
+        true
     }
 
     /// All of a file's contents are copied: if it is still what it was, the copy gets what belongs

@@ -11,10 +11,22 @@ use crate::end::Folder;
 use crate::error::{Failure, Problem};
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN_LINK, Job};
+use crate::request::Verify;
+use crate::verify::verify;
 use crate::walk::{Found, FoundDirectory, FoundName};
 
 /// Finishes a stage whose files are copied. Problems are noted in the job.
 pub(crate) fn finish(job: &Job<'_>, found: &Found) {
+    // Before files get further names: a copy that is damaged is to have none.
+    if job.options.verify == Verify::ReadBack {
+        if let Err(problem) = sync(job, found, false) {
+            return job.stop(problem);
+        }
+        verify(job);
+        if job.is_stopped() {
+            return;
+        }
+    }
     for name in &found.names {
         let outcome = further_name(name);
         if outcome.is_ok() {
@@ -33,7 +45,7 @@ pub(crate) fn finish(job: &Job<'_>, found: &Found) {
             finish_directory(job, directory),
         );
     }
-    if let Err(problem) = sync(job, found) {
+    if let Err(problem) = sync(job, found, true) {
         job.stop(problem);
     }
 }
@@ -95,8 +107,8 @@ fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure
     Err(Failure::File(reason.to_owned(), Errno::BUSY))
 }
 
-/// Puts everything on stable storage: only then may anyone remove the source.
-fn sync(job: &Job<'_>, found: &Found) -> Result<(), Problem> {
+/// Puts everything on stable storage: only after the last time may anyone remove the source.
+fn sync(job: &Job<'_>, found: &Found, last: bool) -> Result<(), Problem> {
     let flush = || {
         for directory in found
             .directories
@@ -114,7 +126,7 @@ fn sync(job: &Job<'_>, found: &Found) -> Result<(), Problem> {
         None => flush(),
         Some(journal) => {
             journal.synced(flush)?;
-            if job.problems.is_empty() {
+            if last && job.problems.is_empty() {
                 journal.complete()
             } else {
                 Ok(())

@@ -5,12 +5,13 @@
 //! stable storage (`Y`), and the end (`C`). A last line without its end was being written and
 //! does not count. After a reboot only what stands before the last `Y` counts.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::Problem;
@@ -30,58 +31,102 @@ pub(crate) struct Copied {
     pub digest: String,
 }
 
+/// The host of a mover: the disk that journals lie on, and the time. A simulation takes the place
+/// of it.
+pub trait Host: fmt::Debug + Send + Sync {
+    /// All of a file; `None` if there is none.
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
+    /// Puts a file in the place of what is there, as a whole and durably, to be added to.
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>>;
+    /// What is another one after the host has started again; empty if that is not known.
+    fn boot(&self) -> String;
+    /// The time on a clock that is never set.
+    fn now(&self) -> Instant;
+}
+
+/// A file that is added to.
+pub trait Pages: Write + Send {
+    /// Puts what was written on stable storage.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+impl Host for Os {
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>> {
+        let temporary = path.with_extension("new");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(&temporary)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        Ok(Box::new(file))
+    }
+
+    fn boot(&self) -> String {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        boot.unwrap_or_default().trim().to_owned()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+impl Pages for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
 pub(crate) struct Journal {
+    host: Arc<dyn Host>,
     path: PathBuf,
-    known: HashMap<Key, Copied>,
+    known: BTreeMap<Key, Copied>,
     complete: bool,
-    writer: Mutex<(BufWriter<File>, Instant)>,
+    writer: Mutex<(BufWriter<Box<dyn Pages>>, Instant)>,
 }
 
 impl Journal {
     /// Opens the journal of the stage with this name; one of another stage is begun anew.
-    pub fn open(path: &Path, stage: &str) -> Result<Journal, Problem> {
+    pub fn open(host: &Arc<dyn Host>, path: &Path, stage: &str) -> Result<Journal, Problem> {
         let problem = |error: std::io::Error| Problem {
             path: path.to_owned(),
             reason: format!("the journal cannot be used: {error}"),
             code: error.raw_os_error().unwrap_or(libc::EIO),
         };
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = host.boot();
         let header = format!("{FORMAT} {stage} ");
-        let mut text = String::new();
-        match File::open(path) {
-            Ok(mut file) => {
-                file.read_to_string(&mut text).map_err(problem)?;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(problem(error)),
-        }
-        let (known, complete) = read(&text, &header, boot.trim());
+        let bytes = host.read(path).map_err(problem)?.unwrap_or_default();
+        // What is not text is not read as a journal either.
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        let (known, complete) = read(&text, &header, &boot);
         // Written anew: what counts, without what does not.
-        let temporary = path.with_extension("new");
-        let file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(&temporary)
-            .map_err(problem)?;
-        let mut writer = BufWriter::new(file);
-        writeln!(writer, "{header}{}", boot.trim()).map_err(problem)?;
+        let mut contents = format!("{header}{boot}\n");
         for ((path, part), copied) in &known {
-            writer
-                .write_all(line(path, *part, copied).as_bytes())
-                .map_err(problem)?;
+            contents.push_str(&line(path, *part, copied));
         }
-        writer
-            .write_all(if complete { b"Y\nC\n" } else { b"Y\n" })
-            .map_err(problem)?;
-        writer.flush().map_err(problem)?;
-        writer.get_ref().sync_all().map_err(problem)?;
-        std::fs::rename(&temporary, path).map_err(problem)?;
+        contents.push_str(if complete { "Y\nC\n" } else { "Y\n" });
+        let pages = host.replace(path, contents.as_bytes()).map_err(problem)?;
         Ok(Journal {
+            host: host.clone(),
             path: path.to_owned(),
             known,
             complete,
-            writer: Mutex::new((writer, Instant::now())),
+            writer: Mutex::new((BufWriter::new(pages), host.now())),
         })
     }
 
@@ -111,7 +156,7 @@ impl Journal {
         let writer = &mut guard.0;
         let outcome = writer.write_all(b"Y\n").and_then(|()| writer.flush());
         outcome
-            .and_then(|()| writer.get_ref().sync_data())
+            .and_then(|()| writer.get_ref().sync())
             .map_err(|error| self.problem(&error))
     }
 
@@ -124,7 +169,7 @@ impl Journal {
         let writer = &mut guard.0;
         let outcome = writer.write_all(b"C\n").and_then(|()| writer.flush());
         outcome
-            .and_then(|()| writer.get_ref().sync_data())
+            .and_then(|()| writer.get_ref().sync())
             .map_err(|error| self.problem(&error))
     }
 
@@ -135,9 +180,9 @@ impl Journal {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let (writer, flushed) = &mut *guard;
         let mut outcome = writer.write_all(text.as_bytes());
-        if flushed.elapsed() > FLUSH {
+        if self.host.now() - *flushed > FLUSH {
             outcome = outcome.and_then(|()| writer.flush());
-            *flushed = Instant::now();
+            *flushed = self.host.now();
         }
         outcome.map_err(|error| self.problem(&error))
     }
@@ -152,8 +197,8 @@ impl Journal {
     }
 }
 
-fn read(text: &str, header: &str, boot: &str) -> (HashMap<Key, Copied>, bool) {
-    let mut known = HashMap::new();
+fn read(text: &str, header: &str, boot: &str) -> (BTreeMap<Key, Copied>, bool) {
+    let mut known = BTreeMap::new();
     let mut unsure: Vec<(Key, Copied)> = Vec::new();
     let mut complete = false;
     let mut lines = text.split_inclusive('\n');
@@ -276,19 +321,20 @@ mod tests {
     fn a_journal_is_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
-        let journal = Journal::open(&file, "s").unwrap();
+        let host: Arc<dyn Host> = Arc::new(Os);
+        let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
         journal.synced(|| Ok(())).unwrap();
         assert_eq!(
-            Journal::open(&file, "s")
+            Journal::open(&host, &file, "s")
                 .unwrap()
                 .known(Path::new("x"), None),
             Some(&copied(7))
         );
-        assert!(!Journal::open(&file, "s").unwrap().is_complete());
+        assert!(!Journal::open(&host, &file, "s").unwrap().is_complete());
         journal.complete().unwrap();
         assert!(
-            Journal::open(&file, "t")
+            Journal::open(&host, &file, "t")
                 .unwrap()
                 .known(Path::new("x"), None)
                 .is_none()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::copy::{Part, copy, read_back};
+use crate::copy::{Part, Pieces, copy};
 use crate::error::Failure;
 use crate::file::{OpenFile, matches};
 use crate::mover::Job;
@@ -20,7 +20,7 @@ pub(crate) struct Large {
     next: AtomicU64,
     left: AtomicU64,
     failed: AtomicBool,
-    digests: Mutex<Vec<(u64, String)>>,
+    digests: Mutex<Vec<(u64, String, Pieces)>>,
     /// Whether the copy is that of an earlier run, so that the parts in the journal are there.
     resumed: bool,
 }
@@ -103,11 +103,14 @@ impl Job<'_> {
             .journal
             .as_ref()
             .and_then(|journal| journal.known(&file.key, Some(part)));
-        let digest = if let Some(known) =
-            known.filter(|known| large.resumed && matches(known, &file.state))
-        {
+        // Of a part with holes that an earlier run has copied nobody knows what to read back.
+        let readable = self.options.verify != Verify::ReadBack || !file.state.is_sparse();
+        let known = known.filter(|known| {
+            large.resumed && readable && known.digest != "-" && matches(known, &file.state)
+        });
+        let (digest, pieces) = if let Some(known) = known {
             self.progress.staged_bytes(to - from);
-            known.digest.clone()
+            (known.digest.clone(), Pieces::All(from, to))
         } else {
             let range = Part {
                 source: &*file.source,
@@ -117,29 +120,30 @@ impl Job<'_> {
                 sparse: file.state.is_sparse(),
             };
             let sum = copy(&range, self.options.verify, self.progress, buffer)?;
-            if self.options.verify == Verify::ReadBack {
-                read_back(&*file.hidden, &sum, self.progress, buffer)?;
-            }
             self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
             self.sync_sometimes(file, to - from)?;
-            sum.digest
+            (sum.digest, sum.pieces)
         };
         large
             .digests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push((part, digest));
+            .push((part, digest, pieces));
         Ok(())
     }
 
     fn whole_large(&self, large: &Large) -> Result<(), Failure> {
         let mut digests =
             std::mem::take(&mut *large.digests.lock().unwrap_or_else(PoisonError::into_inner));
-        digests.sort();
+        digests.sort_by_key(|(part, ..)| *part);
         let mut hasher = blake3::Hasher::new();
-        for (_, digest) in &digests {
+        for (_, digest, _) in &digests {
             hasher.update(digest.as_bytes());
         }
-        self.whole(&large.file, hasher.finalize().to_hex().to_string())
+        self.whole(&large.file, hasher.finalize().to_hex().to_string())?;
+        let parts = digests.into_iter();
+        let parts = parts.map(|(_, digest, pieces)| (pieces, digest));
+        self.to_read_back(&large.file.at, parts);
+        Ok(())
     }
 }

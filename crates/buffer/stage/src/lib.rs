@@ -12,14 +12,15 @@
 //! What is promised:
 //! - A file gets its name when all of it is there; before that it has a hidden one.
 //! - The source is only read. A file that changes while it is copied is told, not taken.
-//! - When [`stage`] returns success, everything is on stable storage.
+//! - When [`stage`] returns success, everything is on stable storage; with [`Verify::ReadBack`] it
+//!   has been read from there again and is what was read at the source.
 //! - With a journal, a stage that was interrupted goes on where it was: files, and parts of large
 //!   files, are not copied twice.
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
 mod copy;
-mod end;
+pub mod end;
 mod error;
 mod file;
 mod finish;
@@ -30,10 +31,12 @@ mod mover;
 mod place;
 mod progress;
 mod request;
+mod verify;
 mod walk;
 
 pub use end::{Identity, Space};
 pub use error::{Problem, StageError};
+pub use journal::{Host, Os, Pages};
 pub use mover::stage;
 pub use place::Place;
 pub use progress::{Meter, Progress, Snapshot};

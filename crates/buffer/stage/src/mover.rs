@@ -17,6 +17,7 @@ use crate::large::Queue;
 use crate::place::{Place, descend};
 use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
+use crate::verify::{Ledger, Whereabouts};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 
@@ -35,6 +36,8 @@ pub(crate) struct Tree {
     pub target: Box<dyn Folder>,
     /// For messages.
     pub shown: PathBuf,
+    /// For messages about the copies.
+    pub copies: PathBuf,
     /// Whether the target was made by this stage.
     pub made: bool,
 }
@@ -91,6 +94,8 @@ pub(crate) struct Job<'a> {
     pub pending: AtomicU64,
     /// Directories that got single files: one on each file system, by its device number.
     parents: Mutex<BTreeMap<u64, Parent>>,
+    /// What is to be read back in the end.
+    pub written: Ledger,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
@@ -103,9 +108,10 @@ pub fn stage(
     let begun = Instant::now();
     let journal = match &options.journal {
         None => None,
-        Some(path) => {
-            Some(Journal::open(path, &fingerprint(request)).map_err(StageError::Stopped)?)
-        }
+        Some(path) => Some(
+            Journal::open(&options.host, path, &fingerprint(request))
+                .map_err(StageError::Stopped)?,
+        ),
     };
     if journal.as_ref().is_some_and(Journal::is_complete) {
         progress.all_found();
@@ -127,11 +133,13 @@ pub fn stage(
         unsynced: AtomicU64::new(0),
         pending: AtomicU64::new(0),
         parents: Mutex::new(BTreeMap::new()),
+        written: Mutex::default(),
     };
     let (sender, receiver) = bounded(AHEAD);
-    let mut walk = crate::walk::Walk::new(&job, sender);
+    let alone = options.workers == 0;
+    let mut walk = crate::walk::Walk::new(&job, sender, alone);
     std::thread::scope(|scope| {
-        for _ in 0..options.workers.clamp(1, 256) {
+        for _ in 0..options.workers.min(256) {
             let (job, receiver) = (&job, receiver.clone());
             scope.spawn(move || job.work(&receiver));
         }
@@ -214,6 +222,18 @@ impl Job<'_> {
         })
     }
 
+    /// Copies at once what was found, large files with all their parts.
+    pub fn at_once(&self, task: Task) {
+        if self.is_stopped() {
+            return;
+        }
+        let mut buffer = vec![0u8; CHUNK];
+        self.task(task, &mut None, &mut buffer);
+        while let Some((large, part)) = self.claim() {
+            self.part(&large, part, &mut buffer);
+        }
+    }
+
     /// One copying thread: parts of large files first, then the next thing that was found.
     fn work(&self, tasks: &Receiver<Task>) {
         let mut buffer = vec![0u8; CHUNK];
@@ -261,11 +281,17 @@ impl Job<'_> {
                         .source
                         .open(&name, Some(&seen))
                         .map_err(|e| Failure::source("opening it", e))?;
+                    let at = Whereabouts::Tree {
+                        tree: tree.clone(),
+                        directory: directory.clone(),
+                        name: name.clone(),
+                    };
                     let to = Destination {
                         parent: here.target.clone(),
                         name,
                         key,
                         shown: shown.clone(),
+                        at,
                     };
                     self.file(source, to, buffer)
                 });
@@ -313,6 +339,7 @@ impl Job<'_> {
             name,
             key: PathBuf::from(index.to_string()),
             shown: shown.clone(),
+            at: Whereabouts::Single(target.clone()),
         };
         let outcome = self.file(file, to, buffer);
         self.note(&shown, outcome);

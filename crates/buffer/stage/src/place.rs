@@ -7,9 +7,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::end::{
-    Body, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path, open_within,
+    Body, FileSystem, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path,
+    open_within,
 };
 use crate::error::{Problem, describe};
+
+/// About paths of the parallel file system.
+const LEADS_OUT: &str =
+    "leads out of the directories from and to which this pool stages (`staging.below`)";
 
 /// A path on one side.
 #[derive(Clone, Debug)]
@@ -21,7 +26,19 @@ pub struct Place {
 #[derive(Clone, Debug)]
 enum End {
     Outside(Option<Arc<Identity>>),
+    Replaced(Arc<dyn FileSystem>),
     Inside(Arc<Space>),
+}
+
+impl End {
+    /// Opens a directory that is not in an instance.
+    fn open_outside(&self, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+        match self {
+            End::Outside(who) => open_folder(path, who),
+            End::Replaced(outside) => outside.open_folder(path),
+            End::Inside(_) => Err(Errno::INVAL),
+        }
+    }
 }
 
 impl Place {
@@ -35,6 +52,14 @@ impl Place {
     pub fn outside_as(path: impl Into<PathBuf>, who: Option<Arc<Identity>>) -> Place {
         Place {
             end: End::Outside(who),
+            path: path.into(),
+        }
+    }
+
+    /// A path of what takes the place of the parallel file system.
+    pub fn on(outside: &Arc<dyn FileSystem>, path: impl Into<PathBuf>) -> Place {
+        Place {
+            end: End::Replaced(outside.clone()),
             path: path.into(),
         }
     }
@@ -53,7 +78,7 @@ impl Place {
         match &self.end {
             End::Inside(space) if self.path.as_os_str().is_empty() => space.shown().to_owned(),
             End::Inside(space) => space.shown().join(&self.path),
-            End::Outside(_) => self.path.clone(),
+            End::Outside(_) | End::Replaced(_) => self.path.clone(),
         }
     }
 
@@ -64,6 +89,7 @@ impl Place {
     fn cannot_open(&self, errno: Errno) -> Problem {
         let reason = match (errno, &self.end) {
             (Errno::XDEV, End::Inside(_)) => "leads out of the instance".to_owned(),
+            (Errno::XDEV, End::Replaced(_)) => LEADS_OUT.to_owned(),
             (Errno::LOOP, End::Inside(_)) => "its symbolic links lead in circles".to_owned(),
             (Errno::NOENT, _) => "does not exist".to_owned(),
             _ => describe(errno),
@@ -74,7 +100,7 @@ impl Place {
     /// Opens the directory that is there.
     pub(crate) fn open_folder(&self) -> Result<Box<dyn Folder>, Problem> {
         let opened = match &self.end {
-            End::Outside(who) => open_folder(&self.path, who),
+            End::Outside(_) | End::Replaced(_) => self.end.open_outside(&self.path),
             End::Inside(space) => match open_within(space, &self.path) {
                 Ok(Found::Folder(folder)) => Ok(folder),
                 Ok(Found::Body(_)) => Err(Errno::NOTDIR),
@@ -88,6 +114,7 @@ impl Place {
     pub(crate) fn open_file(&self) -> Result<Box<dyn Body>, Problem> {
         let opened = match &self.end {
             End::Outside(who) => open_path(&self.path, who),
+            End::Replaced(outside) => outside.open_file(&self.path),
             End::Inside(space) => match open_within(space, &self.path) {
                 Ok(Found::Body(body)) => Ok(body),
                 Ok(Found::Folder(_)) => {
@@ -128,19 +155,20 @@ impl Place {
         };
         let folder = match &self.end {
             End::Inside(_) => place.make()?.0,
-            End::Outside(who) => {
+            End::Outside(_) | End::Replaced(_) => {
                 let path = if parent.as_os_str().is_empty() {
                     Path::new(".")
                 } else {
                     parent
                 };
-                open_folder(path, who).map_err(|errno| {
+                self.end.open_outside(path).map_err(|errno| {
                     let reason = match errno {
                         // Made by nobody but the user: else a file system that is not mounted
                         // would go unseen.
                         Errno::NOENT => {
                             "the directory does not exist; make it before staging out".to_owned()
                         }
+                        Errno::XDEV => LEADS_OUT.to_owned(),
                         errno => describe(errno),
                     };
                     place.problem(reason, errno)
@@ -164,11 +192,11 @@ impl Place {
                 };
                 self.problem(reason, errno)
             }),
-            End::Outside(who) => {
+            End::Outside(_) | End::Replaced(_) => {
                 let (parent, name) = self.open_parent()?;
                 let made = parent.make(&name);
-                made.and_then(|made| Ok((open_folder(&self.path, who)?, made)))
-                    .map_err(|errno| self.problem(describe(errno), errno))
+                made.and_then(|made| Ok((self.end.open_outside(&self.path)?, made)))
+                    .map_err(|errno| self.cannot_open(errno))
             }
         }
     }

@@ -1,9 +1,11 @@
 //! What is to be staged, how, and what came of it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Problem;
+use crate::journal::{Host, Os};
 use crate::place::Place;
 
 /// What an item is.
@@ -41,14 +43,15 @@ pub enum Verify {
     /// A checksum of what was read is taken while it is copied, and noted in the journal.
     #[default]
     Checksum,
-    /// As `Checksum`; then the copy is read back from its storage and compared.
+    /// As `Checksum`; when all copies are on stable storage they are read back from there and
+    /// compared. One that differs is told and gets a hidden name.
     ReadBack,
 }
 
 /// How to stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that copy.
+    /// Threads that copy; without any, the calling one copies what it finds.
     pub workers: usize,
     /// How contents are checked.
     pub verify: Verify,
@@ -56,6 +59,8 @@ pub struct Options {
     pub journal: Option<PathBuf>,
     /// Large files are copied in parts of so many bytes, by several threads.
     pub segment: u64,
+    /// Where the journal lies, and the time.
+    pub host: Arc<dyn Host>,
 }
 
 impl Default for Options {
@@ -66,6 +71,7 @@ impl Default for Options {
             verify: Verify::Checksum,
             journal: None,
             segment: 64 << 20,
+            host: Arc::new(Os),
         }
     }
 }

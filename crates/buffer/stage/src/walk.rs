@@ -45,14 +45,17 @@ pub(crate) struct Found {
 pub(crate) struct Walk<'a, 'j> {
     job: &'a Job<'j>,
     tasks: Option<Sender<Task>>,
+    /// Nobody else copies.
+    alone: bool,
     pub found: Found,
 }
 
 impl<'a, 'j> Walk<'a, 'j> {
-    pub fn new(job: &'a Job<'j>, tasks: Sender<Task>) -> Walk<'a, 'j> {
+    pub fn new(job: &'a Job<'j>, tasks: Sender<Task>, alone: bool) -> Walk<'a, 'j> {
         Walk {
             job,
             tasks: Some(tasks),
+            alone,
             found: Found::default(),
         }
     }
@@ -86,6 +89,9 @@ impl<'a, 'j> Walk<'a, 'j> {
     }
 
     fn send(&self, task: Task) {
+        if self.alone {
+            return self.job.at_once(task);
+        }
         // Fails only if all copying threads are gone, which they are not before `close`.
         if let Some(tasks) = &self.tasks {
             self.job.pending.fetch_add(1, Ordering::AcqRel);
@@ -118,6 +124,7 @@ impl<'a, 'j> Walk<'a, 'j> {
             source,
             target,
             shown: item.source.display(),
+            copies: item.target.display(),
             made: ours,
         })
     }

@@ -1,5 +1,5 @@
-//! What the processes of a job ask of the service that stages for it, over the job's own Unix
-//! socket: one call and its answer a connection.
+//! What the processes of a job ask of the service that stages for it, over a Unix socket on their
+//! host: one call and its answer a connection.
 //!
 //! ```text
 //! 0        2              6
@@ -14,9 +14,11 @@ use std::path::Path;
 
 /// The variable of a job's environment that names the socket.
 pub const SOCKET: &str = "FOREBAY_JOB_SOCKET";
+/// The variable of a job's environment that has the job's id.
+pub const JOB: &str = "FOREBAY_JOB_ID";
 /// Longest body, in bytes: lists of some hundred thousand paths.
 pub const MAX_BODY: usize = 32 << 20;
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What a stage is asked for, or asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,10 +66,20 @@ pub enum Call {
     Terminate(Kind, Vec<String>),
     /// Limit how many stages of the instance at this path are moved at a time.
     Limit(String, u32),
-    /// How the file or directory is striped; answered by [`Answer::Stripes`].
-    Stripes(String),
+    /// How the file or directory with this inode number is striped; answered by
+    /// [`Answer::Stripes`].
+    Stripes(String, u64),
     /// What could not be staged at or below this path; answered by [`Answer::Failures`].
     Failures(String),
+}
+
+/// A call and the job whose process makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCall {
+    /// The job's id.
+    pub job: String,
+    /// What is asked.
+    pub call: Call,
 }
 
 /// An answer.
@@ -106,7 +118,7 @@ pub struct Counts {
 }
 
 /// Make a call to the service at `socket` and wait for its answer, however long that takes.
-pub fn ask(socket: &Path, call: &Call) -> io::Result<Answer> {
+pub fn ask(socket: &Path, call: &JobCall) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         // No socket has such a path.
         io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
@@ -207,7 +219,10 @@ mod tests {
             }
         });
         // So much that it does not fit into the socket's buffer.
-        let call = Call::Query(Kind::File, vec!["x".repeat(4 << 20)]);
+        let call = JobCall {
+            job: "job".into(),
+            call: Call::Query(Kind::File, vec!["x".repeat(4 << 20)]),
+        };
         for _ in 0..50 {
             let answer = ask(&socket, &call).unwrap();
             assert_eq!(answer, Answer::Refused(libc::EACCES, "no".into()));
@@ -219,18 +234,19 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_in_comes_out(paths: Vec<String>) {
-            let call = Call::Query(Kind::File, paths);
+            let job = paths.concat();
+            let call = JobCall { job, call: Call::Query(Kind::File, paths) };
             let mut bytes = Vec::new();
             send(&mut bytes, &call).unwrap();
-            prop_assert_eq!(receive::<Call>(&mut bytes.as_slice()).unwrap(), call);
+            prop_assert_eq!(receive::<JobCall>(&mut bytes.as_slice()).unwrap(), call);
         }
 
         #[test]
         fn any_bytes_are_refused_or_parsed_without_panic(bytes: Vec<u8>) {
-            let _ = receive::<Call>(&mut bytes.as_slice());
-            let mut framed = vec![1, 0, bytes.len() as u8, 0, 0, 0];
+            let _ = receive::<JobCall>(&mut bytes.as_slice());
+            let mut framed = vec![VERSION as u8, 0, bytes.len() as u8, 0, 0, 0];
             framed.extend(&bytes);
-            let _ = receive::<Call>(&mut framed.as_slice());
+            let _ = receive::<JobCall>(&mut framed.as_slice());
             let _ = receive::<Answer>(&mut framed.as_slice());
         }
     }

@@ -261,10 +261,46 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
         "digits only",
     ),
     (
-        "#DW jobdw capacity=1GiB type=scratch access_mode=ldbalance",
+        "#DW jobdw capacity=1GiB type=scratch access_mode=striped,ldbalance",
         1,
         50,
-        "read-only",
+        "ldbalance alone",
+    ),
+    (
+        "#DW create_persistent name=p capacity=1GiB type=scratch access_mode=ldbalance",
+        1,
+        69,
+        "no job could fill it",
+    ),
+    (
+        "#DW jobdw capacity=1GiB type=scratch access_mode=ldbalance\n#DW stage_in type=file source=/p/a destination=$DW_JOB_STRIPED/a",
+        2,
+        1,
+        "write `$DW_JOB_LDBALANCE`",
+    ),
+    (
+        "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n#DW stage_in type=file source=/p/a destination=$DW_JOB_LDBALANCE/a",
+        2,
+        1,
+        "write `$DW_JOB_STRIPED`",
+    ),
+    (
+        "#DW jobdw capacity=1GiB type=scratch access_mode=ldbalance\n#DW stage_out type=file source=$DW_JOB_LDBALANCE/a destination=/p/a",
+        2,
+        1,
+        "nothing to stage out",
+    ),
+    (
+        "#DW jobdw capacity=1GiB type=scratch access_mode=ldbalance\n#DW stage_out type=list source=/p/list destination=/p/out",
+        2,
+        1,
+        "nothing to stage out",
+    ),
+    (
+        "#DW stage_in type=file source=/p/a destination=$DW_JOB_LDBALANCE/a",
+        1,
+        1,
+        "without `jobdw`",
     ),
     (
         "#DW jobdw capacity=1GiB type=scratch access_mode=striped read_ahead=1MiB",

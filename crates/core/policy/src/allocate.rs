@@ -18,6 +18,12 @@ pub enum Size {
     Granules(u64),
     /// All granules of so many nodes that hold nothing else.
     WholeNodes(u32),
+    /// So many granules on each node: every node is to hold a copy of everything. There are as
+    /// many copies as granules in one, as other requests are spread, as far as nodes have room for
+    /// a whole one.
+    Copies(u64),
+    /// Copies on so many nodes that hold nothing else, each as large as the smallest of them.
+    WholeNodeCopies(u32),
 }
 
 /// What the nodes are chosen for.
@@ -78,6 +84,13 @@ pub enum Refusal {
         /// Nodes wholly free.
         free: u32,
     },
+    /// No node has room for a whole copy.
+    NoRoomForCopy {
+        /// Granules of one copy.
+        wanted: u64,
+        /// Most granules that are free on one node.
+        free: u64,
+    },
     /// Enough granules are free, but they cannot be divided into equal shares.
     Unequal {
         /// Granules wanted.
@@ -103,6 +116,10 @@ impl fmt::Display for Refusal {
             Refusal::TooFewNodes { wanted, free } => {
                 write!(f, "{wanted} whole nodes are wanted, {free} are wholly free")
             }
+            Refusal::NoRoomForCopy { wanted, free } => write!(
+                f,
+                "no storage node has room for a whole copy: {wanted} granules are wanted on each, at most {free} are free on one"
+            ),
             Refusal::Unequal { wanted, free } => write!(
                 f,
                 "{wanted} granules are wanted in equal shares; {free} are free, but not so"
@@ -120,7 +137,9 @@ pub fn allocate(nodes: &[Node], request: &Request) -> Result<Vec<Share>, Refusal
         .max_nodes
         .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let mut shares = match request.size {
-        Size::Granules(0) | Size::WholeNodes(0) => return Err(Refusal::Nothing),
+        Size::Granules(0) | Size::WholeNodes(0) | Size::Copies(0) | Size::WholeNodeCopies(0) => {
+            return Err(Refusal::Nothing);
+        }
         _ if !nodes
             .iter()
             .any(|n| n.state == crate::pool::NodeState::Online && n.total > 0) =>
@@ -128,6 +147,15 @@ pub fn allocate(nodes: &[Node], request: &Request) -> Result<Vec<Share>, Refusal
             return Err(Refusal::NoNodes);
         }
         Size::WholeNodes(wanted) => whole_nodes(nodes, request, &ranked, wanted)?,
+        Size::WholeNodeCopies(wanted) => {
+            let mut shares = whole_nodes(nodes, request, &ranked, wanted)?;
+            let least = shares.iter().map(|share| share.granules).min();
+            for share in &mut shares {
+                share.granules = least.unwrap_or(share.granules);
+            }
+            shares
+        }
+        Size::Copies(wanted) => copies(&ranked, wanted, most)?,
         Size::Granules(wanted) => {
             if ranked.len() > most
                 && request.preference != Preference::Interference
@@ -218,6 +246,21 @@ fn whole_nodes(
     Ok(chosen
         .map(|(node, granules)| Share { node, granules })
         .collect())
+}
+
+/// `wanted` granules on each of as many nodes, or as many as have room for them.
+fn copies(ranked: &[(NodeId, u64)], wanted: u64, most: usize) -> Result<Vec<Share>, Refusal> {
+    let free = ranked.iter().map(|(_, free)| *free).max().unwrap_or(0);
+    if free < wanted {
+        return Err(Refusal::NoRoomForCopy { wanted, free });
+    }
+    let count = usize::try_from(wanted).unwrap_or(usize::MAX).min(most);
+    let roomy = ranked.iter().filter(|(_, free)| *free >= wanted);
+    let share = |(node, _): &(NodeId, u64)| Share {
+        node: *node,
+        granules: wanted,
+    };
+    Ok(roomy.take(count).map(share).collect())
 }
 
 /// One granule to each node in turn until all are given; the sum of `ranked` is at least `wanted`.

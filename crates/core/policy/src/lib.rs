@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 pub mod allocate;
+pub mod copies;
 pub mod layout;
 pub mod pool;
 pub mod removal;

@@ -200,6 +200,8 @@ fn requests() -> impl Strategy<Value = Request> {
     let size = prop_oneof![
         5 => (1u64..200).prop_map(Size::Granules),
         1 => (1u32..6).prop_map(Size::WholeNodes),
+        2 => (1u64..20).prop_map(Size::Copies),
+        1 => (1u32..6).prop_map(Size::WholeNodeCopies),
         1 => any::<u64>().prop_map(Size::Granules)
     ];
     let preference = prop_oneof![
@@ -255,7 +257,16 @@ proptest! {
                         prop_assert!(sum >= wanted && sum < wanted + shares.len() as u64);
                     }
                     Size::Granules(wanted) => prop_assert_eq!(sum, wanted),
-                    Size::WholeNodes(wanted) => prop_assert_eq!(shares.len(), wanted as usize),
+                    Size::WholeNodes(wanted) | Size::WholeNodeCopies(wanted) => {
+                        prop_assert_eq!(shares.len(), wanted as usize);
+                    }
+                    Size::Copies(wanted) => {
+                        prop_assert!(!shares.is_empty() && shares.len() as u64 <= wanted);
+                        prop_assert!(shares.iter().all(|s| s.granules == wanted));
+                    }
+                }
+                if matches!(request.size, Size::WholeNodeCopies(_)) {
+                    prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
                 }
                 if request.equalize {
                     prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
@@ -314,4 +325,27 @@ fn granules_have_limits() {
     assert_eq!(granules(Bytes(1), Bytes(0)), None);
     assert_eq!(bytes(u64::MAX, Bytes(2)), None);
     assert_eq!(bytes(3, Bytes(5)), Some(Bytes(15)));
+}
+
+#[test]
+fn copies_are_whole_and_as_many_as_one_has_granules() {
+    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let copies = |pool: &[Node], granules| allocate(pool, &ask(Size::Copies(granules)));
+    assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
+    assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
+    assert_eq!(
+        copies(&pool, 10).unwrap(),
+        shares(&[(0, 10), (1, 10), (2, 10), (3, 10)])
+    );
+    let uneven = [node(0, 10, 5), node(1, 10, 0), node(2, 8, 0), node(3, 9, 9)];
+    assert_eq!(copies(&uneven, 7).unwrap(), shares(&[(1, 7), (2, 7)]));
+    let (wanted, free) = (11, 10);
+    assert_eq!(
+        copies(&uneven, 11),
+        Err(Refusal::NoRoomForCopy { wanted, free })
+    );
+    assert_eq!(copies(&uneven, 0), Err(Refusal::Nothing));
+    let whole = |count| allocate(&uneven, &ask(Size::WholeNodeCopies(count)));
+    assert_eq!(whole(2).unwrap(), shares(&[(1, 8), (2, 8)]));
+    assert!(matches!(whole(3), Err(Refusal::TooFewNodes { .. })));
 }

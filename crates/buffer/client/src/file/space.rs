@@ -54,11 +54,12 @@ impl Fs {
         if !self.sessions.striped() {
             return false;
         }
+        let now = self.sessions.system().now();
         let own = self.removals.some.swap(false, Ordering::AcqRel);
         let mut last = lock(&self.removals.flushed);
-        let due = own || last.is_none_or(|last| last.elapsed() >= BETWEEN_FLUSHES);
+        let due = own || last.is_none_or(|last| now - last >= BETWEEN_FLUSHES);
         if due {
-            *last = Some(Instant::now());
+            *last = Some(now);
         }
         due
     }
@@ -71,7 +72,7 @@ impl Fs {
         }
         let (mut pause, longest) = PAUSES;
         while !enough() && pause <= longest {
-            std::thread::sleep(pause);
+            self.sessions.system().sleep(pause);
             pause *= 2;
         }
     }

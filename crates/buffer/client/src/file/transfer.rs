@@ -7,9 +7,9 @@
 use super::File;
 use super::part::Part;
 use crate::sessions::WINDOW;
+use crate::system::Link;
 use forebay_wire::layout::Piece;
 use forebay_wire::message::MAX_DATA;
-use forebay_wire::stream::Link;
 use forebay_wire::{Errno, Reply, Request};
 use std::collections::VecDeque;
 

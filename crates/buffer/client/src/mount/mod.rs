@@ -45,6 +45,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Let the kernel reach data objects directly where it can.
     pub passthrough: bool,
+    /// Nothing can be changed through the mount: `EROFS`.
+    pub read_only: bool,
     /// What `mount` shows as the source.
     pub name: String,
 }
@@ -56,6 +58,7 @@ impl Default for MountOptions {
             threads: 8,
             allow_other: root,
             passthrough: true,
+            read_only: false,
             name: "forebay".into(),
         }
     }
@@ -136,6 +139,9 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let trusted = rustix::process::geteuid().is_root();
     if options.allow_other && !trusted {
         config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
     }
     config.acl = if options.allow_other {
         SessionACL::All

@@ -1,7 +1,7 @@
 //! Data over the socket, on connections of their own that bypass the queue of other requests.
 
 use super::{Session, lock};
-use forebay_wire::stream::Link;
+use crate::system::Link;
 use forebay_wire::{Call, Errno, Reply, Request};
 use std::io;
 

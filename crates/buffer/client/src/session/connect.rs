@@ -1,13 +1,13 @@
 //! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
 
 use super::{Reopen, Session, lock};
+use crate::system::Link;
 use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::opening::{Dialling, NotProved};
-use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a daemon may take for each answer to a greeting.
 const GREETING: Duration = Duration::from_secs(20);
@@ -25,7 +25,8 @@ impl Session {
         &self,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> Result<T, Errno> {
-        let start = Instant::now();
+        let system = &self.options.system;
+        let start = system.now();
         let mut pause = Duration::from_millis(1);
         loop {
             let error = match attempt() {
@@ -47,11 +48,11 @@ impl Session {
                 tracing::error!(%error, address = %self.address, "cannot talk to storage daemon");
                 return Err(Errno::EPROTO);
             }
-            if start.elapsed() >= self.options.patience {
+            if system.now() - start >= self.options.patience {
                 tracing::error!(%error, address = %self.address, "storage daemon does not answer");
                 return Err(Errno::EIO);
             }
-            std::thread::sleep(pause);
+            system.sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
@@ -83,7 +84,7 @@ impl Session {
         }
         drop(identity);
         if bulk {
-            link.stream().set_timeout(Some(self.options.patience))?;
+            link.set_timeout(Some(self.options.patience))?;
         }
         // Metadata calls wait as long as it takes: a sync may take long, and a daemon that dies
         // closes the connection.
@@ -97,10 +98,10 @@ impl Session {
         seq: u64,
         bulk: bool,
     ) -> io::Result<(Link, Resume, u64)> {
-        let stream = Stream::connect(&self.address, Duration::from_secs(5))?;
-        let mut link = Link::new(stream);
+        let system = &self.options.system;
+        let mut link = system.connect(&self.address, Duration::from_secs(5))?;
         // Whoever listens in a daemon's place may say nothing at all.
-        link.stream().set_timeout(Some(GREETING))?;
+        link.set_timeout(Some(GREETING))?;
         let hello = Hello {
             version: PROTOCOL,
             instance: self.instance,
@@ -146,7 +147,7 @@ impl Session {
                     return Err(io::Error::other(Errno::EINVAL));
                 }
                 let _ = self.place.set(place);
-                link.stream().set_timeout(None)?;
+                link.set_timeout(None)?;
                 Ok((link, resume, epoch))
             }
             _ => Err(io::Error::other(Errno::EPROTO)),

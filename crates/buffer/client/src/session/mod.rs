@@ -6,17 +6,18 @@ mod locks;
 
 pub use locks::Done;
 
+use crate::system::{Link, Os, System};
 use connect::Identity;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::{CACHE_TIME, OpenMode};
 use forebay_wire::munge::Munge;
 use forebay_wire::place::{Permit, Place};
-use forebay_wire::stream::{Address, Answer, Link};
+use forebay_wire::stream::{Address, Answer};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How to reach a daemon.
@@ -30,6 +31,8 @@ pub struct Options {
     pub key: Option<PoolKey>,
     /// This host's `munged`, for daemons on other hosts; comes before the key.
     pub munge: Option<Munge>,
+    /// Time and network.
+    pub system: Arc<dyn System>,
 }
 
 impl Default for Options {
@@ -39,6 +42,7 @@ impl Default for Options {
             connections: 16,
             key: None,
             munge: None,
+            system: Arc::new(Os),
         }
     }
 }
@@ -222,7 +226,7 @@ impl Session {
     /// Send a request without waiting for the answer. Whoever has several under way must send them
     /// in the order of their nodes, lest two wait for each other's connections.
     pub fn start(&self, caller: Option<&Caller>, request: Request) -> UnderWay {
-        let sent = Instant::now();
+        let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
         let call = Call {
@@ -273,26 +277,26 @@ impl Session {
             if !met {
                 break answer;
             }
-            if start.elapsed() >= self.options.patience {
+            if self.options.system.now() - start >= self.options.patience {
                 tracing::error!(address = %self.address, request = ?call.request,
                     "a request met others, or missed a storage node, until patience ended");
                 break Err(Errno::EIO);
             }
-            std::thread::sleep(pause);
+            self.options.system.sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
-            sent = Instant::now();
+            sent = self.options.system.now();
             slot.seq += 1;
             call.seq = slot.seq;
         };
         self.put_slot(slot);
-        Ok(said(result?, sent))
+        Ok(self.said(result?, sent))
     }
 }
 
 impl Session {
     /// Make a request that is not worth waiting for if the daemon is not there.
     pub fn glance(&self, request: Request) -> Option<Said> {
-        let sent = Instant::now();
+        let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
         let call = Call {
@@ -303,14 +307,14 @@ impl Session {
         let link = slot.link.take();
         let link = link.or_else(|| self.connect(slot.number, slot.seq, false).ok());
         let answer = link.and_then(|mut link| {
-            link.stream().set_timeout(Some(GLANCE)).ok()?;
+            link.set_timeout(Some(GLANCE)).ok()?;
             let answer = link.call(&call, &[], &mut []).ok()?;
-            link.stream().set_timeout(None).ok()?;
+            link.set_timeout(None).ok()?;
             slot.link = Some(link);
             Some(answer)
         });
         self.put_slot(slot);
-        answer.map(|answer| said(answer, sent))
+        answer.map(|answer| self.said(answer, sent))
     }
 }
 
@@ -323,17 +327,20 @@ fn again(mode: OpenMode) -> OpenMode {
     }
 }
 
-/// An answer to a call sent at `sent`.
-fn said(answer: Answer, sent: Instant) -> Said {
-    let valid = if answer.cacheable {
-        Duration::from_nanos(CACHE_TIME).saturating_sub(sent.elapsed())
-    } else {
-        Duration::ZERO
-    };
-    Said {
-        reply: answer.reply,
-        descriptor: answer.descriptor,
-        valid,
+impl Session {
+    /// An answer to a call sent at `sent`.
+    fn said(&self, answer: Answer, sent: Instant) -> Said {
+        let valid = if answer.cacheable {
+            let passed = self.options.system.now() - sent;
+            Duration::from_nanos(CACHE_TIME).saturating_sub(passed)
+        } else {
+            Duration::ZERO
+        };
+        Said {
+            reply: answer.reply,
+            descriptor: answer.descriptor,
+            valid,
+        }
     }
 }
 
@@ -347,7 +354,7 @@ impl Drop for Session {
             ..
         }) = slot
         {
-            let _ = link.stream().set_timeout(Some(Duration::from_secs(5)));
+            let _ = link.set_timeout(Some(Duration::from_secs(5)));
             let call = Call {
                 seq: seq + 1,
                 caller: None,

@@ -1,12 +1,14 @@
-//! Which stages a job's processes have asked for, by path.
+//! Which stages a job's processes have asked for, by path: a view of what the controller keeps, so
+//! that all processes on all of the job's hosts are told the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forebay_model::jobscript::{Direction, StageKind, StagePath};
 use forebay_wire::staging::{Counts, Kind};
 
-use crate::controller::StageState;
-use crate::embedded::StageReport;
+use super::service::Root;
+use crate::controller::{AskedStage, StageState};
 use crate::protocol::StageId;
 
 /// A path in one of the job's instances; without `/` at either end, empty for the root.
@@ -59,18 +61,43 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    /// The last stage of each path. Those that were stopped for good are as if they had never been
+    /// asked for.
+    pub fn of(stages: &[AskedStage], roots: &[Root]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for stage in stages {
+            let out = stage.what.direction == Direction::Out;
+            let (inside, outside) = match out {
+                true => (&stage.what.source, &stage.what.destination),
+                false => (&stage.what.destination, &stage.what.source),
+            };
+            let (StagePath::Buffer(inside), StagePath::Pfs(outside)) = (inside, outside) else {
+                continue;
+            };
+            let root = roots.iter().position(|root| root.space == inside.space);
+            let (Some(root), true) = (root, stage.state != StageState::Cancelled) else {
+                continue;
+            };
+            let spot = Spot {
+                root,
+                path: inside.path.clone(),
+            };
+            let entry = Entry {
+                kind: match stage.what.kind {
+                    StageKind::Directory => Kind::Directory,
+                    _ => Kind::File,
+                },
+                out,
+                pfs: outside.clone(),
+                stage: stage.id,
+            };
+            ledger.entries.insert(spot, entry);
+        }
+        ledger
+    }
+
     pub fn get(&self, spot: &Spot) -> Option<&Entry> {
         self.entries.get(spot)
-    }
-
-    pub fn put(&mut self, spot: Spot, entry: Entry) {
-        self.entries.insert(spot, entry);
-    }
-
-    /// Forgets stages that were stopped for good.
-    pub fn forget(&mut self, stages: &[StageId]) {
-        self.entries
-            .retain(|_, entry| !stages.contains(&entry.stage));
     }
 
     /// The stages of a file, or of a directory and all below it.
@@ -131,30 +158,30 @@ pub(super) fn is_active(state: &StageState) -> bool {
     )
 }
 
-/// Reports by their stages.
-pub(super) fn by_stage(reports: &[StageReport]) -> BTreeMap<StageId, &StageReport> {
-    let keyed = reports.iter().map(|report| (report.status.id, report));
+/// Stages by their numbers.
+pub(super) fn by_stage(reports: &[AskedStage]) -> BTreeMap<StageId, &AskedStage> {
+    let keyed = reports.iter().map(|report| (report.id, report));
     keyed.collect()
 }
 
 /// How many files are in which state. A directory's stage counts its files as far as they are
 /// found; where that is not known, as one.
-pub(super) fn count(kind: Kind, parts: &[Part], reports: &[StageReport]) -> Counts {
+pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Counts {
     let mut counts = Counts::default();
     let reports = by_stage(reports);
     for part in parts {
         let Some(report) = reports.get(&part.stage()) else {
             continue;
         };
-        let progress = &report.status.progress;
+        let progress = &report.progress;
         let whole = kind == Kind::Directory && matches!(part, Part::Whole(_));
         let files = if whole { progress.files } else { 0 };
-        match &report.status.state {
+        match &report.state {
             StageState::Waiting => counts.deferred += 1,
             StageState::Done => counts.complete += files.max(1),
             StageState::Cancelled => {}
             StageState::Failed(_) => {
-                let failed = if whole { report.problems.len() } else { 1 };
+                let failed = if whole { report.unstaged.len() } else { 1 };
                 counts.failed += u64::try_from(failed).unwrap_or(1).max(1);
                 counts.complete += files;
             }
@@ -187,7 +214,7 @@ mod tests {
                 pfs: String::new(),
                 stage: StageId(*stage),
             };
-            ledger.put(spot(path), entry);
+            ledger.entries.insert(spot(path), entry);
         }
         ledger
     }

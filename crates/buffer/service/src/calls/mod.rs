@@ -1,10 +1,14 @@
 //! Staging that a job asks for while it runs: the service behind libdatawarp.
 //!
 //! A job's processes find a Unix socket in their environment
-//! ([`SOCKET`](forebay_wire::staging::SOCKET)). Only the job's owner and root are answered, as the
-//! kernel says who they are. Stages become the controller's, so that they survive this process:
-//! what was to be staged at the job's end is staged by `recover`, too.
+//! ([`SOCKET`](forebay_wire::staging::SOCKET)): that of `forebay run` on an embedded pool, that of
+//! their host's agent on a pool over several hosts. Only the job's owner and root are answered, as
+//! the kernel says who they are. Stages become the controller's, so that they survive this process,
+//! and so that all processes on all hosts of the job are told the same of them: what was to be
+//! staged at the job's end is staged by `recover`, too.
 
+mod agent;
+mod changes;
 mod ledger;
 mod questions;
 mod service;
@@ -16,15 +20,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_model::jobscript::Space;
+use forebay_model::jobscript::BufferPath;
 use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, SOCKET, receive, send};
+use forebay_wire::staging::{Answer, JobCall, SOCKET, receive, send};
 
+pub(crate) use agent::AgentCalls;
+
+use crate::controller::{AskedStage, Failure, JobView, Outcome, Request};
 use crate::embedded::Asker;
-use service::{Root, Service};
+use crate::protocol::StageId;
+use service::{Control, Refused, Service};
 
 /// Calls that are carried out at a time, each on a thread; more are asked to come again. Processes
 /// that wait for a stage have one each as long as it takes: there are more than a node has cores.
@@ -34,7 +43,26 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
 
-/// The service for one job. Dropping it ends it.
+impl Control for Asker {
+    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        Asker::begin(self, request)
+    }
+
+    fn job(&self, token: &str) -> Result<JobView, Failure> {
+        Asker::job(self, token)
+    }
+
+    fn asked(
+        &self,
+        token: &str,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure> {
+        Asker::asked(self, token, about, numbers)
+    }
+}
+
+/// The service for one job of an embedded pool. Dropping it ends it.
 pub struct JobCalls {
     socket: PathBuf,
     ended: Arc<AtomicBool>,
@@ -42,14 +70,8 @@ pub struct JobCalls {
 }
 
 impl JobCalls {
-    /// Serves the mounted job `token`, whose variables are `environment`, in the pool in
-    /// `directory`.
-    pub fn open(
-        asker: &Asker,
-        directory: &Path,
-        token: &str,
-        environment: &[(String, String)],
-    ) -> io::Result<JobCalls> {
+    /// Serves the mounted job `token` in the pool in `directory`.
+    pub fn open(asker: &Asker, directory: &Path, token: &str) -> io::Result<JobCalls> {
         let mut socket = directory.join("calls.socket");
         if socket.as_os_str().len() > SOCKET_PATH {
             let name = format!("forebay-{}-calls.socket", std::process::id());
@@ -62,16 +84,18 @@ impl JobCalls {
         }
         let listener = UnixListener::bind(&socket)?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
-        let service = Arc::new(Service::new(
-            asker.clone(),
-            token.to_owned(),
-            roots(environment),
-            directory.join("mounts"),
-        ));
+        let owner = asker.caller().uid;
+        let control = Arc::new(asker.clone());
+        let mounts = directory.join("mounts");
+        let job = Arc::new(Embedded {
+            service: Service::new(control, token.to_owned(), mounts),
+            token: token.to_owned(),
+            owner,
+        });
         let ended = Arc::new(AtomicBool::new(false));
-        let (owner, seen) = (asker.caller().uid, ended.clone());
+        let seen = ended.clone();
         let thread = std::thread::Builder::new().name("forebay-calls".into());
-        let thread = thread.spawn(move || listen(&listener, &service, owner, &seen))?;
+        let thread = thread.spawn(move || listen(&listener, &job, &seen))?;
         Ok(JobCalls {
             socket,
             ended,
@@ -97,26 +121,14 @@ impl Drop for JobCalls {
     }
 }
 
-/// The name spaces that can be staged. A view is a symbolic link to where the kernel has it; only
-/// the link is read, so that this process does not wait for its own mount.
-fn roots(environment: &[(String, String)]) -> Vec<Root> {
-    let root = |(name, value): &(String, String)| {
-        let space = match name.strip_prefix("DW_PERSISTENT_STRIPED_") {
-            Some(persistent) => Space::Persistent(persistent.to_owned()),
-            None if name == "DW_JOB_STRIPED" => Space::Job,
-            None => return None,
-        };
-        let link = Path::new(value.trim_end_matches('/'));
-        Some(Root {
-            path: fs::read_link(link).unwrap_or_else(|_| link.to_owned()),
-            shown: value.clone(),
-            space,
-        })
-    };
-    environment.iter().filter_map(root).collect()
+/// The one job of an embedded pool that runs.
+struct Embedded {
+    service: Service,
+    token: String,
+    owner: u32,
 }
 
-fn listen(listener: &UnixListener, service: &Arc<Service>, owner: u32, ended: &AtomicBool) {
+fn listen(listener: &UnixListener, job: &Arc<Embedded>, ended: &AtomicBool) {
     let calls = Arc::new(AtomicUsize::new(0));
     loop {
         let accepted = listener.accept();
@@ -128,10 +140,7 @@ fn listen(listener: &UnixListener, service: &Arc<Service>, owner: u32, ended: &A
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let patience = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        if patience.is_err() {
+        if hurry(&stream).is_err() {
             continue;
         }
         if calls.fetch_add(1, Ordering::AcqRel) >= MOST_CALLS {
@@ -140,10 +149,10 @@ fn listen(listener: &UnixListener, service: &Arc<Service>, owner: u32, ended: &A
             let _ = send(&mut &stream, &Answer::Refused(Errno::EAGAIN.0, reason));
             continue;
         }
-        let (service, under_way) = (service.clone(), calls.clone());
+        let (job, under_way) = (job.clone(), calls.clone());
         let thread = std::thread::Builder::new().name("forebay-call".into());
         let begun = thread.spawn(move || {
-            serve(stream, &service, owner);
+            serve(stream, &job);
             under_way.fetch_sub(1, Ordering::AcqRel);
         });
         if begun.is_err() {
@@ -153,15 +162,18 @@ fn listen(listener: &UnixListener, service: &Arc<Service>, owner: u32, ended: &A
 }
 
 /// Answers the one call of a connection.
-fn serve(mut stream: UnixStream, service: &Service, owner: u32) {
+fn serve(mut stream: UnixStream, job: &Embedded) {
     let answer = match rustix::net::sockopt::socket_peercred(&stream) {
-        Ok(peer) if may_call(peer.uid.as_raw(), owner) => match receive(&mut stream) {
-            Ok(call) => service.answer(call),
+        Ok(peer) if may_call(peer.uid.as_raw(), job.owner) => match receive::<JobCall>(&mut stream)
+        {
+            Ok(asked) if asked.job != job.token => not_here(&asked.job),
+            Ok(asked) => job.service.answer(asked.call),
             Err(error) => Answer::Refused(Errno::EPROTO.0, error.to_string()),
         },
         Ok(peer) => {
             let reason = format!(
-                "the job belongs to user {owner}, not to user {}",
+                "the job belongs to user {}, not to user {}",
+                job.owner,
                 peer.uid.as_raw()
             );
             Answer::Refused(Errno::EACCES.0, reason)
@@ -170,6 +182,16 @@ fn serve(mut stream: UnixStream, service: &Service, owner: u32) {
     };
     // Whoever asked may have gone.
     let _ = send(&mut stream, &answer);
+}
+
+fn not_here(job: &str) -> Answer {
+    Refused(Errno::EINVAL, format!("job {job} does not run here")).into()
+}
+
+/// Limits the time that the process at the other end may take.
+fn hurry(stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
 }
 
 fn may_call(caller: u32, owner: u32) -> bool {

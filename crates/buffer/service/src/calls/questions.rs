@@ -2,26 +2,31 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::Space;
-use forebay_policy::layout::DEFAULT_STRIPE;
-use forebay_wire::Errno;
+use forebay_wire::layout::Layout;
 use forebay_wire::staging::{Answer, Kind};
+use forebay_wire::{Errno, Ino};
 
-use super::ledger::{Entry, Part, Spot, by_stage, count};
-use super::service::{Refused, Service, invalid, received};
-use crate::controller::{Failure, Request, StageState};
-use crate::embedded::StageReport;
+use super::ledger::{Entry, Part, Spot, by_stage, count, is_active};
+use super::service::{Job, Refused, invalid};
+use crate::controller::{AskedStage, StageState};
 use crate::protocol::StageId;
 
 /// Not in [`Errno`]: the stage was stopped.
 const ECANCELED: Errno = Errno(125);
+/// Pauses between looks at stages that are waited for: an eighth of the time that the wait has
+/// taken so far, within these limits.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// A controller that does not answer is asked again for so long.
+const PATIENCE: Duration = Duration::from_secs(600);
 
-impl Service {
+impl Job<'_> {
     /// The stages that say something about each of these paths.
-    fn about(&self, kind: Kind, paths: &[String]) -> Result<Vec<Part>, Refused> {
+    fn about(&self, kind: Kind, paths: &[String]) -> Result<(Vec<Part>, Vec<AskedStage>), Refused> {
         let spots = self.spots(paths)?;
-        let ledger = self.ledger();
+        let (stages, ledger) = self.asked(&spots)?;
         let mut parts = Vec::new();
         for (spot, path) in spots.iter().zip(paths) {
             let about = ledger.about(kind, spot);
@@ -30,106 +35,94 @@ impl Service {
             }
             parts.extend(about);
         }
-        Ok(parts)
-    }
-
-    fn reports(&self, parts: &[Part]) -> Result<Vec<StageReport>, Refused> {
-        let mut stages: Vec<StageId> = parts.iter().map(|part| part.stage()).collect();
-        stages.sort();
-        stages.dedup();
-        Ok(self.asker.stages(stages)?)
+        Ok((parts, stages))
     }
 
     pub(super) fn query(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
-        let parts = self.about(kind, paths)?;
-        let reports = self.reports(&parts)?;
-        Ok(Answer::Counts(count(kind, &parts, &reports)))
+        let (parts, stages) = self.about(kind, paths)?;
+        Ok(Answer::Counts(count(kind, &parts, &stages)))
     }
 
     pub(super) fn wait(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
-        let parts = self.about(kind, paths)?;
-        let mut reports = self.reports(&parts)?;
+        let (parts, stages) = self.about(kind, paths)?;
+        let stages = by_stage(&stages);
+        let mut left: BTreeSet<StageId> = parts.iter().map(|part| part.stage()).collect();
         // Those that wait for the job's end would have it wait for itself.
-        reports.retain(|report| report.status.state != StageState::Waiting);
-        if reports.is_empty() {
+        left.retain(|id| {
+            let stage = stages.get(id);
+            stage.is_some_and(|stage| stage.state != StageState::Waiting)
+        });
+        if left.is_empty() {
             return invalid("no stage is under way; it waits for the job's end");
         }
-        let asked: Result<Vec<_>, Failure> = reports
-            .iter()
-            .map(|report| {
-                let stage = report.status.id;
-                let answer = self.asker.begin(Request::AwaitStage { stage })?;
-                Ok((stage, answer))
-            })
-            .collect();
-        let mut refused = None;
-        for (stage, answer) in asked? {
-            if let Err(failure) = received(&answer) {
-                let why = self.why(stage);
-                refused = refused.or(Some(match why {
-                    Some(errno) => Refused(errno, failure.reason),
-                    None => failure.into(),
-                }));
+        let begun = Instant::now();
+        let mut heard = begun;
+        let mut refused: Option<(StageId, Refused)> = None;
+        loop {
+            let numbers: Vec<StageId> = left.iter().copied().collect();
+            match self.numbered(&numbers) {
+                Ok(stages) => {
+                    heard = Instant::now();
+                    let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
+                    if left.iter().any(|id| !known.contains(id)) {
+                        // Its job has ended, and another one has its id.
+                        let reason = "the job has ended meanwhile".to_owned();
+                        return Err(Refused(ECANCELED, reason));
+                    }
+                    for stage in &stages {
+                        if is_active(&stage.state) || stage.state == StageState::Waiting {
+                            continue;
+                        }
+                        left.remove(&stage.id);
+                        let first = refused.as_ref().is_none_or(|(id, _)| stage.id < *id);
+                        if let (Some(why), true) = (why(stage), first) {
+                            refused = Some((stage.id, why));
+                        }
+                    }
+                }
+                // It may be starting again.
+                Err(Refused(Errno::ETIMEDOUT, _)) if heard.elapsed() < PATIENCE => {}
+                Err(other) => return Err(other),
             }
-        }
-        refused.map_or(Ok(Answer::Done), Err)
-    }
-
-    /// The error number that says best why a stage failed.
-    fn why(&self, stage: StageId) -> Option<Errno> {
-        let reports = self.asker.stages(vec![stage]).ok()?;
-        let report = reports.first()?;
-        match report.status.state {
-            StageState::Cancelled => Some(ECANCELED),
-            _ => report.problems.first().map(|problem| Errno(problem.code)),
+            if left.is_empty() {
+                return refused.map_or(Ok(Answer::Done), |(_, why)| Err(why));
+            }
+            std::thread::sleep((begun.elapsed() / 8).clamp(PAUSES.0, PAUSES.1));
         }
     }
 
-    pub(super) fn stripes(&self, path: &str) -> Result<Answer, Refused> {
+    pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<Answer, Refused> {
         let spot = self.spot(path)?;
         let space = self.roots.get(spot.root).map(|root| &root.space);
-        let status = self.asker.status()?;
-        let session = status.sessions.iter().find(|s| s.token == self.token);
-        let instance = status.instances.iter().find(|instance| match space {
-            Some(Space::Persistent(name)) => instance.label == *name,
-            _ => session.is_some_and(|session| session.id == instance.session),
-        });
-        let Some(instance) = instance else {
+        let stripes = self.stripes.iter();
+        let found = stripes
+            .filter(|(of, _)| Some(of) == space)
+            .find_map(|(_, stripes)| Layout::new(stripes.nodes, stripes.size));
+        let Some(layout) = found else {
             return invalid(format!("{path}: there is no such instance any more"));
         };
-        let mut nodes = instance.nodes.clone();
-        nodes.sort();
-        nodes.dedup();
         Ok(Answer::Stripes {
-            size: DEFAULT_STRIPE.0,
-            width: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
-            start: 0,
+            size: layout.stripe(),
+            width: layout.nodes().into(),
+            start: u32::from(layout.node(Ino(inode), 0).0),
         })
     }
 
     pub(super) fn failures(&self, path: &str) -> Result<Answer, Refused> {
         let top = self.spot(path)?;
-        let entries: Vec<(Spot, Entry)> = {
-            let ledger = self.ledger();
-            let above = ledger.above(&top).into_iter();
-            let all = ledger.within(&top).chain(above);
-            all.map(|(spot, entry)| (spot.clone(), entry.clone()))
-                .collect()
-        };
-        let stages = entries.iter().map(|(_, entry)| entry.stage).collect();
-        let reports = self.asker.stages(stages)?;
-        let reports = by_stage(&reports);
+        let (stages, ledger) = self.asked(std::slice::from_ref(&top))?;
+        let stages = by_stage(&stages);
+        let above = ledger.above(&top).into_iter();
         let mut failures = BTreeSet::new();
-        for (spot, entry) in &entries {
-            let report = reports.get(&entry.stage);
-            let failed =
-                |report: &&&StageReport| matches!(report.status.state, StageState::Failed(_));
-            let Some(report) = report.filter(failed) else {
+        for (spot, entry) in ledger.within(&top).chain(above) {
+            let stage = stages.get(&entry.stage);
+            let failed = |stage: &&&AskedStage| matches!(stage.state, StageState::Failed(_));
+            let Some(stage) = stage.filter(failed) else {
                 continue;
             };
-            let problems = report.problems.iter();
-            let mut found: Vec<(Spot, i32)> = problems
-                .map(|problem| (self.inner(spot, entry, &problem.path), problem.code))
+            let unstaged = stage.unstaged.iter();
+            let mut found: Vec<(Spot, i32)> = unstaged
+                .map(|file| (self.inner(spot, entry, Path::new(&file.path)), file.code))
                 .collect();
             if found.is_empty() {
                 found.push((spot.clone(), Errno::EIO.0));
@@ -149,10 +142,8 @@ impl Service {
     /// its source.
     fn inner(&self, spot: &Spot, entry: &Entry, problem: &Path) -> Spot {
         let source = if entry.out {
-            let shown = match self.roots.get(spot.root).map(|root| &root.space) {
-                Some(Space::Persistent(name)) => format!("$DW_PERSISTENT_STRIPED_{name}"),
-                _ => "$DW_JOB_STRIPED".to_owned(),
-            };
+            let root = self.roots.get(spot.root);
+            let shown = root.map_or(&Space::Job, |root| &root.space).variable();
             Path::new(&shown).join(&spot.path)
         } else {
             PathBuf::from(&entry.pfs)
@@ -167,5 +158,20 @@ impl Service {
             root: spot.root,
             path,
         }
+    }
+}
+
+/// Why a stage that is over did not succeed: the error number that says it best.
+fn why(stage: &AskedStage) -> Option<Refused> {
+    match &stage.state {
+        StageState::Failed(reason) => {
+            let errno = stage
+                .unstaged
+                .first()
+                .map_or(Errno::EIO.0, |file| file.code);
+            Some(Refused(Errno(errno), reason.clone()))
+        }
+        StageState::Cancelled => Some(Refused(ECANCELED, "it was stopped".to_owned())),
+        _ => None,
     }
 }

@@ -9,6 +9,7 @@ impl Controller {
     pub(super) fn advance(&mut self) {
         self.release_mounts();
         self.replace_fragments();
+        self.choose_copies();
         for key in self.state.sessions.keys() {
             if self
                 .state
@@ -77,10 +78,11 @@ impl Controller {
                 equalize: false,
                 max_nodes: Some(1),
             };
-            let label = instance.label.clone();
-            let nodes = self
-                .state
-                .candidates(&instance.pool, |node| self.node_online(node));
+            let (label, pool) = (instance.label.clone(), instance.pool.clone());
+            if self.give_up_copy(id, fragment.instance) {
+                continue;
+            }
+            let nodes = self.state.candidates(&pool, |node| self.node_online(node));
             let found = allocate::allocate(&nodes, &request);
             if let Some(fragment) = self.state.fragments.get_mut(id.0) {
                 fragment.state = FragmentState::Ending;
@@ -95,6 +97,7 @@ impl Controller {
                         instance.fragments.extend(&new);
                     }
                     self.move_namespaces(id, &new);
+                    self.move_copy_stages(id, &new);
                 }
                 Err(refusal) => {
                     if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
@@ -156,6 +159,8 @@ impl Controller {
             self.progress.remove(stage);
             self.sent.remove(&commands::Subject::Stage(*stage));
         }
+        self.asked.forget(id);
+        self.unstaged.remove(&id);
         self.state.sessions.remove(id.0);
     }
 

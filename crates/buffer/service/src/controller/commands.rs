@@ -110,9 +110,11 @@ impl Controller {
     }
 
     /// Where a fragment stands among those of its instance.
-    fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
-        let fragments = &self.state.instances.get(instance.0)?.fragments;
-        if fragments.len() < 2 {
+    pub(super) fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
+        let row = self.state.instances.get(instance.0)?;
+        let fragments = &row.fragments;
+        // A copy stands by itself.
+        if row.copied || fragments.len() < 2 {
             return Some(Place::alone());
         }
         let node = fragments.iter().position(|fragment| *fragment == id)?;
@@ -126,18 +128,20 @@ impl Controller {
             nodes: u16::try_from(fragments.len()).ok()?,
             stripe: self.settings.stripe,
             secret,
-            peers: self.addresses(instance),
+            peers: self.addresses(instance, |_| true),
         })
     }
 
-    /// Where the storage daemons of an instance's fragments listen, in the fragments' order.
-    fn addresses(&self, instance: InstanceId) -> Vec<String> {
+    /// Where the storage daemons of those of an instance's fragments listen that are wanted, in the
+    /// fragments' order.
+    fn addresses(&self, instance: InstanceId, wanted: impl Fn(&FragmentId) -> bool) -> Vec<String> {
         let of = |fragment: &Fragment| {
             let node = self.state.nodes.get(u64::from(fragment.node.0));
             node.and_then(|node| node.address.clone())
         };
         self.state
             .fragments_of(instance)
+            .filter(|(id, _)| wanted(id))
             .filter_map(|(_, fragment)| of(fragment))
             .collect()
     }
@@ -161,6 +165,8 @@ impl Controller {
                         owner: session.owner,
                         instance_owner,
                         what: stage.what.clone(),
+                        below: self.settings.staged_below.clone(),
+                        read_back: self.settings.read_back.of(stage.what.direction),
                     };
                     commands.push((
                         Subject::Stage(id),
@@ -189,7 +195,7 @@ impl Controller {
                     let subject = Subject::MountEnd(id, host.clone());
                     commands.push((subject, peer, Command::Unmount(id)));
                 } else if *state == MountState::Wanted {
-                    let Some(plan) = self.mount_plan(id, row) else {
+                    let Some(plan) = self.mount_plan(id, row, host) else {
                         continue;
                     };
                     commands.push((Subject::Mount(id, host.clone()), peer, Command::Mount(plan)));
@@ -198,19 +204,34 @@ impl Controller {
         }
     }
 
-    fn mount_plan(&self, activation: ActivationId, row: &Activation) -> Option<MountPlan> {
+    fn mount_plan(
+        &self,
+        activation: ActivationId,
+        row: &Activation,
+        host: &str,
+    ) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
         let owner = self.owner_of(configuration.instance)?;
+        let copied = self.state.instances.get(configuration.instance.0)?.copied;
+        let copy = row.copies.get(host).filter(|_| copied);
+        let own = copy.and_then(|copy| copy.fragment);
+        if copied && own.is_none() {
+            return None;
+        }
+        let read = |id: &FragmentId| own.is_none_or(|own| own == *id);
         let fragments = self.state.fragments_of(configuration.instance);
+        let fragments = fragments.filter(|(id, _)| read(id));
         let nodes: Vec<NodeId> = fragments.map(|(_, f)| f.node).collect();
+        let addresses = self.addresses(configuration.instance, read);
         Some(MountPlan {
             activation,
             instance: configuration.instance,
             mode: configuration.mode,
             path: row.mount.clone(),
             owner,
+            turn: copy.map_or(0, |copy| copy.turn),
             nodes,
-            addresses: self.addresses(configuration.instance),
+            addresses,
         })
     }
 }

@@ -51,6 +51,9 @@ impl Controller {
                 let state = row.hosts.entry(host.clone()).or_insert(MountState::Wanted);
                 if matches!(state, MountState::Failed(_)) {
                     *state = MountState::Wanted;
+                    if let Some(copy) = row.copies.get_mut(host) {
+                        copy.failed.clear();
+                    }
                 }
             }
         }
@@ -75,6 +78,7 @@ impl Controller {
                     mount,
                     hosts: wanted,
                     ending: None,
+                    copies: BTreeMap::new(),
                 };
                 self.state.activations.put(activation.0, row);
                 activations.push(activation);
@@ -169,6 +173,7 @@ impl Controller {
             (InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "ldbal_cache",
             (InstanceType::Cache { .. }, _) => "striped_cache",
             (_, AccessMode::Private) => "private",
+            (_, AccessMode::LoadBalanced) => "ldbalance",
             (_, _) => "ss",
         };
         let (root, token) = (&self.settings.mount_root, &session.token);

@@ -12,7 +12,9 @@
 //! is restored from its records goes on where it was.
 
 mod advance;
+mod asked;
 mod commands;
+mod copies;
 mod life;
 mod objects;
 mod reports;
@@ -26,15 +28,17 @@ mod waits;
 
 use std::collections::BTreeMap;
 
+use forebay_model::jobscript::Direction;
 use forebay_model::units::Rate;
 use forebay_policy::pool::NodeId;
 
+pub use asked::{AskedStage, JobView, Stripes};
 pub use objects::*;
 pub use request::*;
 pub use state::State;
 pub use status::{InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus, Status};
 
-use crate::protocol::{Instant, Order, Peer, Progress, Report, StageId};
+use crate::protocol::{Instant, Order, Peer, Progress, Report, SessionId, StageId};
 use crate::table::{Change, Unreadable};
 
 /// Times and limits; all times in milliseconds.
@@ -75,6 +79,35 @@ pub struct Settings {
     pub secret: [u8; 32],
     /// Directories of the parallel file system below which stages may be; empty for anywhere.
     pub staged_below: Vec<String>,
+    /// Which stages are read back and compared.
+    pub read_back: ReadBack,
+    /// Whether the pool is this process's alone, so that a job that was mounted by another process
+    /// runs no more.
+    pub alone: bool,
+}
+
+/// Which stages are read back from their storage when all is copied, and compared with what was
+/// read at the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadBack {
+    /// None: checksums are taken while copying, and noted.
+    None,
+    /// Those that go out: what they copy is destroyed after them.
+    #[default]
+    Out,
+    /// All.
+    All,
+}
+
+impl ReadBack {
+    /// Whether stages of a direction are.
+    pub fn of(self, direction: Direction) -> bool {
+        match self {
+            ReadBack::None => false,
+            ReadBack::Out => direction == Direction::Out,
+            ReadBack::All => true,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -98,6 +131,8 @@ impl Default for Settings {
             stripe: 8 << 20,
             secret: [0; 32],
             staged_below: Vec::new(),
+            read_back: ReadBack::default(),
+            alone: false,
         }
     }
 }
@@ -153,6 +188,10 @@ pub struct Controller {
     sent: BTreeMap<commands::Subject, Instant>,
     /// How far running stages are.
     progress: BTreeMap<StageId, Progress>,
+    /// The last stage that running jobs have asked for at each path.
+    asked: asked::Asked,
+    /// How many files that could not be staged are remembered, by session.
+    unstaged: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
     short_of_space: Option<Instant>,
     effects: Vec<Effect>,
@@ -164,9 +203,18 @@ impl Controller {
         settings: Settings,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
     ) -> Result<Controller, Unreadable> {
+        let state = State::restore(records)?;
+        let mut asked = asked::Asked::default();
+        let mut unstaged = BTreeMap::new();
+        for (id, stage) in state.stages.iter() {
+            asked.note(stage.session, StageId(id), &stage.what);
+            *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
+        }
         Ok(Controller {
             settings,
-            state: State::restore(records)?,
+            state,
+            asked,
+            unstaged,
             started: None,
             now: Instant(0),
             peers: BTreeMap::new(),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::request::{Outcome, Setup};
 use crate::protocol::{
     ActivationId, ConfigurationId, FragmentId, InstanceId, Instant, NameSpaceId, Owner, Progress,
-    RegistrationId, SessionId, StageId,
+    RegistrationId, SessionId, StageId, Unstaged,
 };
 
 /// A pool: storage of one granularity.
@@ -74,6 +74,9 @@ pub struct Session {
     pub owner: Owner,
     /// Who asked for it: the workload manager's name, for instance.
     pub creator: String,
+    /// Who has set it up last, if that was someone else: only they run it.
+    #[serde(default)]
+    pub runner: Option<String>,
     /// Since when.
     pub created: Instant,
     /// What was asked for, so that asking again is recognised.
@@ -92,6 +95,18 @@ pub struct Session {
     pub written: bool,
     /// Whether it is being taken down.
     pub ending: bool,
+    /// Most of its stages of an instance that are moved at a time, where it has set that.
+    #[serde(default)]
+    pub stages_at_once: Vec<(InstanceId, u32)>,
+}
+
+impl Session {
+    /// Most of its stages of an instance that are moved at a time.
+    pub fn stages_at_once(&self, instance: InstanceId) -> u32 {
+        let mut limits = self.stages_at_once.iter();
+        let limit = limits.find(|(of, _)| *of == instance);
+        limit.map_or(u32::MAX, |(_, most)| *most)
+    }
 }
 
 /// An allocation.
@@ -107,6 +122,9 @@ pub struct Instance {
     pub capacity: Bytes,
     /// Whether any user may use it.
     pub public: bool,
+    /// Whether it is load-balanced: each of its fragments holds a copy of everything.
+    #[serde(default)]
+    pub copied: bool,
     /// Since when.
     pub created: Instant,
     /// Its parts.
@@ -117,9 +135,6 @@ pub struct Instance {
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
-    /// Most stages of it that are moved at a time, if its owner has set that.
-    #[serde(default)]
-    pub stages_at_once: Option<u32>,
 }
 
 /// How far a fragment is.
@@ -215,6 +230,22 @@ pub struct Activation {
     pub hosts: BTreeMap<String, MountState>,
     /// Whether it is being taken away, and since when.
     pub ending: Option<Instant>,
+    /// The copies that hosts read, if the instance is load-balanced.
+    #[serde(default)]
+    pub copies: BTreeMap<String, HostCopy>,
+}
+
+/// The copy of a load-balanced instance that a host reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCopy {
+    /// The host's number among those of the activation.
+    pub number: u32,
+    /// How often it was given a copy.
+    pub turn: u32,
+    /// Which one it has now, or is to mount.
+    pub fragment: Option<FragmentId>,
+    /// Copies that it could not mount since it last had one.
+    pub failed: Vec<FragmentId>,
 }
 
 /// How far a stage is.
@@ -244,6 +275,9 @@ pub struct StageRecord {
     pub session: SessionId,
     /// In which instance.
     pub instance: InstanceId,
+    /// Of a load-balanced instance: which of its copies.
+    #[serde(default)]
+    pub copy: Option<FragmentId>,
     /// What and where.
     pub what: Stage,
     /// The node that moves the data.
@@ -254,8 +288,11 @@ pub struct StageRecord {
     pub state: StageState,
     /// When it was last queued.
     pub queued: Instant,
-    /// What was moved, once it is done.
+    /// What was moved, once it is over.
     pub moved: Progress,
+    /// If it failed: the files that were in the way, as far as they are remembered.
+    #[serde(default)]
+    pub unstaged: Vec<Unstaged>,
 }
 
 impl StageRecord {

@@ -3,6 +3,9 @@
 use super::*;
 use crate::protocol::*;
 
+/// Files that could not be staged and are remembered, in one session.
+const MOST_UNSTAGED: usize = 65_536;
+
 impl Controller {
     pub(super) fn report(&mut self, report: Report) {
         let Report { from, count, what } = report;
@@ -39,20 +42,25 @@ impl Controller {
             (News::StageDone(id, attempt, moved), Peer::Node(_)) => {
                 self.stage_ended(id, attempt, StageState::Done, moved);
             }
-            (News::StageFailed(id, attempt, reason), Peer::Node(_)) => {
-                let state = StageState::Failed(reason);
-                self.stage_ended(id, attempt, state, Progress::default());
+            (News::StageFailed(id, attempt, trouble), Peer::Node(_)) => {
+                let Trouble {
+                    reason,
+                    files,
+                    moved,
+                } = trouble;
+                self.stage_ended(id, attempt, StageState::Failed(reason), moved);
+                self.note_unstaged(id, attempt, files);
             }
             (News::StageCancelled(id), Peer::Node(_)) => {
                 if let Some(attempt) = self.state.stages.get(id.0).map(|stage| stage.attempt) {
                     self.stage_ended(id, attempt, StageState::Cancelled, Progress::default());
                 }
             }
-            (News::Mounted(id), Peer::Host(host)) => {
-                self.mount_state(id, host, MountState::Mounted(count));
+            (News::Mounted(id, turn), Peer::Host(host)) => {
+                self.mount_state(id, turn, host, MountState::Mounted(count));
             }
-            (News::MountFailed(id, reason), Peer::Host(host)) => {
-                self.mount_state(id, host, MountState::Failed(reason));
+            (News::MountFailed(id, turn, reason), Peer::Host(host)) => {
+                self.mount_state(id, turn, host, MountState::Failed(reason));
             }
             (News::Unmounted(id), Peer::Host(host)) => self.unmounted(id, host),
             // There is no room now: asked again until there is or the request times out.
@@ -169,22 +177,55 @@ impl Controller {
         if let Some(stage) = self.state.stages.get_mut(id.0) {
             stage.state = state;
             stage.moved = moved;
+            let known = self.unstaged.entry(stage.session).or_default();
+            *known = known.saturating_sub(stage.unstaged.len());
+            stage.unstaged.clear();
         }
         self.progress.remove(&id);
         self.sent.remove(&commands::Subject::Stage(id));
     }
 
-    fn mount_state(&mut self, id: ActivationId, host: &str, state: MountState) {
-        let wanted = self
-            .state
-            .activations
-            .get(id.0)
-            .and_then(|row| row.hosts.get(host));
-        if wanted == Some(&MountState::Wanted) {
-            if let Some(row) = self.state.activations.get_mut(id.0) {
-                row.hosts.insert(host.to_owned(), state);
-            }
+    /// Remembers which files were in a failed stage's way. A session remembers some 65,536 of them;
+    /// of stages that fail after that, the first file alone.
+    fn note_unstaged(&mut self, id: StageId, attempt: u32, mut files: Vec<Unstaged>) {
+        let Some(stage) = self.state.stages.get(id.0) else {
+            return;
+        };
+        let failed = matches!(stage.state, StageState::Failed(_));
+        if !failed || stage.attempt != attempt || stage.unstaged == files {
+            return;
         }
+        let known = self.unstaged.entry(stage.session).or_default();
+        if *known + files.len() > MOST_UNSTAGED {
+            files.truncate(1);
+        }
+        *known += files.len();
+        if let Some(stage) = self.state.stages.get_mut(id.0) {
+            stage.unstaged = files;
+        }
+    }
+
+    fn mount_state(&mut self, id: ActivationId, turn: u32, host: &str, state: MountState) {
+        let row = self.state.activations.get(id.0);
+        let wanted = row.is_some_and(|row| {
+            let last = row.copies.get(host).map_or(0, |copy| copy.turn);
+            row.hosts.get(host) == Some(&MountState::Wanted) && turn == last
+        });
+        if !wanted {
+            return;
+        }
+        // A host that cannot mount one copy may be able to mount another.
+        let state = match state {
+            MountState::Failed(_) if self.has_another_copy(id, host) => MountState::Wanted,
+            state => state,
+        };
+        let Some(row) = self.state.activations.get_mut(id.0) else {
+            return;
+        };
+        if let (MountState::Mounted(_), Some(copy)) = (&state, row.copies.get_mut(host)) {
+            copy.failed.clear();
+        }
+        row.hosts.insert(host.to_owned(), state);
     }
 
     fn unmounted(&mut self, id: ActivationId, host: &str) {

@@ -109,6 +109,16 @@ pub enum Request {
         /// The hosts.
         hosts: Vec<String>,
     },
+    /// The same for a job that a script is to run in: only if nobody else has set it up since, so
+    /// that it runs once at a time.
+    Run {
+        /// Which session.
+        token: String,
+        /// The hosts.
+        hosts: Vec<String>,
+        /// In whose name it was set up.
+        creator: String,
+    },
     /// Unmount everywhere; answered when it is unmounted.
     Deactivate {
         /// Which session.
@@ -285,6 +295,8 @@ pub fn variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>)
         (None, InstanceType::Cache { .. }, AccessMode::LoadBalanced) => "DW_JOB_LDBAL_CACHE".into(),
         (None, InstanceType::Cache { .. }, _) => "DW_JOB_STRIPED_CACHE".into(),
         (None, InstanceType::Scratch, AccessMode::Private) => "DW_JOB_PRIVATE".into(),
+        // DataWarp balances the load of caches alone; this name is ours.
+        (None, InstanceType::Scratch, AccessMode::LoadBalanced) => "DW_JOB_LDBALANCE".into(),
         (None, InstanceType::Scratch, _) => "DW_JOB_STRIPED".into(),
     }
 }

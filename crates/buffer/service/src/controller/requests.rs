@@ -94,6 +94,14 @@ impl Controller {
             Request::StageIn { token } => self.stage_in(caller, &token),
             Request::StageOut { token } => self.stage_out(caller, &token),
             Request::Activate { token, hosts } => self.activate(caller, &token, hosts),
+            Request::Run {
+                token,
+                hosts,
+                creator,
+            } => {
+                self.set_up_by(caller, &token, &creator)?;
+                self.activate(caller, &token, hosts)
+            }
             Request::Deactivate { token } => self.deactivate(caller, &token),
             Request::Teardown { token, hurry } => {
                 self.teardown(caller, &token, hurry, Lifetime::Job)

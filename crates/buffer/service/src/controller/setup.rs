@@ -1,6 +1,8 @@
 //! Sessions set up: persistent instances looked up, granules allocated, objects made.
 
-use forebay_model::jobscript::{AccessMode, Capacity, InstanceType, Space, Stage, StagePath};
+use forebay_model::jobscript::{
+    AccessMode, Capacity, Direction, InstanceType, Space, Stage, StagePath,
+};
 use forebay_model::units::Bytes;
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
@@ -39,6 +41,10 @@ impl Controller {
                 let reason = format!("there is another session `{token}` already; end it first");
                 return Err(Failure::new(Cause::Exists, reason));
             }
+            let other = session.runner.as_ref().unwrap_or(&session.creator) != &creator;
+            if other && lifetime == Lifetime::Job {
+                self.take_over(id, creator)?;
+            }
             return Ok(Begun::Wait(Wait::Ready(id)));
         }
         if self.state.sessions.len() >= self.settings.max_sessions {
@@ -60,6 +66,10 @@ impl Controller {
                 return Err(Failure::new(Cause::Full, reason));
             }
         }
+        if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_copied) {
+            let reason = "a persistent instance cannot be load-balanced: no job could fill it";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
         let persistents = self.persistents(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
         // From here on nothing fails: a refused request leaves nothing behind.
@@ -73,6 +83,7 @@ impl Controller {
             lifetime,
             owner,
             creator,
+            runner: None,
             created: self.now,
             setup: setup.clone(),
             instance: None,
@@ -82,6 +93,7 @@ impl Controller {
             hosts: Vec::new(),
             written: false,
             ending: false,
+            stages_at_once: Vec::new(),
         };
         self.state.sessions.put(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
@@ -91,11 +103,61 @@ impl Controller {
             self.register(id, instance);
         }
         for what in setup.stages {
-            if let Some(instance) = self.stage_instance(id, what.space()) {
-                self.add_stage(id, instance, what, StageState::Waiting);
+            let Some(instance) = self.stage_instance(id, what.space()) else {
+                continue;
+            };
+            for copy in self.copies_to_fill(instance) {
+                let stage = self.add_stage(id, instance, what.clone(), StageState::Waiting);
+                if let Some(stage) = self.state.stages.get_mut(stage.0) {
+                    stage.copy = copy;
+                }
             }
         }
         Ok(Begun::Wait(Wait::Ready(id)))
+    }
+
+    /// A job that is there already goes on in another name, unless it is under way.
+    fn take_over(&mut self, id: SessionId, creator: String) -> Result<(), Failure> {
+        let Some(session) = self.state.sessions.get(id.0) else {
+            return Ok(());
+        };
+        let token = &session.token;
+        let staged = |stage: &StageId| {
+            let stage = self.state.stages.get(stage.0);
+            stage.is_some_and(StageRecord::in_progress)
+        };
+        // In a pool that is one process's alone whoever mounted it before has ended.
+        if !self.settings.alone && !session.activations.is_empty() {
+            let reason = format!(
+                "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. Wait for \
+                 its end, or have `forebay recover --job-id {token}` end it",
+                session.hosts.join(", ")
+            );
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        if !self.settings.alone && session.stages.iter().any(staged) {
+            let reason = format!("job `{token}` is being staged; wait for the end of that");
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.runner = Some(creator);
+        }
+        Ok(())
+    }
+
+    /// Refuses who has not set a session up last.
+    pub(super) fn set_up_by(
+        &self,
+        caller: Owner,
+        token: &str,
+        creator: &str,
+    ) -> Result<(), Failure> {
+        let (_, session) = self.state.own_session(token, caller)?;
+        if session.runner.as_ref().unwrap_or(&session.creator) == creator {
+            return Ok(());
+        }
+        let reason = format!("another run has taken job `{token}` over; it runs once at a time");
+        Err(Failure::new(Cause::Busy, reason))
     }
 
     /// The persistent instances of these names, if `owner` may use them.
@@ -148,6 +210,10 @@ impl Controller {
         for stage in &setup.stages {
             let known = match stage.space() {
                 Some(Space::Job) => striped,
+                Some(Space::LoadBalanced) => {
+                    stage.direction == Direction::In
+                        && setup.instance.as_ref().is_some_and(is_copied)
+                }
                 Some(Space::Persistent(name)) => setup.persistents.contains(name),
                 None => striped || !setup.persistents.is_empty(),
             };
@@ -194,9 +260,21 @@ impl Controller {
                 "an instance needs an access mode",
             ));
         }
+        let copied = is_copied(spec);
+        if copied && spec.access.len() > 1 {
+            let reason = "a load-balanced instance has no other access mode: it is read-only";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
         let pool = self.state.pool(spec.pool.as_deref())?.clone();
         let size = match spec.capacity {
-            Capacity::Bytes(size) => pool::granules(size, pool.granularity).map(Size::Granules),
+            Capacity::Bytes(size) => {
+                let granules = pool::granules(size, pool.granularity);
+                granules.map(|granules| match copied {
+                    true => Size::Copies(granules),
+                    false => Size::Granules(granules),
+                })
+            }
+            Capacity::Nodes(count) if copied => Some(Size::WholeNodeCopies(count)),
             Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
         };
         let size =
@@ -249,7 +327,10 @@ impl Controller {
             if access.mode != AccessMode::Private {
                 for fragment in &fragments {
                     let number = NameSpaceId(self.state.number());
-                    let span = u32::try_from(fragments.len()).unwrap_or(u32::MAX);
+                    let span = match access.mode {
+                        AccessMode::LoadBalanced => 1,
+                        _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
+                    };
                     self.state.namespaces.put(
                         number.0,
                         NameSpace {
@@ -279,12 +360,12 @@ impl Controller {
             pool: pool.name,
             capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
             public,
+            copied: is_copied(spec),
             created: self.now,
             fragments,
             configurations,
             broken: None,
             ending: false,
-            stages_at_once: None,
         };
         self.state.instances.put(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
@@ -326,4 +407,11 @@ impl Controller {
             }
         }
     }
+}
+
+/// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
+fn is_copied(spec: &InstanceSpec) -> bool {
+    spec.access
+        .iter()
+        .any(|access| access.mode == AccessMode::LoadBalanced)
 }

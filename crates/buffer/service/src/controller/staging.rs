@@ -31,7 +31,7 @@ impl Controller {
                     .get(id.0)
                     .is_some_and(|i| &i.label == name)
             }),
-            Some(Space::Job) => session.instance,
+            Some(Space::Job | Space::LoadBalanced) => session.instance,
             None => session.instance.or_else(|| claimed.first().copied()),
         }
     }
@@ -48,13 +48,16 @@ impl Controller {
         let row = StageRecord {
             session,
             instance,
+            copy: None,
             what,
             node: None,
             attempt,
             state,
             queued: self.now,
             moved: Progress::default(),
+            unstaged: Vec::new(),
         };
+        self.asked.note(session, id, &row.what);
         self.state.stages.put(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
             session.stages.push(id);
@@ -147,6 +150,17 @@ impl Controller {
                 format!("`{token}` has no such instance to stage"),
             )
         })?;
+        let row = self.state.instances.get(instance.0);
+        if row.is_some_and(|row| row.copied) {
+            let reason = format!(
+                "the instance of `{token}` is load-balanced: only `stage_in` lines of its job fill it, \
+                 before the job runs"
+            );
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        if let Some(reason) = self.in_the_way(id, &what) {
+            return Err(Failure::new(Cause::Busy, reason));
+        }
         Ok(Begun::Answer(Answer::Stage(
             self.add_stage(id, instance, what, state),
         )))
@@ -180,13 +194,15 @@ impl Controller {
             let reason = "at least one stage must be moved at a time";
             return Err(Failure::new(Cause::Invalid, reason));
         }
-        let instance = self.stage_instance(id, Some(space));
-        let row = instance.and_then(|instance| self.state.instances.get_mut(instance.0));
-        let row = row.ok_or_else(|| {
+        let instance = self.stage_instance(id, Some(space)).ok_or_else(|| {
             let reason = format!("`{token}` has no such instance");
             Failure::new(Cause::NotFound, reason)
         })?;
-        row.stages_at_once = Some(most);
+        // Of this session alone: others that use a persistent instance have limits of their own.
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.stages_at_once.retain(|(of, _)| *of != instance);
+            session.stages_at_once.push((instance, most));
+        }
         Ok(Begun::Answer(Answer::Done))
     }
 
@@ -222,13 +238,13 @@ impl Controller {
     /// Gives queued stages to nodes that have a mover free.
     pub(super) fn start_stages(&mut self) {
         let mut running: BTreeMap<NodeId, usize> = BTreeMap::new();
-        let mut moved: BTreeMap<InstanceId, u32> = BTreeMap::new();
+        let mut moved: BTreeMap<(SessionId, InstanceId), u32> = BTreeMap::new();
         let mut queued: BTreeMap<NodeId, Vec<Waiting>> = BTreeMap::new();
         for (id, stage) in self.state.stages.iter() {
             match (&stage.state, stage.node) {
                 (StageState::Running | StageState::Cancelling, Some(node)) => {
                     *running.entry(node).or_default() += 1;
-                    *moved.entry(stage.instance).or_default() += 1;
+                    *moved.entry((stage.session, stage.instance)).or_default() += 1;
                 }
                 (StageState::Queued, _) => {
                     let Some(node) = self.mover_of(StageId(id), stage) else {
@@ -262,12 +278,13 @@ impl Controller {
                 continue;
             }
             for id in staging::next(&waiting, waiting.len(), &pressure) {
-                let Some(instance) = self.state.stages.get(id).map(|stage| stage.instance) else {
+                let Some(stage) = self.state.stages.get(id) else {
                     continue;
                 };
-                let row = self.state.instances.get(instance.0);
-                let most = row.and_then(|row| row.stages_at_once).unwrap_or(u32::MAX);
-                let of = moved.entry(instance).or_default();
+                let (session, instance) = (stage.session, stage.instance);
+                let row = self.state.sessions.get(session.0);
+                let most = row.map_or(u32::MAX, |row| row.stages_at_once(instance));
+                let of = moved.entry((session, instance)).or_default();
                 if *of >= most {
                     continue;
                 }
@@ -291,6 +308,10 @@ impl Controller {
             return stage.node;
         }
         let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
+        if let Some(copy) = stage.copy {
+            let fragment = self.state.fragments.get(copy.0);
+            return fragment.filter(|f| ready(f)).map(|f| f.node);
+        }
         let nodes: Vec<NodeId> = self
             .state
             .fragments_of(stage.instance)
@@ -311,25 +332,47 @@ mod tests {
     use super::*;
     use forebay_model::jobscript::{BufferPath, StageKind, StagePath};
 
-    /// How many of five queued stages of an instance are begun at once.
-    fn begun(stages_at_once: Option<u32>, stages_per_node: usize) -> usize {
+    /// How many of five queued stages of an instance are begun at once for a session with this
+    /// limit, and for another one that has five of the same instance.
+    fn begun(most: Option<u32>, stages_per_node: usize) -> (usize, usize) {
         let settings = Settings {
             stages_per_node,
             ..Settings::default()
         };
         let mut controller = Controller::restore(settings, Vec::new()).unwrap();
+        let owner = Owner { uid: 7, gid: 7 };
+        for (key, token) in [(1, "one"), (9, "other")] {
+            let session = Session {
+                token: token.into(),
+                lifetime: Lifetime::Job,
+                owner,
+                creator: String::new(),
+                runner: None,
+                created: Instant(0),
+                setup: Setup::default(),
+                instance: Some(InstanceId(2)),
+                registrations: Vec::new(),
+                activations: Vec::new(),
+                stages: Vec::new(),
+                hosts: Vec::new(),
+                written: false,
+                ending: false,
+                stages_at_once: Vec::new(),
+            };
+            controller.state.sessions.put(key, session);
+        }
         let instance = Instance {
             session: SessionId(1),
             label: "job".into(),
             pool: "pool".into(),
             capacity: Bytes(1),
             public: false,
+            copied: false,
             created: Instant(0),
             fragments: vec![FragmentId(3)],
             configurations: Vec::new(),
             broken: None,
             ending: false,
-            stages_at_once,
         };
         controller.state.instances.put(2, instance);
         let fragment = Fragment {
@@ -339,34 +382,48 @@ mod tests {
             state: FragmentState::Ready(1),
         };
         controller.state.fragments.put(3, fragment);
-        for _ in 0..5 {
-            let what = Stage {
-                direction: Direction::In,
-                kind: StageKind::File,
-                source: StagePath::Pfs("/pfs/a".into()),
-                destination: StagePath::Buffer(BufferPath {
-                    space: Space::Job,
-                    path: "a".into(),
-                }),
-                line: 0,
-            };
-            controller.add_stage(SessionId(1), InstanceId(2), what, StageState::Queued);
+        if let Some(most) = most {
+            let limited = controller.limit_stages(owner, "one", &Space::Job, most);
+            assert!(limited.is_ok());
+        }
+        for session in [1, 9] {
+            for name in 0..5 {
+                let what = Stage {
+                    direction: Direction::In,
+                    kind: StageKind::File,
+                    source: StagePath::Pfs("/pfs/a".into()),
+                    destination: StagePath::Buffer(BufferPath {
+                        space: Space::Job,
+                        path: name.to_string(),
+                    }),
+                    line: 0,
+                };
+                let (session, instance) = (SessionId(session), InstanceId(2));
+                controller.add_stage(session, instance, what, StageState::Queued);
+            }
         }
         controller.start_stages();
         // Those that are begun count for those that are to be.
         controller.start_stages();
-        let stages = controller.state.stages.iter();
-        stages
-            .filter(|(_, stage)| stage.state == StageState::Running)
-            .count()
+        let running = |session| {
+            let stages = controller.state.stages.iter();
+            let of = stages.filter(|(_, stage)| stage.session == SessionId(session));
+            of.filter(|(_, stage)| stage.state == StageState::Running)
+                .count()
+        };
+        (running(1), running(9))
     }
 
     #[test]
-    fn an_instance_has_no_more_stages_at_a_time_than_its_owner_and_its_node_permit() {
-        assert_eq!(begun(None, 4), 4);
-        assert_eq!(begun(Some(3), 4), 3);
-        assert_eq!(begun(Some(1), 4), 1);
-        assert_eq!(begun(Some(9), 2), 2);
-        assert_eq!(begun(None, 0), 0);
+    fn a_session_has_no_more_stages_at_a_time_than_it_and_its_node_permit() {
+        assert_eq!(begun(None, 4), (4, 0));
+        assert_eq!(begun(Some(9), 2), (2, 0));
+        assert_eq!(begun(None, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_limit_of_one_session_does_not_hold_for_another() {
+        assert_eq!(begun(Some(3), 4), (3, 1));
+        assert_eq!(begun(Some(1), 9), (1, 5));
     }
 }

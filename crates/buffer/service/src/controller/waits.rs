@@ -110,7 +110,12 @@ impl Controller {
             };
             match &stage.state {
                 StageState::Done => {}
-                StageState::Failed(reason) => problems.push(describe(stage, reason)),
+                StageState::Failed(reason) => match self.copy_name(stage) {
+                    Some(name) => {
+                        problems.push(describe(stage, &format!("copy on `{name}`: {reason}")));
+                    }
+                    None => problems.push(describe(stage, reason)),
+                },
                 StageState::Cancelled => problems.push(describe(stage, "it was cancelled")),
                 _ => return None,
             }
@@ -191,7 +196,7 @@ impl Controller {
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
-    use forebay_model::jobscript::{Direction, Space, StagePath};
+    use forebay_model::jobscript::{Direction, StagePath};
     let which = match stage.what.direction {
         Direction::In => "stage_in",
         Direction::Out => "stage_out",
@@ -201,10 +206,7 @@ fn describe(stage: &StageRecord, reason: &str) -> String {
         0 => match &stage.what.source {
             StagePath::Pfs(path) => format!("{which} of {path}: {reason}"),
             StagePath::Buffer(inside) => {
-                let root = match &inside.space {
-                    Space::Job => "$DW_JOB_STRIPED".to_owned(),
-                    Space::Persistent(name) => format!("$DW_PERSISTENT_STRIPED_{name}"),
-                };
+                let root = inside.space.variable();
                 format!("{which} of {root}/{}: {reason}", inside.path)
             }
         },

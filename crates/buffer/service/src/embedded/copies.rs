@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
 use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
-use forebay_stage::{Identity, Item, Options, Place, Problem, Request, StageError, What, stage};
+use forebay_stage::end::{Beneath, FileSystem};
+use forebay_stage::{
+    Identity, Item, Options, Place, Problem, Request, StageError, Verify, What, stage,
+};
 use forebay_wire::Caller;
 
 use super::Event;
 use crate::activity::Staged;
 use crate::node::{Copied, Input};
-use crate::protocol::{Owner, Progress, StageId, StagePlan};
+use crate::protocol::{Owner, Progress, StageId, StagePlan, Trouble, Unstaged};
 use crate::views::STRIPED;
 
 /// Largest list of files, in bytes.
 const MAX_LIST: u64 = 64 << 20;
-/// Problems that are remembered one by one, of all stages together.
-const MAX_PROBLEMS: usize = 65_536;
 
 struct Copy {
     attempt: u32,
@@ -29,40 +30,10 @@ struct Copy {
     thread: JoinHandle<()>,
 }
 
-/// What was in the way of stages, by stage, and how far they came all the same.
-#[derive(Default)]
-struct Problems {
-    of: BTreeMap<StageId, (Progress, Vec<Problem>)>,
-    count: usize,
-}
-
-impl Problems {
-    fn put(&mut self, stage: StageId, progress: Progress, problems: Vec<Problem>) {
-        self.take(stage);
-        if problems.is_empty() {
-            return;
-        }
-        self.count += problems.len();
-        self.of.insert(stage, (progress, problems));
-        while self.count > MAX_PROBLEMS {
-            let Some((_, (_, oldest))) = self.of.pop_first() else {
-                break;
-            };
-            self.count -= oldest.len();
-        }
-    }
-
-    fn take(&mut self, stage: StageId) {
-        let (_, gone) = self.of.remove(&stage).unwrap_or_default();
-        self.count -= gone.len();
-    }
-}
-
 /// The stages of one process.
 pub(super) struct Copies {
     journals: PathBuf,
     running: BTreeMap<StageId, Copy>,
-    problems: Arc<Mutex<Problems>>,
     /// What those that have ended did, in and out.
     ended: (Staged, Staged),
 }
@@ -72,7 +43,6 @@ impl Copies {
         Copies {
             journals,
             running: BTreeMap::new(),
-            problems: Arc::default(),
             ended: Default::default(),
         }
     }
@@ -88,7 +58,7 @@ impl Copies {
         let (id, attempt) = (plan.stage, plan.attempt);
         let (instance, direction) = (plan.instance, plan.what.direction);
         let journal = self.journal(id);
-        let (shared, problems) = (counters.clone(), self.problems.clone());
+        let shared = counters.clone();
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
         let thread = thread.spawn(move || {
             let way = match direction {
@@ -100,11 +70,17 @@ impl Copies {
                 tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
             let _entered = span.entered();
             tracing::info!(attempt, "a stage begins");
-            let (outcome, met) = run(&plan, attached, &journal, &shared);
+            let verify = match plan.read_back {
+                true => Verify::ReadBack,
+                false => Verify::Checksum,
+            };
+            let options = Options {
+                journal: Some(journal),
+                verify,
+                ..Options::default()
+            };
+            let outcome = copy(&plan, attached, None, &options, &shared);
             tell(&outcome);
-            let mut problems = problems.lock().unwrap_or_else(PoisonError::into_inner);
-            problems.put(id, progress(&shared), met);
-            drop(problems);
             // The driver outlives its stages; if it has ended, nobody asks any more.
             let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
         });
@@ -174,12 +150,6 @@ impl Copies {
         }
     }
 
-    /// What was in the way of a stage when it was last tried, and how far it came.
-    pub fn problems(&self, stage: StageId) -> (Progress, Vec<Problem>) {
-        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        problems.of.get(&stage).cloned().unwrap_or_default()
-    }
-
     /// How far all of them are.
     pub fn progress(&self) -> Vec<Input> {
         let of = |(id, copy): (&StageId, &Copy)| {
@@ -218,7 +188,7 @@ fn tell(outcome: &Copied) {
             tracing::info!(files = moved.files, bytes = moved.bytes, "a stage is done");
         }
         Copied::Stopped => tracing::info!("a stage was stopped"),
-        Copied::Failed(reason) => tracing::warn!(reason, "a stage failed"),
+        Copied::Failed(trouble) => tracing::warn!(trouble.reason, "a stage failed"),
     }
 }
 
@@ -233,31 +203,38 @@ fn progress(counters: &forebay_stage::Progress) -> Progress {
     }
 }
 
-fn run(
+/// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel
+/// file system if there is one. Blocks until it is done or in vain.
+pub fn copy(
     plan: &StagePlan,
     attached: Fs,
-    journal: &Path,
+    outside: Option<&Arc<dyn FileSystem>>,
+    options: &Options,
     counters: &forebay_stage::Progress,
-) -> (Copied, Vec<Problem>) {
-    let failed = |problem: Problem| (Copied::Failed(problem.to_string()), vec![problem]);
-    let request = match Ends::new(plan, attached).and_then(|ends| ends.request()) {
+) -> Copied {
+    let trouble = |reason: String, problems: Vec<Problem>| {
+        let unstaged = problems.into_iter().map(|problem| Unstaged {
+            path: problem.path.to_string_lossy().into_owned(),
+            code: problem.code,
+        });
+        Copied::Failed(Trouble::new(reason, unstaged, progress(counters)))
+    };
+    let failed = |problem: Problem| trouble(problem.to_string(), vec![problem]);
+    let request = match Ends::new(plan, attached, outside).and_then(|ends| ends.request()) {
         Ok(request) => request,
         Err(problem) => return failed(problem),
     };
-    let options = Options {
-        journal: Some(journal.to_owned()),
-        ..Options::default()
-    };
-    match stage(&request, &options, counters) {
-        Ok(_) => (Copied::Whole(progress(counters)), Vec::new()),
-        Err(StageError::Cancelled) => (Copied::Stopped, Vec::new()),
+    match stage(&request, options, counters) {
+        Ok(_) => Copied::Whole(progress(counters)),
+        Err(StageError::Cancelled) => Copied::Stopped,
         Err(StageError::Stopped(problem)) => failed(problem),
         Err(error) => {
             let text = error.to_string();
-            let StageError::Incomplete { problems, .. } = error else {
-                return (Copied::Failed(text), Vec::new());
+            let problems = match error {
+                StageError::Incomplete { problems, .. } => problems,
+                _ => Vec::new(),
             };
-            (Copied::Failed(text), problems)
+            trouble(text, problems)
         }
     }
 }
@@ -267,10 +244,15 @@ struct Ends<'a> {
     plan: &'a StagePlan,
     space: Arc<forebay_stage::Space>,
     who: Option<Arc<Identity>>,
+    outside: Option<Arc<dyn FileSystem>>,
 }
 
-impl Ends<'_> {
-    fn new(plan: &StagePlan, attached: Fs) -> Result<Ends<'_>, Problem> {
+impl<'a> Ends<'a> {
+    fn new(
+        plan: &'a StagePlan,
+        attached: Fs,
+        outside: Option<&Arc<dyn FileSystem>>,
+    ) -> Result<Ends<'a>, Problem> {
         let Owner { uid, gid } = plan.owner;
         let who = Identity::of(uid, gid).map(Arc::new);
         let fs = match who {
@@ -282,22 +264,37 @@ impl Ends<'_> {
                 checked: false,
             }),
         };
-        let shown = match plan.what.space() {
-            Some(Space::Persistent(name)) => format!("$DW_PERSISTENT_STRIPED_{name}"),
-            Some(Space::Job) | None => "$DW_JOB_STRIPED".to_owned(),
-        };
+        let shown = plan.what.space().unwrap_or(&Space::Job).variable();
         let space = forebay_stage::Space::new(fs, Path::new(STRIPED), &shown);
         let space = space.map_err(|error| Problem {
             path: PathBuf::from(shown),
             reason: format!("the instance cannot be opened: {error}"),
             code: error.raw_os_error().unwrap_or(forebay_wire::Errno::EIO.0),
         })?;
-        Ok(Ends { plan, space, who })
+        let below: Vec<PathBuf> = plan.below.iter().map(PathBuf::from).collect();
+        let outside = match outside {
+            Some(outside) => Some(outside.clone()),
+            None if below.is_empty() => None,
+            None => Some(Beneath::open(&below, who.clone())),
+        };
+        Ok(Ends {
+            plan,
+            space,
+            who,
+            outside,
+        })
+    }
+
+    fn outside(&self, path: PathBuf) -> Place {
+        match &self.outside {
+            Some(outside) => Place::on(outside, path),
+            None => Place::outside_as(path, self.who.clone()),
+        }
     }
 
     fn place(&self, path: &StagePath) -> Place {
         match path {
-            StagePath::Pfs(path) => Place::outside_as(path, self.who.clone()),
+            StagePath::Pfs(path) => self.outside(PathBuf::from(path)),
             StagePath::Buffer(inside) => Place::inside(&self.space, &inside.path),
         }
     }
@@ -305,9 +302,7 @@ impl Ends<'_> {
     /// The place of a file called `name` in the destination.
     fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
         match &self.plan.what.destination {
-            StagePath::Pfs(directory) => {
-                Place::outside_as(Path::new(directory).join(name), self.who.clone())
-            }
+            StagePath::Pfs(directory) => self.outside(Path::new(directory).join(name)),
             StagePath::Buffer(directory) => {
                 Place::inside(&self.space, Path::new(&directory.path).join(name))
             }

@@ -10,7 +10,7 @@ use forebay_policy::pool::NodeId;
 use forebay_store::daemon::{self, Daemon};
 
 use super::flash::Flash;
-use super::{Event, StageReport, now};
+use super::{Event, now};
 use crate::controller::{self, Controller, Outcome, Settings, StageState, Status};
 use crate::database::Database;
 use crate::host::{self, Host};
@@ -26,6 +26,14 @@ const TICK: Duration = Duration::from_millis(200);
 const SHOW: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
+
+/// The user and group of this process, whom the pool belongs to.
+fn own() -> Owner {
+    Owner {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    }
+}
 
 enum Step {
     Controller(controller::Input),
@@ -55,6 +63,7 @@ impl Driver {
             operator: caller.uid,
             retry_after: 500,
             stages_per_node: 2,
+            alone: true,
             ..Settings::default()
         };
         let rows = controller_records.load().map_err(|e| text(&e))?;
@@ -177,20 +186,14 @@ impl Driver {
                 let _ = answer.send(self.with_activity(self.controller.status()));
             }
             Event::Paths(token, answer) => {
-                let uid = rustix::process::geteuid().as_raw();
-                let gid = rustix::process::getegid().as_raw();
-                let _ = answer.send(self.controller.paths(&token, Owner { uid, gid }));
+                let _ = answer.send(self.controller.paths(&token, own()));
             }
-            Event::Stages(stages, answer) => {
-                let report = |id| {
-                    let mut status = self.controller.stage(id)?;
-                    let (progress, problems) = self.flash.problems(id);
-                    if matches!(status.state, StageState::Failed(_)) {
-                        status.progress = progress;
-                    }
-                    Some(StageReport { status, problems })
-                };
-                let _ = answer.send(stages.into_iter().filter_map(report).collect());
+            Event::Job(token, answer) => {
+                let _ = answer.send(self.controller.job(&token, own()));
+            }
+            Event::Asked(token, about, numbers, answer) => {
+                let asked = self.controller.asked(&token, own(), &about, &numbers);
+                let _ = answer.send(asked);
             }
             Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
                 self.flash.copied(stage, attempt, outcome);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use forebay_client::{Admin, Fs};
 use forebay_model::jobscript::AccessMode;
-use forebay_stage::Problem;
 use forebay_store::daemon::Daemon;
 use forebay_wire::Errno;
 use forebay_wire::message::InstanceSpec;
@@ -19,7 +18,7 @@ use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
 use crate::node::{Copied, Effect, Input, Node};
-use crate::protocol::{FragmentPlan, Progress, Report, StageId, StagePlan};
+use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
 use crate::views::Views;
 
 /// How long the storage daemon may take to say what it has.
@@ -90,13 +89,8 @@ impl Flash {
             Err(reason) => Err(reason),
         };
         if let Err(reason) = begun {
-            self.take(Input::Copied(stage, attempt, Copied::Failed(reason)));
+            self.take(Input::Copied(stage, attempt, Copied::Failed(reason.into())));
         }
-    }
-
-    /// How far a stage came when it was last tried, and what was in its way.
-    pub fn problems(&self, stage: StageId) -> (Progress, Vec<Problem>) {
-        self.copies.problems(stage)
     }
 
     /// What this process, called `host`, has done so far.
@@ -234,7 +228,7 @@ impl Flash {
                 self.attaching.insert(stage, false);
             }
             Err(error) => {
-                let failed = Copied::Failed(format!("no thread can be made: {error}"));
+                let failed = Copied::Failed(format!("no thread can be made: {error}").into());
                 self.take(Input::Copied(stage, attempt, failed));
             }
         }

@@ -3,7 +3,7 @@
 //! [`Pool::open`] takes a directory, makes a pool of it if it is new, and takes up whatever an
 //! interrupted process left under way. One process has it open at a time.
 
-mod copies;
+pub mod copies;
 mod driver;
 mod flash;
 
@@ -16,15 +16,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forebay_model::jobscript::BufferPath;
 use forebay_model::units::Bytes;
-use forebay_stage::Problem;
 
 pub(crate) use driver::HOST;
 pub(crate) use flash::Flash;
 
 use crate::activity::HostActivity;
 use crate::controller::{
-    Cause, Controller, Envelope, Failure, Outcome, Request, Settings, StageStatus, Status,
+    AskedStage, Cause, Controller, Envelope, Failure, JobView, Outcome, Request, Settings, Status,
 };
 use crate::database::Database;
 use crate::hosts::Welcome;
@@ -90,22 +90,19 @@ pub(crate) enum Event {
     Ask(Box<Envelope>, SyncSender<Outcome>),
     Status(SyncSender<Status>),
     Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
-    Stages(Vec<StageId>, SyncSender<Vec<StageReport>>),
+    Job(String, SyncSender<Result<JobView, Failure>>),
+    Asked(
+        String,
+        Vec<BufferPath>,
+        Vec<StageId>,
+        SyncSender<Result<Vec<AskedStage>, Failure>>,
+    ),
     Node(crate::node::Input),
     Order(Order),
     Welcome(Welcome),
     Attached(StagePlan, Result<forebay_client::Fs, String>),
     Activity(SyncSender<HostActivity>),
     Stop,
-}
-
-/// One stage, and what was in its way when it was last tried.
-#[derive(Clone, Debug)]
-pub struct StageReport {
-    /// How far it is.
-    pub status: StageStatus,
-    /// Files that could not be staged, and why; at most a thousand.
-    pub problems: Vec<Problem>,
 }
 
 /// An open pool.
@@ -188,13 +185,28 @@ impl Asker {
         receiver.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// How far these stages are; those that are not known any more are left out.
-    pub fn stages(&self, stages: Vec<StageId>) -> Result<Vec<StageReport>, Failure> {
+    /// A job as its own processes may know it.
+    pub fn job(&self, token: &str) -> Result<JobView, Failure> {
         let (answer, receiver) = sync_channel(1);
         self.events
-            .send(Event::Stages(stages, answer))
+            .send(Event::Job(token.to_owned(), answer))
             .map_err(|_| ended())?;
-        receiver.recv().map_err(|_| ended())
+        receiver.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// What a running job has asked to be staged, as [`Controller::asked`] says it.
+    pub fn asked(
+        &self,
+        token: &str,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        let (about, numbers) = (about.to_vec(), numbers.to_vec());
+        self.events
+            .send(Event::Asked(token.to_owned(), about, numbers, answer))
+            .map_err(|_| ended())?;
+        receiver.recv().unwrap_or_else(|_| Err(ended()))
     }
 }
 
@@ -339,16 +351,22 @@ fn ended() -> Failure {
     )
 }
 
+/// Refuses a directory in which no pool was ever made.
+pub(crate) fn is_there(options: &PoolOptions) -> Result<(), PoolError> {
+    let directory = &options.directory;
+    if directory.join("controller.redb").exists() {
+        return Ok(());
+    }
+    let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
+    Err(PoolError::new(directory, reason))
+}
+
 /// The state of a pool, without taking anything up: what another process that uses it noted last,
 /// or what its records say.
 pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     let directory = &options.directory;
     let fail = |reason: String| PoolError::new(directory, reason);
-    if !directory.join("controller.redb").exists() {
-        let reason =
-            "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
-        return Err(fail(reason.to_owned()));
-    }
+    is_there(options)?;
     let Ok(_lock) = lock(directory) else {
         let text = fs::read(directory.join("status.json"))
             .map_err(|e| fail(format!("status.json: {e}")))?;

@@ -1,5 +1,5 @@
-//! A compute node's agent as a daemon: it mounts what the controller orders, and passes on what
-//! the processes of its host ask.
+//! A compute node's agent as a daemon: it mounts what the controller orders, passes on what the
+//! processes of its host ask, and stages for the jobs that run there when they ask for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_model::jobscript::AccessMode;
 use forebay_wire::stream::Address;
 
 use super::config::PoolConfig;
@@ -17,6 +18,7 @@ use super::relay::Relay;
 use super::server::Listener;
 use super::{ServeError, directory, lock};
 use crate::activity::{HostActivity, Source};
+use crate::calls::AgentCalls;
 use crate::controller::Status;
 use crate::embedded::now;
 use crate::host::{Effect, Host, Input};
@@ -41,7 +43,7 @@ enum Event {
 pub struct AgentDaemon {
     events: SyncSender<Event>,
     thread: Option<JoinHandle<()>>,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
 }
 
 impl AgentDaemon {
@@ -65,6 +67,7 @@ impl AgentDaemon {
                 ..forebay_client::Options::default()
             },
         };
+        let (calls_identity, mounts_of_jobs) = (identity.clone(), mounts.clone());
         let views = Arc::new(Views::new(mounts, name.to_owned(), reach).only_mounts());
         let (events, inbox) = sync_channel(WAITING);
         let told = events.clone();
@@ -86,10 +89,22 @@ impl AgentDaemon {
         let listener = Listener::unix(&config.agent_socket)?;
         let doors = Doors::new(Limits::USUAL);
         listener.serve(doors, move |stream, ticket| relay.serve(stream, ticket))?;
+        let calls = Arc::new(AgentCalls::new(
+            config.clone(),
+            calls_identity,
+            mounts_of_jobs,
+        ));
+        let calls_listener = Listener::unix(&config.calls_socket())?;
+        let answering = calls.clone();
+        let doors = Doors::new(AgentCalls::LIMITS);
+        calls_listener.serve(doors, move |stream, ticket| {
+            answering.serve(&stream, ticket);
+        })?;
         let run = Run {
             name: name.to_owned(),
             host: Host::new(name.to_owned(), now()),
             views,
+            calls,
             link,
             events: events.clone(),
             work: Arc::default(),
@@ -102,7 +117,7 @@ impl AgentDaemon {
         Ok(AgentDaemon {
             events,
             thread: Some(thread),
-            listener: Some(listener),
+            listeners: vec![listener, calls_listener],
         })
     }
 
@@ -128,7 +143,7 @@ impl AgentDaemon {
     }
 
     fn end(&mut self) {
-        self.listener = None;
+        self.listeners.clear();
         if let Some(thread) = self.thread.take() {
             let _ = self.events.send(Event::Stop);
             let _ = thread.join();
@@ -146,6 +161,7 @@ struct Run {
     name: String,
     host: Host,
     views: Arc<Views>,
+    calls: Arc<AgentCalls>,
     link: Link,
     events: SyncSender<Event>,
     work: Arc<AtomicUsize>,
@@ -171,6 +187,7 @@ impl Run {
                 ticked = Instant::now();
                 self.step(Input::Tick);
                 self.link.activity(self.activity());
+                self.calls.forget_idle();
             }
         }
         drop(self.link);
@@ -243,6 +260,10 @@ impl Run {
 
 fn show(views: &Views, plan: &MountPlan) -> Result<(), String> {
     let (instance, mode) = (plan.instance, plan.mode);
+    if views.is_mounted(instance) && mode == AccessMode::LoadBalanced {
+        views.exchange(instance, plan.owner, &plan.addresses, plan.turn)?;
+        return views.show(instance, mode, &plan.path);
+    }
     views.enter(instance, mode, plan.owner, &plan.addresses)?;
     views.show(instance, mode, &plan.path).inspect_err(|_| {
         let _ = views.leave(instance);

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_model::jobscript::BufferPath;
 use forebay_wire::stream::Address;
 
 use super::config::{Identity, PoolConfig};
@@ -17,8 +18,8 @@ use super::greet;
 use super::message::{Downward, Query, Role, Told, Upward, Welcome};
 use super::server::hang_up;
 use super::{ConfigError, ServeError};
-use crate::controller::{Cause, Failure, Outcome, Request, Status};
-use crate::protocol::Owner;
+use crate::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request, Status};
+use crate::protocol::{Owner, StageId};
 
 /// Requests and answers that wait for the connection's thread.
 const WAITING: usize = 1024;
@@ -35,6 +36,7 @@ pub struct Remote {
     thread: Option<JoinHandle<()>>,
     caller: Owner,
     host: Option<String>,
+    calls_socket: PathBuf,
     /// A random number that nobody else asks with.
     client: u64,
     number: AtomicU64,
@@ -56,7 +58,28 @@ impl Remote {
     /// Connects to the pool that a file describes.
     pub fn open(file: &Path) -> Result<Remote, ServeError> {
         let config = PoolConfig::read(file)?;
-        let ways = ways(&config);
+        let own = Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        Remote::along(&config, ways(&config), own)
+    }
+
+    /// Connects to a pool's controller for someone else, as an agent may.
+    pub(crate) fn on_behalf(
+        config: &PoolConfig,
+        identity: &Identity,
+        owner: Owner,
+    ) -> Result<Remote, ServeError> {
+        let way = Way {
+            address: Address::Tcp(config.controller),
+            role: Role::Client(Some(owner)),
+            identity: Ok(identity.clone()),
+        };
+        Remote::along(config, vec![way], owner)
+    }
+
+    fn along(config: &PoolConfig, ways: Vec<Way>, caller: Owner) -> Result<Remote, ServeError> {
         let (out, input, welcome) = connect(&ways)
             .map_err(|reason| ServeError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
@@ -77,10 +100,8 @@ impl Remote {
         Ok(Remote {
             work,
             thread: Some(thread),
-            caller: Owner {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            },
+            caller,
+            calls_socket: config.calls_socket(),
             host: welcome.host,
             client: u64::from_le_bytes(random),
             number: AtomicU64::new(0),
@@ -130,7 +151,7 @@ impl Remote {
     pub fn status(&self) -> Result<Status, Failure> {
         match self.query(Query::Status)? {
             Told::Status(status) => Ok(*status),
-            Told::Paths(_) => Err(ended()),
+            _ => Err(ended()),
         }
     }
 
@@ -138,8 +159,35 @@ impl Remote {
     pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
         match self.query(Query::Paths(token.to_owned()))? {
             Told::Paths(paths) => Ok(paths),
-            Told::Status(_) => Err(ended()),
+            _ => Err(ended()),
         }
+    }
+
+    /// A job as its own processes may know it.
+    pub fn job(&self, token: &str) -> Result<JobView, Failure> {
+        match self.query(Query::Job(token.to_owned()))? {
+            Told::Job(job) => Ok(job),
+            _ => Err(ended()),
+        }
+    }
+
+    /// What a running job has asked to be staged, as the controller's `asked` says it.
+    pub fn asked(
+        &self,
+        token: &str,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure> {
+        let query = Query::Asked(token.to_owned(), about.to_vec(), numbers.to_vec());
+        match self.query(query)? {
+            Told::Asked(stages) => Ok(stages),
+            _ => Err(ended()),
+        }
+    }
+
+    /// The socket through which the processes of a job on a compute node ask to stage.
+    pub fn calls_socket(&self) -> &Path {
+        &self.calls_socket
     }
 }
 
@@ -162,6 +210,7 @@ fn ended() -> Failure {
 /// A way to the controller, and who we are on it.
 struct Way {
     address: Address,
+    role: Role,
     identity: Result<Identity, ConfigError>,
 }
 
@@ -169,6 +218,7 @@ struct Way {
 fn ways(config: &PoolConfig) -> Vec<Way> {
     let local = |path: &Path| Way {
         address: Address::Unix(path.to_owned()),
+        role: Role::Client(None),
         identity: Ok(Identity::default()),
     };
     vec![
@@ -176,6 +226,7 @@ fn ways(config: &PoolConfig) -> Vec<Way> {
         local(&config.controller_socket),
         Way {
             address: Address::Tcp(config.controller),
+            role: Role::Client(None),
             identity: config.identity(),
         },
     ]
@@ -185,7 +236,7 @@ fn connect(ways: &[Way]) -> Result<(Outgoing, Incoming, Welcome), String> {
     let mut failed = Vec::new();
     for way in ways {
         let dialled = match &way.identity {
-            Ok(identity) => greet::dial(&way.address, Role::Client(None), identity),
+            Ok(identity) => greet::dial(&way.address, way.role.clone(), identity),
             Err(error) => Err(io::Error::other(error.to_string())),
         };
         match dialled {

@@ -14,13 +14,14 @@
 //! says it. After that, reports and requests go up, orders and answers come down. Between hosts the
 //! Welcome and all that follows it is sealed ([`seal`](super::seal)).
 
+use forebay_model::jobscript::BufferPath;
 use forebay_policy::pool::NodeId;
 use forebay_wire::auth::Proof;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::HostActivity;
-use crate::controller::{Failure, Outcome, Request, Status};
-use crate::protocol::{Order, Owner, Report};
+use crate::controller::{AskedStage, Failure, JobView, Outcome, Request, Status};
+use crate::protocol::{Order, Owner, Report, StageId};
 
 /// Version of all that is said here; both sides must speak the same one.
 pub const VERSION: u16 = 2;
@@ -73,6 +74,11 @@ pub enum Query {
     Status,
     /// The variables of a session's job.
     Paths(String),
+    /// A job as its own processes may know it.
+    Job(String),
+    /// What a running job has asked to be staged: the stages that say something about these
+    /// paths, or have these numbers.
+    Asked(String, Vec<BufferPath>, Vec<StageId>),
 }
 
 /// An answer to a [`Query`].
@@ -83,6 +89,10 @@ pub enum Told {
     Status(Box<Status>),
     /// Names and values of a session's variables.
     Paths(Vec<(String, String)>),
+    /// A job.
+    Job(JobView),
+    /// Stages.
+    Asked(Vec<AskedStage>),
 }
 
 /// To the controller.

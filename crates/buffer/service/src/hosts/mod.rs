@@ -15,7 +15,7 @@ mod agent;
 mod client;
 mod config;
 mod controller;
-mod doors;
+pub(crate) mod doors;
 mod frame;
 mod greet;
 mod link;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::{
     Command, FragmentId, FragmentPlan, InstanceId, Instant, News, Order, Peer, Progress, Report,
-    StageId, StagePlan,
+    StageId, StagePlan, Trouble,
 };
 use crate::table::{Change, Table, Unreadable};
 
@@ -53,7 +53,7 @@ pub enum Copied {
     /// All of it is on stable storage.
     Whole(Progress),
     /// It failed; why.
-    Failed(String),
+    Failed(Trouble),
     /// [`Effect::StopCopy`] stopped it.
     Stopped,
 }
@@ -94,7 +94,7 @@ struct FragmentRow {
 enum StageState {
     Running,
     Done(Progress),
-    Failed(String),
+    Failed(Trouble),
     Cancelling,
     Cancelled,
 }

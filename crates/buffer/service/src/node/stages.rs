@@ -38,7 +38,7 @@ impl Node {
         }
         if !self.usable(plan.instance) {
             let reason = "no fragment of the instance is on this node".to_owned();
-            return self.report(News::StageFailed(stage, attempt, reason));
+            return self.report(News::StageFailed(stage, attempt, reason.into()));
         }
         self.stages.put(
             stage.0,
@@ -134,7 +134,7 @@ impl Node {
                 News::StageFailed(stage, attempt, reason),
             ),
             Copied::Stopped => {
-                let reason = "the copy was stopped".to_owned();
+                let reason = Trouble::from("the copy was stopped");
                 (
                     StageState::Failed(reason.clone()),
                     News::StageFailed(stage, attempt, reason),

@@ -43,6 +43,14 @@ impl Buffer {
         })
     }
 
+    /// The same for those who have nothing to do in a pool that is not there yet: none is made.
+    pub fn open_existing(which: &Which) -> Result<Buffer, RunError> {
+        if let Which::Embedded(options) = which {
+            embedded::is_there(options)?;
+        }
+        Buffer::open(which)
+    }
+
     /// The user and group that requests are made for.
     pub fn caller(&self) -> Owner {
         match self {
@@ -130,7 +138,10 @@ pub fn status(which: &Which) -> Result<Status, RunError> {
 
 /// Asks one thing of a pool and waits until it is done.
 pub fn order(which: &Which, step: &'static str, request: Request) -> Result<(), RunError> {
-    let buffer = Buffer::open(which)?;
+    let buffer = match request {
+        Request::CreatePersistent { .. } => Buffer::open(which)?,
+        _ => Buffer::open_existing(which)?,
+    };
     let outcome = buffer.ask(request);
     buffer.close()?;
     outcome

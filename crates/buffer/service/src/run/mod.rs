@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::{Direction, JobScript};
+use forebay_wire::staging::{JOB, SOCKET};
 
 pub use buffer::{Buffer, Which, order, status};
 pub use error::RunError;
@@ -199,9 +200,10 @@ impl Life<'_> {
         };
         if let Err(stop) = self.step(
             "mount",
-            Request::Activate {
+            Request::Run {
                 token: token.clone(),
                 hosts,
+                creator: self.creator.clone(),
             },
             None,
         ) {
@@ -413,13 +415,18 @@ impl Life<'_> {
                         .any(|access| *name == variable(&job.kind, access.mode, None))
             });
         }
-        environment.push(("FOREBAY_JOB_ID".to_owned(), self.token.to_owned()));
+        environment.push((JOB.to_owned(), self.token.to_owned()));
         // Ends before the job's end is staged: from then on nothing can be added to that.
         let calls = match self.pool {
             Buffer::Embedded(pool) => {
-                JobCalls::open(pool.asker(), pool.directory(), self.token, &environment).map(Some)
+                JobCalls::open(pool.asker(), pool.directory(), self.token).map(Some)
             }
-            Buffer::Shared(_) => Ok(None),
+            // The agents of the job's hosts answer there, as long as the job is mounted.
+            Buffer::Shared(remote) => {
+                let socket = remote.calls_socket().display().to_string();
+                environment.push((SOCKET.to_owned(), socket));
+                Ok(None)
+            }
         };
         let calls = calls.map_err(|error| {
             let reason = format!("the socket for the job's own staging cannot be made: {error}");

@@ -39,7 +39,7 @@ pub fn recover(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Recovered>, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Buffer::open(which)?;
+    let pool = Buffer::open_existing(which)?;
     if let (Buffer::Shared(_), None) = (&pool, job) {
         let reason = "name the job with --job-id: in a shared pool other jobs may be running";
         return Err(RunError::Usage(reason.to_owned()));
@@ -121,7 +121,7 @@ pub fn stage_now(
     observer: &mut dyn Observer,
 ) -> Result<Progress, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Buffer::open(which)?;
+    let pool = Buffer::open_existing(which)?;
     let fail = |failure| RunError::Step("stage", failure);
     let answer = pool
         .ask(Request::Stage {

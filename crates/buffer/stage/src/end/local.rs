@@ -18,16 +18,22 @@ use super::identity::{Entered, Identity};
 use super::{Attributes, Body, Folder, Kind, State, Time};
 
 /// On whose behalf; `None` for the process itself.
-type Who = Option<Arc<Identity>>;
+pub(super) type Who = Option<Arc<Identity>>;
 
-fn enter(who: &Who) -> Result<Option<Entered<'_>>, Errno> {
+pub(super) fn enter(who: &Who) -> Result<Option<Entered<'_>>, Errno> {
     who.as_deref().map(Identity::enter).transpose()
 }
 
 /// Something open, directory or file.
-struct Open {
+pub(super) struct Open {
     fd: OwnedFd,
     who: Who,
+}
+
+/// What is open, to be used with someone's rights.
+pub(super) fn opened(fd: OwnedFd, who: &Who) -> Open {
+    let who = who.clone();
+    Open { fd, who }
 }
 
 /// Opens a directory by its path, following symbolic links.

@@ -1,20 +1,25 @@
-//! The two ends of a copy: a directory of the parallel file system, or an instance.
+//! The two ends of a copy: a directory of the parallel file system, or an instance. Both are
+//! [`Folder`]s with [`Body`]s in them; a [`FileSystem`] can take the place of the parallel one.
 //!
 //! An instance is reached through the client library, not through a mount: a process that copies
 //! into its own mount cannot be ended while it waits for itself. Where the storage daemon passes a
 //! file's descriptor, its bytes move between two descriptors, by the kernel alone where that is
 //! wanted.
 
+mod beneath;
 mod identity;
 mod instance;
 mod local;
 mod within;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use rustix::io::Errno;
 
+pub use beneath::Beneath;
 pub use identity::Identity;
 pub use instance::Space;
 pub(crate) use local::{open_folder, open_path};
@@ -22,9 +27,12 @@ pub(crate) use within::{Found, make_within, open_within};
 
 /// What something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A regular file.
     File,
+    /// A directory.
     Directory,
+    /// A symbolic link.
     Link,
     /// A device, a pipe or a socket.
     Other,
@@ -32,19 +40,25 @@ pub(crate) enum Kind {
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Time {
+pub struct Time {
+    /// Whole seconds.
     pub seconds: i64,
+    /// And so much more.
     pub nanoseconds: u32,
 }
 
 /// What `stat` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub struct State {
+    /// What it is.
     pub kind: Kind,
     /// Permission bits: `0o7777`.
     pub mode: u32,
+    /// Its user.
     pub uid: u32,
+    /// Its group.
     pub gid: u32,
+    /// Its length in bytes.
     pub size: u64,
     /// Bytes of storage taken.
     pub space: u64,
@@ -52,8 +66,11 @@ pub(crate) struct State {
     pub names: u64,
     /// File system and inode.
     pub inode: (u64, u64),
+    /// When it was read.
     pub accessed: Time,
+    /// When its contents changed.
     pub modified: Time,
+    /// When anything about it changed.
     pub changed: Time,
 }
 
@@ -80,7 +97,8 @@ impl State {
 }
 
 /// Something open that has attributes.
-pub(crate) trait Attributes {
+pub trait Attributes {
+    /// Its state now.
     fn state(&self) -> Result<State, Errno>;
     /// Gives it owner and group as far as that is permitted, permissions and times of `state`;
     /// `attributes` are set in between, because a change of owner may take them away. `Ok` is what
@@ -92,12 +110,14 @@ pub(crate) trait Attributes {
     ) -> Result<Result<(), String>, Errno>;
     /// Names of its extended attributes; `NOTSUP` where there can be none.
     fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno>;
+    /// The value of one.
     fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno>;
+    /// Sets one.
     fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno>;
 }
 
 /// An open directory. Names are single components, and no symbolic link is followed.
-pub(crate) trait Folder: Attributes + Send + Sync {
+pub trait Folder: Attributes + Send + Sync {
     /// The same directory, opened once more.
     fn again(&self) -> Result<Box<dyn Folder>, Errno>;
     /// Its entries, `.` and `..` left out, until `take` returns `false`.
@@ -122,7 +142,9 @@ pub(crate) trait Folder: Attributes + Send + Sync {
     fn point(&self, name: &OsStr, goal: &OsStr, state: &State) -> Result<(), Errno>;
     /// Gives the file `of` in `folder`, which is on the same end, a further name.
     fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno>;
+    /// Removes a name of something that is not a directory.
     fn remove(&self, name: &OsStr) -> Result<(), Errno>;
+    /// Gives something another name here, in place of what has that name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno>;
     /// Puts names, attributes and contents of the whole file system on stable storage; contents
     /// that `must_flush` says need it have been flushed one by one.
@@ -135,8 +157,16 @@ pub(crate) trait Folder: Attributes + Send + Sync {
     }
 }
 
+/// Something that takes the place of the system's own view of the parallel file system.
+pub trait FileSystem: fmt::Debug + Send + Sync {
+    /// Opens a directory by its path, following symbolic links.
+    fn open_folder(&self, path: &Path) -> Result<Box<dyn Folder>, Errno>;
+    /// Opens a file by its path, following symbolic links.
+    fn open_file(&self, path: &Path) -> Result<Box<dyn Body>, Errno>;
+}
+
 /// An open regular file.
-pub(crate) trait Body: Attributes + Send + Sync {
+pub trait Body: Attributes + Send + Sync {
     /// Its state when it was opened.
     fn opened_state(&self) -> Result<State, Errno> {
         self.state()
@@ -147,6 +177,7 @@ pub(crate) trait Body: Attributes + Send + Sync {
     fn write(&self, data: &[u8], offset: u64) -> Result<(), Errno>;
     /// The next byte at or behind `offset` that is not in a hole, or that is, if `hole`.
     fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno>;
+    /// Gives it another length.
     fn resize(&self, size: u64) -> Result<(), Errno>;
     /// The file itself, for copies by the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;

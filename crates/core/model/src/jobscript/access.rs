@@ -224,8 +224,8 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
 pub(super) fn check(kind: &InstanceType, access: &[Access], at: Position, findings: &mut Findings) {
     let has = |mode| access.iter().any(|access| access.mode == mode);
     match kind {
-        InstanceType::Scratch if has(AccessMode::LoadBalanced) => {
-            findings.add(at, "access_mode=ldbalance with type=scratch: its copies are read-only, so nothing could be written", "write striped, private or both; ldbalance goes with type=cache");
+        InstanceType::Scratch if has(AccessMode::LoadBalanced) && access.len() > 1 => {
+            findings.add(at, "access_mode=ldbalance beside another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
         }
         InstanceType::Cache { .. } if has(AccessMode::Private) => {
             findings.add(

@@ -91,7 +91,16 @@ fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
             None if script.jobs_failed => {}
             None => findings.add(at, "a stage of `$DW_JOB_STRIPED` without `jobdw`", "add `#DW jobdw capacity=… type=scratch access_mode=striped`"),
             Some(job) if job.kind != InstanceType::Scratch => findings.add(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches and writes back by itself", job.line), "write type=scratch, or remove the stage"),
+            Some(job) if job.has(AccessMode::LoadBalanced) => findings.add(at, format!("the job's instance (line {}) is load-balanced", job.line), "write `$DW_JOB_LDBALANCE` instead of `$DW_JOB_STRIPED`"),
             Some(job) if !job.has(AccessMode::Striped) => findings.add(at, format!("the job's instance (line {}) is private: a private name space cannot be staged", job.line), "write access_mode=striped or access_mode=striped,private"),
+            Some(_) => {}
+        },
+        Some(Space::LoadBalanced) => match script.jobs.first() {
+            None if script.jobs_failed => {}
+            None => findings.add(at, "a stage of `$DW_JOB_LDBALANCE` without `jobdw`", "add `#DW jobdw capacity=… type=scratch access_mode=ldbalance`"),
+            Some(job) if job.kind != InstanceType::Scratch => findings.add(at, format!("the job's instance (line {}) is a cache, which cannot be staged: it fetches by itself", job.line), "write type=scratch, or remove the stage"),
+            Some(job) if !job.has(AccessMode::LoadBalanced) => findings.add(at, format!("the job's instance (line {}) is not load-balanced", job.line), "write `$DW_JOB_STRIPED`, or access_mode=ldbalance"),
+            Some(_) if stage.direction == Direction::Out => findings.add(at, "a stage_out of a load-balanced instance: it is read-only to the job, so there is nothing to stage out", "remove the line, or write access_mode=striped"),
             Some(_) => {}
         },
         Some(Space::Persistent(name)) => {
@@ -109,6 +118,8 @@ fn stageable(script: &JobScript, stage: &Stage, findings: &mut Findings) {
         None => {
             if script.jobs.is_empty() && script.persistents.is_empty() && !script.jobs_failed {
                 findings.add(at, "a stage_out in a script that uses no instance", "add `jobdw` or `persistentdw`");
+            } else if script.persistents.is_empty() && script.jobs.first().is_some_and(|job| job.has(AccessMode::LoadBalanced)) {
+                findings.add(at, "a stage_out in a script whose instance is load-balanced: it is read-only to the job, so there is nothing to stage out", "remove the line, or write access_mode=striped");
             }
         }
     }

@@ -13,7 +13,7 @@ pub enum AccessMode {
     Striped,
     /// One name space for each client.
     Private,
-    /// Read-only copies spread over the servers.
+    /// Read-only copies, a whole one on each server; each client reads from one of them.
     #[serde(rename = "ldbalance")]
     LoadBalanced,
 }
@@ -168,8 +168,22 @@ pub struct DestroyPersistent {
 pub enum Space {
     /// The job's striped name space, `$DW_JOB_STRIPED`.
     Job,
+    /// The job's load-balanced name space, `$DW_JOB_LDBALANCE`: read-only to the job, and copied
+    /// to each of the instance's nodes.
+    LoadBalanced,
     /// A persistent instance's, `$DW_PERSISTENT_STRIPED_name`.
     Persistent(String),
+}
+
+impl Space {
+    /// The variable by which scripts name it, with its dollar sign.
+    pub fn variable(&self) -> String {
+        match self {
+            Space::Job => "$DW_JOB_STRIPED".to_owned(),
+            Space::LoadBalanced => "$DW_JOB_LDBALANCE".to_owned(),
+            Space::Persistent(name) => format!("$DW_PERSISTENT_STRIPED_{name}"),
+        }
+    }
 }
 
 /// A path inside an instance.

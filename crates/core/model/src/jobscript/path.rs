@@ -114,6 +114,7 @@ fn space(variable: &str) -> Result<Space, PathError> {
     let staged = "stage through `$DW_JOB_STRIPED` or `$DW_PERSISTENT_STRIPED_name`";
     match variable {
         "DW_JOB_STRIPED" => return Ok(Space::Job),
+        "DW_JOB_LDBALANCE" => return Ok(Space::LoadBalanced),
         "DW_JOB_PRIVATE" => {
             return Err((
                 0,

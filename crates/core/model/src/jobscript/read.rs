@@ -383,6 +383,9 @@ fn create(
         Some(value) => {
             let access = access::modes(&value, findings)?;
             access::check(&InstanceType::Scratch, &access, value.at, findings);
+            if access.iter().any(|a| a.mode == AccessMode::LoadBalanced) {
+                findings.add(value.at, "a persistent instance with access_mode=ldbalance: its copies are read-only, so no job could fill it", "write striped, private or both; ldbalance goes with `jobdw` and `stage_in`");
+            }
             access
         }
     };

@@ -17,6 +17,8 @@ use forebay_wire::place::MAX_NODES;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::controller::ReadBack;
+
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
@@ -113,6 +115,16 @@ pub struct PoolConfig {
     pub staged_below: Vec<String>,
     /// Stages that one node moves at a time.
     pub movers: usize,
+    /// Which stages are read back and compared.
+    pub read_back: ReadBack,
+}
+
+impl PoolConfig {
+    /// The socket through which the processes of a job on a compute node ask to stage: beside the
+    /// agent's own.
+    pub fn calls_socket(&self) -> PathBuf {
+        self.agent_socket.with_file_name("calls.socket")
+    }
 }
 
 /// What a process shows to others to be known.
@@ -188,6 +200,7 @@ struct AuthTable {
 struct StagingTable {
     below: Option<Vec<Spanned<String>>>,
     movers: Option<Spanned<usize>>,
+    read_back: Option<Spanned<String>>,
 }
 
 /// The text of a file, for naming lines of it.
@@ -355,6 +368,18 @@ impl PoolConfig {
             auth: method(&source, &read.auth)?,
             staged_below,
             movers: positive(&source, staging.movers.as_ref(), 4)?,
+            read_back: match &staging.read_back {
+                None => ReadBack::default(),
+                Some(word) => match word.get_ref().as_str() {
+                    "none" => ReadBack::None,
+                    "out" => ReadBack::Out,
+                    "all" => ReadBack::All,
+                    other => {
+                        let reason = format!("`{other}`: write \"none\", \"out\" or \"all\"");
+                        return Err(source.error(word.span(), reason));
+                    }
+                },
+            },
         })
     }
 

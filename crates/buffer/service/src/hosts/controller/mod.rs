@@ -165,6 +165,7 @@ fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
         stripe: config.stripe.0,
         secret,
         staged_below: config.staged_below.clone(),
+        read_back: config.read_back,
         ..Settings::default()
     }
 }

@@ -204,6 +204,11 @@ impl Server {
                 let told = match query {
                     Query::Status => Ok(Told::Status(Box::new(self.status()))),
                     Query::Paths(token) => self.controller.paths(&token, caller).map(Told::Paths),
+                    Query::Job(token) => self.controller.job(&token, caller).map(Told::Job),
+                    Query::Asked(token, about, numbers) => self
+                        .controller
+                        .asked(&token, caller, &about, &numbers)
+                        .map(Told::Asked),
                 };
                 self.tell(id, Downward::Told(number, told));
                 Ok(())

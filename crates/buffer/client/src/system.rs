@@ -1,0 +1,78 @@
+//! What a client uses of the system it runs on: time, and connections to storage daemons. A
+//! simulation takes the place of it, so that the same client runs in virtual time over a network
+//! that fails.
+
+use forebay_wire::Call;
+use forebay_wire::stream::{self, Address, Answer, Stream};
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Time, and the way to storage daemons.
+pub trait System: Debug + Send + Sync {
+    /// The time on a clock that is never set.
+    fn now(&self) -> Instant;
+    /// Wait so long.
+    fn sleep(&self, time: Duration);
+    /// Connect to a daemon, waiting at most `patience` for another host.
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link>;
+}
+
+/// One connection to a storage daemon, with one call outstanding at a time.
+pub trait Channel: Debug + Send {
+    /// Send `call` with `payload`. Its reply must be received before the next call is sent, or the
+    /// connection be dropped.
+    fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
+    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer>;
+    /// Where the daemon is, if on another host, so that it has to prove who it is.
+    fn far_end(&self) -> io::Result<Option<SocketAddr>>;
+    /// How long sending or receiving may take.
+    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
+    /// Send `call` with `payload` and wait for its reply.
+    fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+        self.send(call, payload)?;
+        self.receive(call.seq, into)
+    }
+}
+
+/// A connection.
+pub type Link = Box<dyn Channel>;
+
+/// The operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+impl System for Os {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
+        let stream = Stream::connect(address, patience)?;
+        Ok(Box::new(stream::Link::new(stream)))
+    }
+}
+
+impl Channel for stream::Link {
+    fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
+        stream::Link::send(self, call, payload)
+    }
+
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
+        stream::Link::receive(self, seq, into)
+    }
+
+    fn far_end(&self) -> io::Result<Option<SocketAddr>> {
+        stream::Link::far_end(self)
+    }
+
+    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.stream().set_timeout(patience)
+    }
+}

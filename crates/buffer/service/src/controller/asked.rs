@@ -1,0 +1,186 @@
+//! What a running job has asked to be staged, by path, and what its processes are told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use forebay_model::jobscript::{BufferPath, Direction, Space, Stage, StagePath};
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::protocol::*;
+
+/// The last stage of each path in an instance for which a running job has asked for one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    last: BTreeMap<(SessionId, BufferPath), StageId>,
+}
+
+/// The end of a stage that is in the instance, if a running job has asked for it.
+fn asked_for(what: &Stage) -> Option<&BufferPath> {
+    let inside = match what.direction {
+        Direction::In => &what.destination,
+        Direction::Out => &what.source,
+    };
+    match inside {
+        StagePath::Buffer(inside) if what.line == 0 => Some(inside),
+        _ => None,
+    }
+}
+
+impl Asked {
+    /// A stage was asked for; it takes the place of an earlier one of the same path.
+    pub fn note(&mut self, session: SessionId, id: StageId, what: &Stage) {
+        if let Some(inside) = asked_for(what) {
+            self.last.insert((session, inside.clone()), id);
+        }
+    }
+
+    /// A session has ended.
+    pub fn forget(&mut self, session: SessionId) {
+        let first = BufferPath {
+            space: Space::Job,
+            path: String::new(),
+        };
+        let of = self.last.range((session, first)..);
+        let of = of.take_while(|((other, _), _)| *other == session);
+        let keys: Vec<(SessionId, BufferPath)> = of.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.last.remove(&key);
+        }
+    }
+
+    fn get(&self, session: SessionId, path: &BufferPath) -> Option<StageId> {
+        self.last.get(&(session, path.clone())).copied()
+    }
+
+    /// The stages at a path, at those below it, and at those above it.
+    fn about(&self, session: SessionId, path: &BufferPath, found: &mut BTreeSet<StageId>) {
+        let below = self.last.range((session, path.clone())..);
+        // What is below sorts behind it, but not at once: `a-b` comes between `a` and `a/b`.
+        let below = below.take_while(|((of, other), _)| {
+            *of == session && other.space == path.space && other.path.starts_with(&path.path)
+        });
+        let within = |other: &BufferPath| Path::new(&other.path).starts_with(&path.path);
+        found.extend(
+            below
+                .filter(|((_, other), _)| within(other))
+                .map(|(_, id)| *id),
+        );
+        let above = Path::new(&path.path).ancestors().skip(1);
+        for above in above.filter_map(Path::to_str) {
+            let above = BufferPath {
+                space: path.space.clone(),
+                path: above.to_owned(),
+            };
+            found.extend(self.get(session, &above));
+        }
+    }
+}
+
+/// A stage that a running job has asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedStage {
+    /// Its number.
+    pub id: StageId,
+    /// What and where.
+    pub what: Stage,
+    /// How far.
+    pub state: StageState,
+    /// Files and bytes.
+    pub progress: Progress,
+    /// If it failed: the files that were in the way, as far as they are remembered.
+    pub unstaged: Vec<Unstaged>,
+}
+
+/// How the files of an instance are striped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stripes {
+    /// Bytes in a stripe.
+    pub size: u64,
+    /// Storage nodes that stripes are on.
+    pub nodes: u16,
+}
+
+/// A job as its own processes may know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its variables and what they are set to; values end with `/`.
+    pub paths: Vec<(String, String)>,
+    /// Whether it is mounted, and not about to be unmounted.
+    pub mounted: bool,
+    /// How the files of its instances are striped.
+    pub stripes: Vec<(Space, Stripes)>,
+}
+
+impl Controller {
+    /// Why another stage of the same path has to end first, if one does.
+    pub(super) fn in_the_way(&self, session: SessionId, what: &Stage) -> Option<String> {
+        let path = asked_for(what)?;
+        let stage = self.state.stages.get(self.asked.get(session, path)?.0)?;
+        let why = match stage.state {
+            StageState::Waiting => "waits for the job's end; revoke that first",
+            _ if stage.in_progress() => "is being staged already",
+            _ => return None,
+        };
+        Some(format!("{}: {why}", path.path))
+    }
+
+    /// A job as its own processes may know it.
+    pub fn job(&self, token: &str, caller: Owner) -> Result<JobView, Failure> {
+        let (_, session) = self.state.own_session(token, caller)?;
+        let ended = |id: &ActivationId| {
+            let row = self.state.activations.get(id.0);
+            row.is_none_or(|row| row.ending.is_some())
+        };
+        let mounted = !session.ending
+            && !session.activations.is_empty()
+            && !session.activations.iter().all(ended);
+        let stripes = |id: InstanceId| {
+            let instance = self.state.instances.get(id.0)?;
+            let space = match session.instance == Some(id) {
+                true if instance.copied => Space::LoadBalanced,
+                true => Space::Job,
+                false => Space::Persistent(instance.label.clone()),
+            };
+            let place = self.place(*instance.fragments.first()?, id)?;
+            let (size, nodes) = (place.stripe, place.nodes);
+            Some((space, Stripes { size, nodes }))
+        };
+        Ok(JobView {
+            paths: self.paths(token, caller)?,
+            mounted,
+            stripes: self
+                .instances_of(session)
+                .into_iter()
+                .filter_map(stripes)
+                .collect(),
+        })
+    }
+
+    /// The stages that a running job has asked for and that say something about these paths, or
+    /// have these numbers; in the order in which they were asked for.
+    pub fn asked(
+        &self,
+        token: &str,
+        caller: Owner,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure> {
+        let (session, _) = self.state.own_session(token, caller)?;
+        let mut found: BTreeSet<StageId> = numbers.iter().copied().collect();
+        for path in about {
+            self.asked.about(session, path, &mut found);
+        }
+        let shown = |id: StageId| {
+            let stage = self.state.stages.get(id.0)?;
+            (stage.session == session).then(|| AskedStage {
+                id,
+                what: stage.what.clone(),
+                state: stage.state.clone(),
+                progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
+                unstaged: stage.unstaged.clone(),
+            })
+        };
+        Ok(found.into_iter().filter_map(shown).collect())
+    }
+}

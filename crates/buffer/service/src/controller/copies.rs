@@ -1,0 +1,144 @@
+//! Load-balanced instances: a copy of everything on each node, each host reading one of them.
+
+use forebay_policy::copies::choose;
+
+use super::*;
+use crate::protocol::*;
+
+impl Controller {
+    /// What each stage of an instance has to fill: one copy after the other if it is load-balanced,
+    /// and else the instance, which is no copy.
+    pub(super) fn copies_to_fill(&self, instance: InstanceId) -> Vec<Option<FragmentId>> {
+        match self.state.instances.get(instance.0) {
+            Some(row) if row.copied => row.fragments.iter().copied().map(Some).collect(),
+            _ => vec![None],
+        }
+    }
+
+    /// The name of the node whose copy a stage fills, if it fills one of several.
+    pub(super) fn copy_name(&self, stage: &StageRecord) -> Option<&str> {
+        let fragment = self.state.fragments.get(stage.copy?.0)?;
+        let node = self.state.nodes.get(u64::from(fragment.node.0))?;
+        Some(&node.name)
+    }
+
+    /// Whether a copy can be read now.
+    fn is_readable(&self, copy: FragmentId) -> bool {
+        let fragment = self.state.fragments.get(copy.0);
+        fragment
+            .is_some_and(|f| matches!(f.state, FragmentState::Ready(_)) && self.node_online(f.node))
+    }
+
+    /// The instance of an activation, if it is load-balanced.
+    fn copied_instance(&self, row: &Activation) -> Option<&Instance> {
+        let configuration = self.state.configurations.get(row.configuration.0)?;
+        let instance = self.state.instances.get(configuration.instance.0)?;
+        instance.copied.then_some(instance)
+    }
+
+    /// Gives hosts a copy to read: those that have none yet, and those whose copy cannot be read
+    /// any more while another one can.
+    pub(super) fn choose_copies(&mut self) {
+        for key in self.state.activations.keys() {
+            let Some(row) = self.state.activations.get(key) else {
+                continue;
+            };
+            if row.ending.is_some() {
+                continue;
+            }
+            let Some(instance) = self.copied_instance(row) else {
+                continue;
+            };
+            let mut changed: Vec<(String, HostCopy)> = Vec::new();
+            for (host, state) in &row.hosts {
+                if matches!(state, MountState::Failed(_)) {
+                    continue;
+                }
+                let fresh = || HostCopy {
+                    number: u32::try_from(row.copies.len() + changed.len()).unwrap_or(u32::MAX),
+                    ..HostCopy::default()
+                };
+                let known = row.copies.get(host);
+                let mut copy = known.cloned().unwrap_or_else(fresh);
+                let readable = |id: &FragmentId| !copy.failed.contains(id) && self.is_readable(*id);
+                if copy.fragment.as_ref().is_some_and(readable) {
+                    continue;
+                }
+                let usable: Vec<bool> = instance.fragments.iter().map(readable).collect();
+                let chosen = choose(copy.number, &usable);
+                // While none can be read, the host keeps what it has, or waits.
+                let chosen = chosen.and_then(|index| instance.fragments.get(index));
+                if let Some(chosen) = chosen {
+                    copy.turn += 1;
+                    copy.fragment = Some(*chosen);
+                    changed.push((host.clone(), copy));
+                }
+            }
+            let Some(row) = self
+                .state
+                .activations
+                .get_mut(key)
+                .filter(|_| !changed.is_empty())
+            else {
+                continue;
+            };
+            for (host, copy) in changed {
+                row.hosts.insert(host.clone(), MountState::Wanted);
+                row.copies.insert(host, copy);
+            }
+        }
+    }
+
+    /// Notes that a host could not mount its copy, and whether there is another one that it has not
+    /// tried.
+    pub(super) fn has_another_copy(&mut self, id: ActivationId, host: &str) -> bool {
+        let Some(row) = self.state.activations.get(id.0) else {
+            return false;
+        };
+        let Some(instance) = self.copied_instance(row) else {
+            return false;
+        };
+        let fragments = instance.fragments.clone();
+        let row = self.state.activations.get_mut(id.0);
+        let Some(copy) = row.and_then(|row| row.copies.get_mut(host)) else {
+            return false;
+        };
+        copy.failed.extend(copy.fragment);
+        let failed = copy.failed.clone();
+        let mut untried = fragments.iter().filter(|id| !failed.contains(id));
+        untried.any(|id| self.is_readable(*id))
+    }
+
+    /// Does without a copy that its node has not made, if the instance has others.
+    pub(super) fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
+        let wanted = |f: &Fragment| !matches!(f.state, FragmentState::Ending | FragmentState::Lost);
+        let left = self.state.fragments_of(instance);
+        let left = left.filter(|(id, f)| *id != copy && wanted(f)).count();
+        let copied = self.state.instances.get(instance.0);
+        if left == 0 || !copied.is_some_and(|row| row.copied) {
+            return false;
+        }
+        if let Some(fragment) = self.state.fragments.get_mut(copy.0) {
+            fragment.state = FragmentState::Ending;
+        }
+        for stage in self.stages_of_copy(copy) {
+            self.cancel_stage(stage);
+        }
+        true
+    }
+
+    /// A copy that its node has not made is made elsewhere.
+    pub(super) fn move_copy_stages(&mut self, from: FragmentId, to: &[FragmentId]) {
+        for stage in self.stages_of_copy(from) {
+            if let Some(stage) = self.state.stages.get_mut(stage.0) {
+                stage.copy = to.first().copied();
+            }
+        }
+    }
+
+    fn stages_of_copy(&self, copy: FragmentId) -> Vec<StageId> {
+        let stages = self.state.stages.iter();
+        let of = stages.filter(|(_, stage)| stage.copy == Some(copy));
+        of.map(|(id, _)| StageId(id)).collect()
+    }
+}

@@ -1,0 +1,298 @@
+//! Load-balanced instances as the controller sees them: what they cost, who reads which copy, and
+//! what becomes of readers whose copy cannot be read.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::jobscript::JobScript;
+use forebay_model::units::Bytes;
+use forebay_policy::pool::NodeId;
+use forebay_service::controller::*;
+use forebay_service::protocol::*;
+
+const ADA: Owner = Owner {
+    uid: 1000,
+    gid: 100,
+};
+const ROOT: Owner = Owner { uid: 0, gid: 0 };
+const NODES: u32 = 3;
+
+/// A controller, and nodes and hosts that do at once what they are told.
+struct Site {
+    controller: Controller,
+    now: u64,
+    number: u64,
+    count: u64,
+    /// Nodes that say nothing.
+    silent: BTreeSet<u32>,
+    /// Nodes whose copies hosts cannot mount.
+    unmountable: BTreeSet<u32>,
+    fragments: BTreeMap<u32, BTreeSet<FragmentId>>,
+    /// Stages begun, with the node.
+    stages: Vec<(u32, StagePlan)>,
+    /// Mounts ordered: host, turn and nodes.
+    mounts: Vec<(String, u32, Vec<NodeId>)>,
+}
+
+impl Site {
+    fn new() -> Site {
+        let mut site = Site {
+            controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
+            now: 1000,
+            number: 0,
+            count: 0,
+            silent: BTreeSet::new(),
+            unmountable: BTreeSet::new(),
+            fragments: BTreeMap::new(),
+            stages: Vec::new(),
+            mounts: Vec::new(),
+        };
+        let pool = Request::AddPool {
+            name: "fast".into(),
+            granularity: Bytes(1 << 30),
+            equalize_fragments: false,
+        };
+        site.ask(ROOT, pool).unwrap();
+        for node in 0..NODES {
+            let add = Request::AddNode {
+                name: format!("bb{node}"),
+                pool: "fast".into(),
+                granules: 10,
+                address: Some(format!("bb{node}:7511")),
+            };
+            site.ask(ROOT, add).unwrap();
+        }
+        site
+    }
+
+    fn ask(&mut self, caller: Owner, request: Request) -> Outcome {
+        self.number += 1;
+        let envelope = Envelope {
+            client: 1,
+            number: self.number,
+            caller,
+            request,
+        };
+        let mut inputs = vec![Input::Request(Box::new(envelope))];
+        for _ in 0..1000 {
+            if let Some(outcome) = self.turn(&mut inputs) {
+                return outcome;
+            }
+        }
+        panic!("never answered");
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..2 * seconds {
+            self.turn(&mut Vec::new());
+        }
+    }
+
+    /// Half a second passes.
+    fn turn(&mut self, inputs: &mut Vec<Input>) -> Option<Outcome> {
+        self.now += 500;
+        inputs.push(Input::Tick);
+        for node in 0..NODES {
+            let fragments = self.fragments.entry(node).or_default();
+            let alive = News::NodeAlive(fragments.iter().copied().collect());
+            self.report(Peer::Node(NodeId(node)), alive, inputs);
+        }
+        let mut answer = None;
+        while !inputs.is_empty() {
+            for input in std::mem::take(inputs) {
+                for effect in self.controller.step(Instant(self.now), input) {
+                    match effect {
+                        Effect::Persist(_) => {}
+                        Effect::Reply { outcome, .. } => answer = Some(outcome),
+                        Effect::Send(peer, order) => self.carry_out(peer, order.command, inputs),
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    fn report(&mut self, from: Peer, what: News, inputs: &mut Vec<Input>) {
+        if matches!(&from, Peer::Node(node) if self.silent.contains(&node.0)) {
+            return;
+        }
+        self.count += 1;
+        inputs.push(Input::Report(Report {
+            from,
+            count: self.count,
+            what,
+        }));
+    }
+
+    fn carry_out(&mut self, peer: Peer, command: Command, inputs: &mut Vec<Input>) {
+        if matches!(&peer, Peer::Node(node) if self.silent.contains(&node.0)) {
+            return;
+        }
+        let news = match (&peer, command) {
+            (Peer::Node(node), Command::SetupFragment(plan)) => {
+                assert_eq!(plan.place.nodes, 1, "a copy stands by itself");
+                let fragments = self.fragments.entry(node.0).or_default();
+                fragments.insert(plan.fragment);
+                News::FragmentReady(plan.fragment)
+            }
+            (Peer::Node(node), Command::RemoveFragment(fragment)) => {
+                self.fragments.entry(node.0).or_default().remove(&fragment);
+                News::FragmentGone(fragment)
+            }
+            (Peer::Node(node), Command::StartStage(plan)) => {
+                self.stages.push((node.0, plan.clone()));
+                News::StageDone(plan.stage, plan.attempt, Progress::default())
+            }
+            (Peer::Node(_), Command::CancelStage(stage)) => News::StageCancelled(stage),
+            (Peer::Host(host), Command::Mount(plan)) => {
+                let (activation, turn) = (plan.activation, plan.turn);
+                assert_eq!(plan.addresses.len(), 1);
+                let bad = self.unmountable.contains(&plan.nodes[0].0);
+                self.mounts.push((host.clone(), turn, plan.nodes));
+                match bad {
+                    true => News::MountFailed(activation, turn, "refused".into()),
+                    false => News::Mounted(activation, turn),
+                }
+            }
+            (Peer::Host(_), Command::Unmount(activation)) => News::Unmounted(activation),
+            other => panic!("{other:?}"),
+        };
+        self.report(peer, news, inputs);
+    }
+
+    fn setup(&mut self, token: &str, text: &str) -> Outcome {
+        let setup = Setup::of(&JobScript::parse(text, None).unwrap());
+        let request = Request::Setup {
+            token: token.into(),
+            owner: ADA,
+            creator: "test".into(),
+            setup,
+        };
+        self.ask(ADA, request)
+    }
+
+    fn activate(&mut self, hosts: &[&str]) -> Outcome {
+        let request = Request::Activate {
+            token: "7".into(),
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        };
+        self.ask(ADA, request)
+    }
+
+    /// The node that each host was last told to read from.
+    fn readers(&self) -> BTreeMap<&str, u32> {
+        let last = self.mounts.iter();
+        last.map(|(host, _, nodes)| (host.as_str(), nodes[0].0))
+            .collect()
+    }
+
+    fn used(&self) -> Vec<u64> {
+        let status = self.controller.status();
+        status.nodes.iter().map(|node| node.used).collect()
+    }
+}
+
+const JOB: &str = "#DW jobdw capacity=3GiB type=scratch access_mode=ldbalance\n\
+                   #DW stage_in type=file source=/pfs/a destination=$DW_JOB_LDBALANCE/a\n\
+                   #DW stage_in type=file source=/pfs/b destination=$DW_JOB_LDBALANCE/b\n";
+
+#[test]
+fn each_node_gets_a_copy_of_everything_and_all_copies_count() {
+    let mut site = Site::new();
+    site.setup("7", JOB).unwrap();
+    assert_eq!(site.used(), [3, 3, 3]);
+    assert_eq!(site.controller.real_size("7", ADA).unwrap(), Bytes(9 << 30));
+    let stage_in = Request::StageIn { token: "7".into() };
+    site.ask(ADA, stage_in).unwrap();
+    let mut filled: Vec<(u32, u32)> = site.stages.iter().map(|(n, p)| (*n, p.what.line)).collect();
+    filled.sort();
+    assert_eq!(filled, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3)]);
+    let paths = site.controller.paths("7", ADA).unwrap();
+    assert_eq!(paths[0].0, "DW_JOB_LDBALANCE");
+    // No stage of a running job: it would fill one copy alone.
+    let what = site.stages[0].1.what.clone();
+    let later = Request::Stage {
+        token: "7".into(),
+        what,
+    };
+    assert_eq!(site.ask(ADA, later).unwrap_err().cause, Cause::Invalid);
+    // Seven granules are free on each node, and never more than that is given.
+    let more = "#DW jobdw capacity=8GiB type=scratch access_mode=ldbalance\n";
+    let full = site.setup("8", more).unwrap_err();
+    assert_eq!(full.cause, Cause::Full);
+    assert!(full.reason.contains("room for a whole copy"), "{full}");
+    site.setup("9", &more.replace("8GiB", "7GiB")).unwrap();
+    assert_eq!(site.used(), [10, 10, 10]);
+    let end = Request::Teardown {
+        token: "7".into(),
+        hurry: false,
+    };
+    site.ask(ADA, end).unwrap();
+    assert_eq!(site.used(), [7, 7, 7]);
+}
+
+#[test]
+fn hosts_go_round_the_copies_and_leave_one_whose_node_is_away() {
+    let mut site = Site::new();
+    site.setup("7", JOB).unwrap();
+    site.activate(&["a", "b", "c", "d", "e", "f"]).unwrap();
+    let readers = site.readers();
+    let of = |node| readers.values().filter(|of| **of == node).count();
+    assert_eq!([of(0), of(1), of(2)], [2, 2, 2], "{readers:?}");
+    let before: BTreeMap<String, u32> = readers
+        .iter()
+        .map(|(host, node)| ((*host).to_owned(), *node))
+        .collect();
+    let orders = site.mounts.len();
+
+    // Nine seconds are not long enough to count as away.
+    site.silent.insert(1);
+    site.pass(9);
+    assert_eq!(site.mounts.len(), orders);
+    site.pass(3);
+    let readers = site.readers();
+    for (host, node) in &before {
+        let now = readers[host.as_str()];
+        assert_eq!(now == *node, *node != 1, "{host} reads {now}");
+    }
+    // Its readers are divided between the others, and told so once.
+    let of = |node| readers.values().filter(|of| **of == node).count();
+    assert_eq!([of(0), of(1), of(2)], [3, 0, 3]);
+    assert_eq!(site.mounts.len(), orders + 2);
+    assert!(site.mounts[orders..].iter().all(|(_, turn, _)| *turn == 2));
+
+    // Nobody is moved back.
+    site.silent.clear();
+    site.pass(30);
+    assert_eq!(site.mounts.len(), orders + 2);
+}
+
+#[test]
+fn a_copy_that_cannot_be_mounted_is_passed_over() {
+    let mut site = Site::new();
+    site.setup("7", JOB).unwrap();
+    site.unmountable.extend([0, 1]);
+    site.activate(&["a", "b", "c"]).unwrap();
+    assert!(site.readers().values().all(|node| *node == 2));
+    let mut site = Site::new();
+    site.setup("7", JOB).unwrap();
+    site.unmountable.extend([0, 1, 2]);
+    let failed = site.activate(&["a"]).unwrap_err();
+    assert!(failed.reason.contains("refused"), "{failed}");
+    assert_eq!(site.mounts.len(), 3, "each once: {:?}", site.mounts);
+}
+
+#[test]
+fn a_copy_that_is_never_made_is_done_without() {
+    let mut site = Site::new();
+    site.silent.insert(2);
+    site.setup("7", JOB).unwrap();
+    let stage_in = Request::StageIn { token: "7".into() };
+    site.ask(ADA, stage_in).unwrap();
+    assert_eq!(site.stages.len(), 4);
+    site.activate(&["a", "b", "c"]).unwrap();
+    assert!(!site.readers().values().any(|node| *node == 2));
+}
