@@ -112,6 +112,19 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until it has said this.
+    pub fn says(&self, what: &str) {
+        let begun = Instant::now();
+        while !self.said().contains(what) {
+            let said = self.said();
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "no `{what}` in\n{said}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Its exit status, once it has ended.
     pub fn ended(&mut self) -> Option<i32> {
         self.child

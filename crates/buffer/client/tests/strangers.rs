@@ -11,7 +11,8 @@ use forebay_wire::frame::{self, HEADER};
 use forebay_wire::message::{Hello, InstanceSpec, OpenMode, PROTOCOL, SetAttr};
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -287,7 +288,8 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
         let refused = Reply::Failed(Errno::EACCES);
         assert_eq!(ask(1, open(one, READ_WRITE)).reply, refused);
         let said = ask(2, open(one, read));
-        assert!(matches!(said.reply, Reply::Opened { .. }) && said.descriptor.is_some());
+        assert!(matches!(said.reply, Reply::Opened { .. }));
+        descriptor_stays_for_reading(&said.descriptor.unwrap());
         for (seq, request) in [
             (2, open(one, READ_WRITE)),
             (2, open(two, READ_WRITE)),
@@ -300,4 +302,20 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
             assert!(said.descriptor.is_none());
         }
     });
+}
+
+/// Nor by what the system lets one do with a descriptor.
+fn descriptor_stays_for_reading(descriptor: &OwnedFd) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd());
+    let again = std::fs::OpenOptions::new().write(true).open(&path);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let read = std::fs::File::open(&path);
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let file = std::fs::File::from(descriptor.try_clone().unwrap());
+    let wider = std::fs::Permissions::from_mode(0o666);
+    assert!(file.set_permissions(wider).is_err());
+    assert!(file.set_len(0).is_err());
+    assert!(rustix::fs::fsetxattr(&file, "user.x", b"x", rustix::fs::XattrFlags::empty()).is_err());
+    assert!(rustix::fs::fchown(&file, Some(rustix::fs::Uid::from_raw(3000)), None).is_err());
 }

@@ -1,7 +1,7 @@
 //! The embedded database that keeps a state machine's records.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use redb::{Database as Redb, Durability, ReadableTable, TableDefinition};
@@ -39,10 +39,17 @@ impl Database {
             file: name.clone(),
             reason: reason.to_string(),
         };
-        let inner = Redb::create(file).map_err(|e| fail(e.into()))?;
-        // Among the records are the secrets by which nodes of an instance trust their clients.
-        std::fs::set_permissions(file, Permissions::from_mode(0o600))
+        // Among the records are the secrets by which nodes of an instance trust their clients, so
+        // nobody else may have it open, not even from the moment in which it is made.
+        std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(file)
+            .and_then(|made| made.set_permissions(Permissions::from_mode(0o600)))
             .map_err(|e| fail(redb::Error::Io(e)))?;
+        let inner = Redb::create(file).map_err(|e| fail(e.into()))?;
         let write = inner.begin_write().map_err(|e| fail(e.into()))?;
         write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
         write.commit().map_err(|e| fail(e.into()))?;

@@ -55,8 +55,15 @@ impl Reach {
             return Err("no storage daemon has it".to_owned());
         }
         let id = forebay_wire::InstanceId(instance.0);
-        Fs::attach(addresses, id, self.options.clone())
-            .map_err(|e| format!("the instance cannot be attached: {e}"))
+        Fs::attach(addresses, id, self.options.clone()).map_err(|errno| {
+            let reason = match errno {
+                Errno::ENOKEY => "what listens at a storage node's address has not proved that it \
+                                  is one of the pool's daemons; the log says at which"
+                    .to_owned(),
+                other => other.to_string(),
+            };
+            format!("the instance cannot be attached: {reason}")
+        })
     }
 }
 

@@ -37,10 +37,13 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
+        Site::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(&directory.path().join("state.redb")).unwrap();
-        let controller =
-            Controller::restore(Settings::default(), database.load().unwrap()).unwrap();
+        let controller = Controller::restore(settings, database.load().unwrap()).unwrap();
         let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
         let mut site = Site {
             controller,
@@ -540,4 +543,40 @@ fn hosts_without_an_agent_are_refused_by_name() {
     // Nothing was begun, and the hosts that are there can be used.
     assert!(site.controller.status().sessions[0].hosts.is_empty());
     site.ask(ADA, activate(&["nid1"])).unwrap();
+}
+
+/// A controller that has just begun waits for agents to find it, but not for ever.
+#[test]
+fn hosts_that_never_come_are_named_after_a_while() {
+    let mut site = Site::new();
+    site.setup(ADA, "7", JOB).unwrap();
+    let activate = |hosts: &[&str]| Request::Activate {
+        token: token("7"),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    let begun = site.now;
+    let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
+    assert!((50_000..70_000).contains(&(site.now - begun)), "{failure}");
+    assert_eq!(failure.cause, Cause::NotFound);
+    assert!(failure.reason.contains("no agent of `nid9`"), "{failure}");
+    site.ask(ADA, activate(&["nid1"])).unwrap();
+}
+
+#[test]
+fn a_user_does_not_take_all_sessions() {
+    let mut site = Site::with(Settings {
+        max_user_sessions: 2,
+        ..Settings::default()
+    });
+    let job = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
+    site.setup(ADA, "1", job).unwrap();
+    site.setup(ADA, "2", job).unwrap();
+    let third = site.setup(ADA, "3", job).unwrap_err();
+    assert_eq!(third.cause, Cause::Full);
+    assert!(third.reason.contains("user 1000 has 2 sessions"), "{third}");
+    site.setup(ADA, "2", job).unwrap();
+    site.setup(BOB, "3", job).unwrap();
+    for token in ["4", "5", "6"] {
+        site.setup(ROOT, token, job).unwrap();
+    }
 }

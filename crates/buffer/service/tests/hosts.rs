@@ -7,6 +7,7 @@ mod site;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -182,8 +183,15 @@ fn nonsense_is_refused_and_the_controller_goes_on() {
 #[test]
 fn a_key_that_cannot_be_read_is_told() {
     let site = Site::new(1);
-    fs::write(site.path("short"), b"short").unwrap();
-    for (key, expected) in [("short", "at least 16 bytes"), ("absent", "key file")] {
+    site.write_key("short", b"short");
+    site.write_key("open", b"a key that all can read");
+    let open = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(site.path("open"), open).unwrap();
+    for (key, expected) in [
+        ("short", "at least 16 bytes"),
+        ("absent", "key file"),
+        ("open", "chmod 600"),
+    ] {
         let config = PoolConfig::read(&site.file(key, "controller")).unwrap();
         let error = ControllerDaemon::start(&config).err().unwrap();
         assert!(error.to_string().contains(expected), "{error}");

@@ -40,6 +40,13 @@ impl Controller {
                 let reason = format!("`{token}` is still being unmounted; try again");
                 return Err(Failure::new(Cause::Busy, reason));
             }
+            // Hosts that an earlier attempt named and that do not exist are no longer waited for.
+            let peers = &self.peers;
+            row.hosts.retain(|host, state| {
+                !matches!(state, MountState::Wanted)
+                    || hosts.contains(host)
+                    || peers.contains_key(&Peer::Host(host.clone()))
+            });
             for host in &hosts {
                 let state = row.hosts.entry(host.clone()).or_insert(MountState::Wanted);
                 if matches!(state, MountState::Failed(_)) {
@@ -92,7 +99,7 @@ impl Controller {
     }
 
     /// Refuses hosts that have been silent for so long that they will hardly mount anything.
-    fn heard_of(&self, hosts: &[String]) -> Result<(), Failure> {
+    pub(super) fn heard_of(&self, hosts: &[String]) -> Result<(), Failure> {
         let most = self.settings.host_dead_after;
         let silent = |host: &&String| self.silence(&Peer::Host((*host).clone())) > most;
         let silent: Vec<String> = hosts

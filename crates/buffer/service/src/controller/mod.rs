@@ -62,6 +62,8 @@ pub struct Settings {
     pub operator: u32,
     /// Most sessions at a time.
     pub max_sessions: usize,
+    /// Most of them of one user other than root and the operator.
+    pub max_user_sessions: usize,
     /// Most stages of one session.
     pub max_stages: usize,
     /// Most storage nodes of an instance.
@@ -90,6 +92,7 @@ impl Default for Settings {
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,
+            max_user_sessions: 4096,
             max_stages: 65_536,
             max_nodes: u32::from(forebay_wire::place::MAX_NODES),
             stripe: 8 << 20,

@@ -48,6 +48,18 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Full, reason));
         }
+        if owner.uid != 0 && owner.uid != self.settings.operator {
+            let most = self.settings.max_user_sessions;
+            let sessions = self.state.sessions.iter();
+            let own = sessions.filter(|(_, session)| session.owner.uid == owner.uid);
+            if own.count() >= most {
+                let reason = format!(
+                    "user {} has {most} sessions, the most a user may have; end some",
+                    owner.uid
+                );
+                return Err(Failure::new(Cause::Full, reason));
+            }
+        }
         let persistents = self.persistents(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
         // From here on nothing fails: a refused request leaves nothing behind.

@@ -122,6 +122,9 @@ impl Controller {
     }
 
     fn mounted(&self, activations: &[ActivationId]) -> Option<Outcome> {
+        if let Err(unknown) = self.known(activations) {
+            return Some(Err(unknown));
+        }
         let mut problems = Vec::new();
         for id in activations {
             let Some(row) = self
@@ -145,6 +148,18 @@ impl Controller {
             return Some(Ok(Answer::Done));
         }
         Some(Err(Failure::new(Cause::Failed, problems.join("\n"))))
+    }
+
+    /// A controller that has just begun does not know who is there and waits for all hosts; those
+    /// that have not come after a while do not exist.
+    fn known(&self, activations: &[ActivationId]) -> Result<(), Failure> {
+        let rows = activations.iter();
+        let rows = rows.filter_map(|id| self.state.activations.get(id.0));
+        let wanted = rows.flat_map(|row| &row.hosts);
+        let wanted = wanted.filter(|(_, state)| matches!(state, MountState::Wanted));
+        let never = |host: &String| !self.peers.contains_key(&Peer::Host(host.clone()));
+        let unknown = wanted.map(|(host, _)| host.clone()).filter(never);
+        self.heard_of(&unknown.collect::<Vec<_>>())
     }
 
     fn waiting_for(&self, wait: &Wait) -> String {

@@ -11,6 +11,7 @@ use forebay_wire::opening::{Daemon, Opening};
 use forebay_wire::stream::{Address, Stream};
 
 use super::config::Identity;
+use super::doors::Ticket;
 use super::frame::{self, Incoming, Outgoing};
 use super::message::{Downward, Hello, Role, Upward, VERSION, Welcome};
 use super::seal::Secret;
@@ -171,7 +172,7 @@ impl Line {
 
     /// The controller's side up to the point where it knows who is there. Blocks for at most some
     /// seconds.
-    pub fn answer(&mut self, identity: &Identity) -> io::Result<Caller> {
+    pub fn answer(&mut self, identity: &Identity, ticket: &mut Ticket) -> io::Result<Caller> {
         let stream = self.out.stream().clone();
         stream.set_timeout(Some(PATIENCE))?;
         let (Upward::Hello(hello), _) = self.input.receive_greeting()? else {
@@ -193,7 +194,7 @@ impl Line {
             },
             Stream::Tcp(socket) => {
                 let ends = (socket.local_addr()?, socket.peer_addr()?);
-                self.challenge(identity, hello, ends)?
+                self.challenge(identity, ticket, hello, ends)?
             }
         };
         watch_over(&stream)?;
@@ -203,6 +204,7 @@ impl Line {
     fn challenge(
         &mut self,
         identity: &Identity,
+        ticket: &mut Ticket,
         hello: Hello,
         (at, from): (SocketAddr, SocketAddr),
     ) -> io::Result<Caller> {
@@ -219,6 +221,7 @@ impl Line {
         let (Upward::Proof(proof), _) = self.input.receive_greeting()? else {
             return Err(refused("no proof in answer to the challenge"));
         };
+        ticket.proving().map_err(refused)?;
         let (peer, origin) = check(identity, &proof, &opening.of_client())?;
         let challenge = opening.of_daemon(peer.uid, peer.gid);
         let seals = secret.agree(hello.key, &opening)?;

@@ -88,12 +88,22 @@ pub fn host_name() -> String {
         .into_owned()
 }
 
-/// Makes a directory of a daemon's, with these permissions.
+/// Makes a directory of a daemon's, with these permissions. One that is there already must be the
+/// daemon's own user's: whoever owns it could put other things in the place of what is in it.
 fn directory(path: &Path, mode: u32) -> Result<(), ServeError> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::create_dir_all(path)
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
-        .map_err(ServeError::at(path.display()))
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let at = |error| ServeError::at(path.display())(error);
+    fs::create_dir_all(path).map_err(at)?;
+    let owner = fs::metadata(path).map_err(at)?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    if owner != own {
+        return Err(ServeError::new(format!(
+            "{}: belongs to user {owner}, but this daemon runs as user {own}; give it a directory \
+             of its own",
+            path.display()
+        )));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(at)
 }
 
 /// Writes a file so that after a crash it is there whole, or not at all.
@@ -129,4 +139,26 @@ fn lock(path: &Path) -> Result<fs::File, ServeError> {
         },
     )?;
     Ok(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_daemon_keeps_its_things_in_a_directory_of_its_own() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("new/one");
+        directory(&path, 0o711).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o711);
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test gives a directory away: run as root"
+        );
+        std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+        let error = directory(&path, 0o711).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 1000"), "{error}");
+    }
 }

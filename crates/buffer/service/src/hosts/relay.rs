@@ -52,7 +52,7 @@ impl Relay {
         ticket: &mut Ticket,
     ) -> io::Result<(greet::Line, Welcome, greet::Caller)> {
         let refused = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
-        let caller = near.answer(&self.identity)?;
+        let caller = near.answer(&self.identity, ticket)?;
         let own = Owner {
             uid: caller.peer.uid,
             gid: caller.peer.gid,

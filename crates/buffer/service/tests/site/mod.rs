@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -38,9 +39,16 @@ impl Site {
             controller: free.next().unwrap(),
             nodes: free.collect(),
         };
-        fs::write(site.path("key"), b"the key of this pool, for tests").unwrap();
-        fs::write(site.path("other-key"), b"the key of another pool").unwrap();
+        site.write_key("key", b"the key of this pool, for tests");
+        site.write_key("other-key", b"the key of another pool");
         site
+    }
+
+    /// A key file, for its owner only.
+    pub fn write_key(&self, name: &str, key: &[u8]) {
+        let file = self.path(name);
+        fs::write(&file, key).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -17,8 +17,9 @@ pub struct DoorLimits {
     pub users: usize,
     /// Of one of them. Further ones are refused with `EMFILE`.
     pub user: usize,
-    /// Of those who have not proved yet who they are, on TCP. A further one takes the place of the
-    /// oldest.
+    /// Of those who have not said yet who they are, on TCP. A further one takes the place of the
+    /// oldest. Those whose proof is being looked at are not among them: when all hosts of a cluster
+    /// come at once, each has its turn.
     pub strangers: usize,
     /// How long they have for it, from the beginning of the connection.
     pub greeting: Duration,
@@ -34,7 +35,7 @@ impl Default for DoorLimits {
             trusted: 16_384,
             users: 4096,
             user: 512,
-            strangers: 256,
+            strangers: 512,
             greeting: Duration::from_secs(10),
             bulk: 1024,
             bulk_user: 128,
@@ -50,12 +51,21 @@ pub fn guest(peer: &Peer) -> Guest {
     (!peer.trusted).then_some(peer.uid)
 }
 
+#[derive(Debug)]
+struct Stranger {
+    since: Instant,
+    /// Its proof is being looked at.
+    proving: bool,
+}
+
 /// The connections of the event loop.
 #[derive(Debug)]
 pub struct Doors {
     limits: DoorLimits,
-    /// Those that nobody answers for, and since when. Numbers grow with time.
-    strangers: BTreeMap<ConnId, Instant>,
+    /// Those that nobody answers for. Numbers grow with time.
+    strangers: BTreeMap<ConnId, Stranger>,
+    /// How many of them have given no proof.
+    silent: usize,
     guests: HashMap<ConnId, Guest>,
     counts: HashMap<Guest, usize>,
 }
@@ -65,6 +75,7 @@ impl Doors {
         Doors {
             limits,
             strangers: BTreeMap::new(),
+            silent: 0,
             guests: HashMap::new(),
             counts: HashMap::new(),
         }
@@ -72,11 +83,41 @@ impl Doors {
 
     /// Someone came. Returns the connection that has to go instead.
     pub fn arrive(&mut self, conn: ConnId, now: Instant) -> Option<ConnId> {
-        self.strangers.insert(conn, now);
-        if self.strangers.len() <= self.limits.strangers {
+        let stranger = Stranger {
+            since: now,
+            proving: false,
+        };
+        self.strangers.insert(conn, stranger);
+        self.silent += 1;
+        if self.silent <= self.limits.strangers {
             return None;
         }
-        self.strangers.pop_first().map(|(oldest, _)| oldest)
+        let mut silent = self.strangers.iter().filter(|(_, s)| !s.proving);
+        let oldest = silent.next().map(|(conn, _)| *conn)?;
+        self.remove_stranger(oldest);
+        Some(oldest)
+    }
+
+    /// A stranger's proof is being looked at, or has been.
+    pub fn proving(&mut self, conn: ConnId, proving: bool) {
+        if let Some(stranger) = self.strangers.get_mut(&conn)
+            && stranger.proving != proving
+        {
+            stranger.proving = proving;
+            if proving {
+                self.silent -= 1;
+            } else {
+                self.silent += 1;
+            }
+        }
+    }
+
+    fn remove_stranger(&mut self, conn: ConnId) {
+        if let Some(stranger) = self.strangers.remove(&conn)
+            && !stranger.proving
+        {
+            self.silent -= 1;
+        }
     }
 
     /// It is known now who came. `EMFILE` if that is one too many; it remains a stranger then.
@@ -92,7 +133,7 @@ impl Doors {
         if full {
             return Err(Errno::EMFILE);
         }
-        self.strangers.remove(&conn);
+        self.remove_stranger(conn);
         if self.guests.insert(conn, guest).is_none() {
             *self.counts.entry(guest).or_default() += 1;
         }
@@ -111,7 +152,7 @@ impl Doors {
 
     /// A connection has gone.
     pub fn left(&mut self, conn: ConnId) {
-        self.strangers.remove(&conn);
+        self.remove_stranger(conn);
         if let Some(guest) = self.guests.remove(&conn) {
             release(&mut self.counts, guest);
         }
@@ -119,8 +160,8 @@ impl Doors {
 
     /// When the next stranger's time ends.
     pub fn due(&self) -> Option<Instant> {
-        let (_, since) = self.strangers.first_key_value()?;
-        Some(*since + self.limits.greeting)
+        let (_, oldest) = self.strangers.first_key_value()?;
+        Some(oldest.since + self.limits.greeting)
     }
 
     /// A stranger whose time has ended.
@@ -128,7 +169,9 @@ impl Doors {
         if self.due()? > now {
             return None;
         }
-        self.strangers.pop_first().map(|(conn, _)| conn)
+        let conn = self.strangers.first_key_value().map(|(conn, _)| *conn)?;
+        self.remove_stranger(conn);
+        Some(conn)
     }
 
     fn count(&self, guest: Guest) -> usize {
@@ -236,6 +279,29 @@ mod tests {
         assert_eq!(doors.overdue(later(10)), None);
         assert_eq!(doors.overdue(later(11)), Some(ConnId(2)));
         assert_eq!(doors.due(), None, "who is known has all the time");
+    }
+
+    #[test]
+    fn whose_proof_is_looked_at_has_a_turn() {
+        let mut doors = Doors::new(small());
+        let now = Instant::now();
+        for conn in 1..5 {
+            assert_eq!(doors.arrive(ConnId(conn), now), None);
+            doors.proving(ConnId(conn), true);
+        }
+        assert_eq!(doors.arrive(ConnId(5), now), None);
+        assert_eq!(doors.arrive(ConnId(6), now), None);
+        assert_eq!(doors.arrive(ConnId(7), now), Some(ConnId(5)));
+        // The proof was not good.
+        doors.proving(ConnId(1), false);
+        assert_eq!(doors.arrive(ConnId(8), now), Some(ConnId(1)));
+        doors.left(ConnId(2));
+        doors.admit(ConnId(6), None).unwrap();
+        assert_eq!(doors.arrive(ConnId(9), now), Some(ConnId(7)));
+        assert_eq!(
+            doors.overdue(now + Duration::from_secs(11)),
+            Some(ConnId(3))
+        );
     }
 
     #[test]

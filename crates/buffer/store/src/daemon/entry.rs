@@ -45,6 +45,8 @@ impl EventLoop {
                 // Too many wait, or nothing was asked of this one.
                 if unproven.is_none_or(|unproven| decoder.try_send(unproven).is_err()) {
                     self.step(Input::Decoded(id, seq, None));
+                } else {
+                    self.doors.proving(id, true);
                 }
                 return;
             }

@@ -467,6 +467,7 @@ impl EventLoop {
         self.tell();
         for (conn, seq, credential) in self.parts.wake.take_decoded() {
             self.step(Input::Decoded(conn, seq, credential));
+            self.doors.proving(conn, false);
             self.admit(conn);
         }
         for done in done {

@@ -163,3 +163,89 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
     dialling.check(&say(2, dialling.prove()?)?)?;
     Ok(link.into_stream())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_wire::auth::Proof;
+    use forebay_wire::frame::{Flags, HEADER};
+    use forebay_wire::opening::{Daemon, Opening};
+    use forebay_wire::peer::{Incarnation, Say};
+    use forebay_wire::{InstanceId, Node};
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn key(secret: &[u8]) -> PoolKey {
+        PoolKey::new(secret).unwrap()
+    }
+
+    fn message(number: u64) -> Box<PeerMessage> {
+        Box::new(PeerMessage {
+            instance: InstanceId(1),
+            from: Node(0),
+            sender: Incarnation::default(),
+            receiver: Incarnation::default(),
+            number,
+            say: Say::Greet,
+        })
+    }
+
+    fn hear(stream: &mut TcpStream) -> Option<Call> {
+        let mut head = [0; HEADER];
+        stream.read_exact(&mut head).ok()?;
+        let header = frame::parse_header(&head).unwrap();
+        let mut body = vec![0; header.body];
+        stream.read_exact(&mut body).ok()?;
+        Some(frame::open(&head, &header, &body, &[]).unwrap())
+    }
+
+    fn answer(stream: &mut TcpStream, seq: u64, reply: &Reply) {
+        let mut out = Vec::new();
+        frame::put_reply(&mut out, seq, Flags::default(), reply, &[]).unwrap();
+        stream.write_all(&out).unwrap();
+    }
+
+    /// What one hears who listens in another daemon's place and answers with this key's proof.
+    fn heard_with(own: &PoolKey) -> Option<Call> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut peers = Peers::new(Some(key(b"the key of this pool")), None);
+        peers.send(at.to_string(), message(1));
+        let (mut stream, _) = listener.accept().unwrap();
+        let hello = hear(&mut stream).unwrap();
+        answer(&mut stream, hello.seq, &Reply::Challenge { nonce: [3; 32] });
+        let Some(Call {
+            seq,
+            request: Request::Prove { proof, nonce },
+            ..
+        }) = hear(&mut stream)
+        else {
+            panic!("no proof");
+        };
+        let Proof::Key { uid, gid, .. } = proof else {
+            panic!("another proof than by the key");
+        };
+        let opening = Opening {
+            with: Daemon::Storage,
+            daemon: [3; 32],
+            client: nonce,
+            at,
+        };
+        let proof = own.answer(&opening.of_daemon(uid, gid));
+        answer(&mut stream, seq, &Reply::Proved(proof));
+        hear(&mut stream)
+    }
+
+    #[test]
+    fn only_a_daemon_of_the_pool_is_told_anything() {
+        let told = heard_with(&key(b"the key of this pool"));
+        assert!(matches!(
+            told,
+            Some(Call {
+                request: Request::Peer(_),
+                ..
+            })
+        ));
+        assert_eq!(heard_with(&key(b"the key of another pool")), None);
+    }
+}

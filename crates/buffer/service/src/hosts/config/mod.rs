@@ -5,6 +5,7 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -370,8 +371,16 @@ impl PoolConfig {
                 key: None,
             }),
             AuthMethod::Key(file) => {
-                let secret = std::fs::read(file)
-                    .map_err(|e| wrong(format!("key file {}: {e}", file.display())))?;
+                let failed = |e: std::io::Error| wrong(format!("key file {}: {e}", file.display()));
+                let mode = std::fs::metadata(file).map_err(failed)?.permissions();
+                if mode.mode() & 0o077 != 0 {
+                    let file = file.display();
+                    return Err(wrong(format!(
+                        "key file {file}: others may read or write it, and whoever has the key \
+                         may do anything; `chmod 600 {file}`"
+                    )));
+                }
+                let secret = std::fs::read(file).map_err(failed)?;
                 let key = PoolKey::new(&secret).map_err(|_| {
                     let file = file.display();
                     wrong(format!("key file {file}: a key has at least 16 bytes"))

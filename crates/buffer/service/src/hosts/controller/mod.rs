@@ -17,7 +17,7 @@ use forebay_wire::stream::Stream;
 use super::config::{ConnectsFrom, Identity, PoolConfig, StorageConfig};
 use super::doors::{Doors, Guest, Limits, Ticket};
 use super::frame::{MAX_BODY, MAX_REQUEST};
-use super::message::{Downward, Role, Upward, Welcome};
+use super::message::{Downward, Query, Role, Upward, Welcome};
 use super::server::{Listener, hang_up};
 use super::{ServeError, directory, greet, lock, write_whole};
 use crate::activity::Source;
@@ -70,6 +70,7 @@ impl ControllerDaemon {
     /// Takes up the state in the controller's directory, brings pool and nodes up to what is
     /// configured, and begins to listen.
     pub fn start(config: &PoolConfig) -> Result<ControllerDaemon, ServeError> {
+        forebay_wire::stream::raise_descriptor_limit();
         let home = &config.controller_directory;
         directory(home, 0o700)?;
         let lock = lock(home)?;
@@ -205,10 +206,20 @@ fn guest(caller: &greet::Caller) -> Guest {
     }
 }
 
+/// What it costs the controller to carry this out, in requests.
+fn cost(message: &Upward) -> f64 {
+    match message {
+        // It tells all that there is.
+        Upward::Query(_, Query::Status) => 5.0,
+        _ => 1.0,
+    }
+}
+
 /// A connection from its beginning to its end, on a thread of its own.
 fn serve(stream: Arc<Stream>, mut ticket: Ticket, events: &SyncSender<Event>, identity: &Identity) {
     let mut line = greet::Line::new(stream.clone());
-    let answered = line.answer(identity).map_err(|error| error.to_string());
+    let answered = line.answer(identity, &mut ticket);
+    let answered = answered.map_err(|error| error.to_string());
     let admitted = answered.and_then(|caller| {
         ticket.admit(guest(&caller))?;
         let (entry, decision) = sync_channel(1);
@@ -254,6 +265,7 @@ fn serve(stream: Arc<Stream>, mut ticket: Ticket, events: &SyncSender<Event>, id
                 _ => MAX_BODY,
             };
             while let Ok(message) = input.receive(most) {
+                std::thread::sleep(ticket.pace(cost(&message)));
                 if events.send(Event::Said(id, message)).is_err() {
                     break;
                 }
