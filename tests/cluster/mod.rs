@@ -187,6 +187,7 @@ impl Host {
         let file = fs::File::create(&log).unwrap();
         let mut command = self.command((0, 0), env!("CARGO_BIN_EXE_forebay"));
         command
+            .env("FOREBAY_LOG", "warn")
             .arg("serve")
             .args(arguments)
             .stdout(file.try_clone().unwrap())
@@ -261,7 +262,9 @@ impl Cluster {
             let home = cluster.directory.path().join(&name);
             fs::create_dir(&home).unwrap();
             let script = format!(
-                "hostname {name}; mount --bind {} {}; echo ready; exec sleep infinity",
+                // Copies of other tests' mounts would keep those from ending.
+                "awk '$3 ~ /^fuse/ {{ print $2 }}' /proc/self/mounts | xargs -r umount -l || true; \
+                 hostname {name}; mount --bind {} {}; echo ready; exec sleep infinity",
                 home.display(),
                 local.display()
             );

@@ -16,7 +16,7 @@ use forebay_wire::place::Place;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -112,6 +112,11 @@ fn munge_says_who_attaches_from_another_host() {
     let daemon = pool(munged.munge(), &temporary);
     let address = daemon.tcp_address().unwrap();
     let attach = || Fs::attach(address.clone(), INSTANCE, by(munged.munge()));
+    let credential = as_user(1000, 2000, || munged.munge().encode(b"hello").unwrap());
+    let decoded = munged.munge().decode(&credential).unwrap();
+    assert_eq!((decoded.uid, decoded.gid), (1000, 2000));
+    assert_eq!(decoded.origin, Ipv4Addr::LOCALHOST, "as munged was told");
+    assert_eq!(decoded.payload, b"hello");
     as_user(1000, 1, || {
         let fs = attach().unwrap();
         fs.mkdir_all(Path::new("mine"), 0o700).unwrap();

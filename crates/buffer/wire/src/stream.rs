@@ -256,6 +256,15 @@ impl Link {
         &self.stream
     }
 
+    /// Where the far end is, if it is a daemon on another host, which has to prove who it is:
+    /// `None` on a Unix socket.
+    pub fn far_end(&self) -> io::Result<Option<SocketAddr>> {
+        match &self.stream {
+            Stream::Unix(_) => Ok(None),
+            Stream::Tcp(stream) => stream.peer_addr().map(Some),
+        }
+    }
+
     /// The socket, when there will be no more calls.
     pub fn into_stream(self) -> Stream {
         self.stream

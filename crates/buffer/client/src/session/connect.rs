@@ -3,7 +3,7 @@
 use super::{Reopen, Session, lock};
 use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::opening::{Dialling, NotProved};
-use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::stream::{Link, Stream};
 use forebay_wire::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -116,14 +116,14 @@ impl Session {
         };
         link.send(&say(Request::Hello(hello.clone())), &[])?;
         let mut reply = link.receive(seq, &mut [])?.reply;
-        if let Address::Tcp(at) = &self.address {
+        if let Some(at) = link.far_end()? {
             let nonce = match reply {
                 Reply::Challenge { nonce } => nonce,
                 Reply::Failed(errno) => return Err(io::Error::other(errno)),
                 _ => return Err(io::Error::other(Errno::EPROTO)),
             };
             let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
-            let dialling = Dialling::new(munge, key, *at, nonce)?;
+            let dialling = Dialling::new(munge, key, at, nonce)?;
             // The second greeting goes along: whoever listens in the daemon's place learns of the
             // session what is of use to the session's user only.
             link.send(&say(dialling.prove()?), &[])?;

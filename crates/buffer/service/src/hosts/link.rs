@@ -121,8 +121,14 @@ impl Line {
                 Err(error) => {
                     let text = error.to_string();
                     if text != told {
-                        tracing::warn!(controller = %self.address, %error, "the controller cannot be reached");
                         told = text;
+                        let controller = &self.address;
+                        if error.kind() == io::ErrorKind::PermissionDenied {
+                            // That does not go away by itself.
+                            tracing::error!(%controller, %error, "the controller does not let this daemon in");
+                        } else {
+                            tracing::warn!(%controller, %error, "the controller cannot be reached");
+                        }
                     }
                 }
             }

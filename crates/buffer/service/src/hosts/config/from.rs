@@ -1,4 +1,4 @@
-//! ConnectsFrom where a storage node's daemon may connect to the controller.
+//! From where a storage node's daemon may connect to the controller.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};

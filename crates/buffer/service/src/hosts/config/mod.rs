@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: PathBuf,
-    /// ConnectsFrom 1; 0 if it is about the whole file.
+    /// From 1; 0 if it is about the whole file.
     line: usize,
     reason: String,
 }
@@ -60,7 +60,7 @@ pub struct StorageConfig {
     pub directory: PathBuf,
     /// What it gives to the pool.
     pub capacity: Bytes,
-    /// ConnectsFrom where its daemon may connect to the controller.
+    /// From where its daemon may connect to the controller.
     pub from: ConnectsFrom,
 }
 

@@ -1,5 +1,6 @@
 //! The controller as a daemon: one thread steps the state machine, others read and write.
 
+mod admit;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -192,7 +193,7 @@ fn secret(home: &Path) -> Result<[u8; 32], ServeError> {
     }
 }
 
-/// ConnectsFrom where each storage node may say that it is that node.
+/// From where each storage node may say that it is that node.
 fn froms(config: &PoolConfig) -> BTreeMap<String, ConnectsFrom> {
     let one = |node: &StorageConfig| (node.name.clone(), node.from.clone());
     config.storage.iter().map(one).collect()

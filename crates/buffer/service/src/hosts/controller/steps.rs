@@ -4,65 +4,64 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use forebay_policy::pool::NodeId;
 use forebay_wire::stream::Stream;
 
-use super::{Admitted, ConnId, Entry, Event};
+use super::{ConnId, Event};
 use crate::activity::HostActivity;
 use crate::controller::{
     Answer, Cause, Controller, Effect, Envelope, Failure, Input, Outcome, Request, Status,
 };
 use crate::database::Database;
 use crate::embedded::now;
+use crate::hosts::ServeError;
 use crate::hosts::config::{ConnectsFrom, PoolConfig};
-use crate::hosts::message::{Downward, Query, Role, Told, Upward, Welcome};
+use crate::hosts::message::{Downward, Query, Told, Upward};
 use crate::hosts::server::hang_up;
-use crate::hosts::{ServeError, greet};
 use crate::protocol::{Owner, Peer};
 
 /// Time between ticks.
 const TICK: Duration = Duration::from_secs(1);
 /// Messages that wait to be sent on a connection; one that lets more pile up is closed.
-const OUTBOX: usize = 4096;
+pub(super) const OUTBOX: usize = 4096;
 /// The same for those who only ask: answers to all requests under way, and as many to queries.
-const CLIENT_OUTBOX: usize = 2 * MAX_ASKED;
+pub(super) const CLIENT_OUTBOX: usize = 2 * MAX_ASKED;
 /// Requests that one connection may have under way.
 const MAX_ASKED: usize = 256;
 /// Answers to queries that wait to be sent on one connection: each may be long.
 const MAX_TOLD: usize = 8;
 
-struct Connection {
-    stream: Arc<Stream>,
+pub(super) struct Connection {
+    pub(super) stream: Arc<Stream>,
     /// The address it has come from, on TCP.
-    from: Option<IpAddr>,
-    outbox: SyncSender<Downward>,
+    pub(super) from: Option<IpAddr>,
+    pub(super) outbox: SyncSender<Downward>,
     /// The storage node or agent at the other end.
-    peer: Option<Peer>,
+    pub(super) peer: Option<Peer>,
     /// For whom it asks.
-    caller: Owner,
+    pub(super) caller: Owner,
     /// Requests under way.
-    asked: usize,
+    pub(super) asked: usize,
     /// Answers to queries that are not sent yet.
-    told: Arc<AtomicUsize>,
+    pub(super) told: Arc<AtomicUsize>,
 }
 
 /// The controller's thread.
 pub(super) struct Server {
-    controller: Controller,
+    pub(super) controller: Controller,
     records: Database,
-    pool: String,
-    /// ConnectsFrom where each storage node may say that it is that node.
-    froms: BTreeMap<String, ConnectsFrom>,
-    connections: BTreeMap<ConnId, Connection>,
-    peers: BTreeMap<Peer, ConnId>,
+    pub(super) pool: String,
+    /// From where each storage node may say that it is that node.
+    pub(super) froms: BTreeMap<String, ConnectsFrom>,
+    pub(super) connections: BTreeMap<ConnId, Connection>,
+    pub(super) peers: BTreeMap<Peer, ConnId>,
     /// What those that are connected have done.
     activity: BTreeMap<Peer, HostActivity>,
     /// Who waits for the answer to a client's request.
     asked: BTreeMap<(u64, u64), ConnId>,
-    next: u64,
+    pub(super) next: u64,
     _lock: std::fs::File,
 }
 
@@ -145,120 +144,7 @@ impl Server {
         }
     }
 
-    /// Whether someone may come in, and as what.
-    fn admit(&mut self, stream: Arc<Stream>, caller: &greet::Caller) -> Entry {
-        let uid = caller.peer.uid;
-        let trusted = |what: &str| match caller.peer.trusted {
-            true => Ok(()),
-            false => Err(format!("user {uid} may not {what}: only root may")),
-        };
-        let mut welcome = Welcome {
-            pool: self.pool.clone(),
-            node: None,
-            granules: 0,
-            host: None,
-            proof: None,
-        };
-        let own = Owner {
-            uid,
-            gid: caller.peer.gid,
-        };
-        let (peer, owner) = match &caller.role {
-            Role::Storage(name) => {
-                trusted("be a storage node")?;
-                let nodes = &self.controller.state().nodes;
-                let known = nodes.iter().find(|(_, node)| node.name == *name);
-                let (number, node) = known.ok_or_else(|| {
-                    format!(
-                        "there is no storage node `{name}` in the controller's configuration; \
-                         add it there and start the controller again"
-                    )
-                })?;
-                let number = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
-                self.comes_from(name, caller)?;
-                welcome.node = Some(number);
-                welcome.granules = node.granules;
-                (Some(Peer::Node(number)), own)
-            }
-            Role::Agent(host) => {
-                trusted("be a compute node's agent")?;
-                (Some(Peer::Host(host.clone())), own)
-            }
-            Role::Client(None) => (None, own),
-            Role::Client(Some(owner)) => {
-                if *owner != own {
-                    trusted("ask for others")?;
-                }
-                (None, *owner)
-            }
-        };
-        self.next += 1;
-        let id = ConnId(self.next);
-        let most = match peer {
-            Some(_) => OUTBOX,
-            None => CLIENT_OUTBOX,
-        };
-        let (outbox, messages) = sync_channel(most);
-        if let Some(peer) = &peer {
-            self.is_there_elsewhere(peer, caller)?;
-            tracing::info!(?peer, from = ?caller.from, "connected");
-            if let Some(old) = self.peers.insert(peer.clone(), id) {
-                self.forget(old);
-            }
-        }
-        let connection = Connection {
-            stream,
-            from: caller.from,
-            outbox,
-            peer,
-            caller: owner,
-            asked: 0,
-            told: Arc::default(),
-        };
-        let admitted = Admitted {
-            id,
-            welcome,
-            outbox: messages,
-            long: connection.told.clone(),
-        };
-        self.connections.insert(id, connection);
-        Ok(admitted)
-    }
-
-    /// Whether a storage node speaks from where the configuration says that it is: root of another
-    /// host, though trusted, gets none of its data that way.
-    fn comes_from(&self, name: &str, caller: &greet::Caller) -> Result<(), String> {
-        // On a Unix socket it is root of the controller's own host.
-        let (Some(from), Some(may)) = (caller.from, self.froms.get(name)) else {
-            return Ok(());
-        };
-        may.permits(from, caller.origin).map_err(|wrong| {
-            format!(
-                "storage node `{name}` may connect from {may}, but this is {wrong}; if that is \
-                 its host, name the address in `from` of its [[storage]] entry in the \
-                 controller's configuration"
-            )
-        })
-    }
-
-    /// Fails if the same storage node or agent is connected from another host.
-    fn is_there_elsewhere(&self, peer: &Peer, caller: &greet::Caller) -> Result<(), String> {
-        let there = self.peers.get(peer).and_then(|id| self.connections.get(id));
-        match there.map(|connection| connection.from) {
-            Some(Some(there)) if caller.from.is_some_and(|from| from != there) => {
-                let who = match peer {
-                    Peer::Node(node) => format!("storage node {}", node.0),
-                    Peer::Host(host) => format!("the agent of `{host}`"),
-                };
-                Err(format!(
-                    "{who} is connected already, from {there}; hosts must have names of their own"
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn forget(&mut self, id: ConnId) {
+    pub(super) fn forget(&mut self, id: ConnId) {
         let Some(connection) = self.connections.remove(&id) else {
             return;
         };
