@@ -264,7 +264,9 @@ impl Cluster {
             let home = cluster.directory.path().join(&name);
             fs::create_dir(&home).unwrap();
             let script = format!(
-                "hostname {name}; mount --bind {} {}; echo ready; exec sleep infinity",
+                // Copies of other tests' mounts would keep those from ending.
+                "awk '$3 ~ /^fuse/ {{ print $2 }}' /proc/self/mounts | xargs -r umount -l || true; \
+                 hostname {name}; mount --bind {} {}; echo ready; exec sleep infinity",
                 home.display(),
                 local.display()
             );
