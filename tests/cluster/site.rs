@@ -139,6 +139,22 @@ impl Job {
     }
 }
 
+impl Drop for Job {
+    /// A job whose test has failed does not outlive it: its mount name space would keep mounts of
+    /// others alive.
+    fn drop(&mut self) {
+        let _ = fs::write(self.log.with_file_name("go"), "");
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A script with these directives that runs `body`, and then until it is let go.
 pub fn script(pfs: &Path, directives: &str, body: &str) -> String {
     let pfs = pfs.display();
