@@ -89,6 +89,8 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             max_request: Bytes(512 * 1024),
             requests_in_flight: 1,
             control_message: Bytes(128),
+            collective_buffer: Bytes(16 << 20),
+            copy_rate: Rate(8_000_000_000),
         },
         pfs: None,
         provenance: Vec::new(),
