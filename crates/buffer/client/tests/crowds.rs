@@ -131,7 +131,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
         caller: None,
         request: hello(false),
     };
-    frame::put_call(&mut call, &said, &[]).unwrap();
+    frame::put_call(&mut call, &said, 0).unwrap();
     // A byte now and then, as slowly as it goes.
     let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
     let begun = Instant::now();
@@ -167,7 +167,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
             caller: None,
             request,
         },
-        &[],
+        0,
     )
     .unwrap();
     let mut much = TcpStream::connect(tcp(&daemon)).unwrap();
@@ -269,9 +269,9 @@ fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
             for reply in [Reply::Done, Reply::Challenge { nonce: [1; 32] }] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut out = Vec::new();
-                frame::put_reply(&mut out, 1, Flags::default(), &reply, &[]).unwrap();
+                frame::put_reply(&mut out, 1, Flags::default(), &reply, 0).unwrap();
                 // To a challenge it adds that all is well.
-                frame::put_reply(&mut out, 1, Flags::default(), &Reply::Done, &[]).unwrap();
+                frame::put_reply(&mut out, 1, Flags::default(), &Reply::Done, 0).unwrap();
                 stream.write_all(&out).unwrap();
                 let _ = stream.read(&mut [0; 4096]);
                 let _ = stream.read(&mut [0; 4096]);

@@ -271,11 +271,11 @@ fn lie(listener: &TcpListener, munge: &Munge) -> bool {
         let header = frame::parse_header(&head).unwrap();
         let mut body = vec![0; header.body];
         fd(&stream).read_exact(&mut body).unwrap();
-        frame::open::<Call>(&head, &header, &body, &[]).unwrap()
+        frame::open::<Call>(&head, &header, &body).unwrap()
     };
     let answer = |seq, reply: &Reply| {
         let mut out = Vec::new();
-        frame::put_reply(&mut out, seq, Flags::default(), reply, &[]).unwrap();
+        frame::put_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
         stream.send_all(&out, &[], None).unwrap();
     };
     let nonce = [9; 32];

@@ -233,9 +233,9 @@ mod tests {
             caller: None,
             request: Request::StatFs,
         };
-        let mut head = *frame(&call, &[]).first_chunk::<HEADER>().unwrap();
+        let mut head = *frame(&call).first_chunk::<HEADER>().unwrap();
         head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        let sum = checksum(&head[..24], body, &[]);
+        let sum = checksum(&head[..24], body);
         head[24..28].copy_from_slice(&sum.to_le_bytes());
         (head, parse_header(&head).unwrap())
     }
@@ -291,8 +291,8 @@ mod tests {
             ];
             for body in bodies {
                 let (head, header) = framed(&body);
-                let _ = open::<Call>(&head, &header, &body, &[]);
-                let _ = open::<Reply>(&head, &header, &body, &[]);
+                let _ = open::<Call>(&head, &header, &body);
+                let _ = open::<Reply>(&head, &header, &body);
             }
         }
     }

@@ -196,12 +196,12 @@ mod tests {
         let header = frame::parse_header(&head).unwrap();
         let mut body = vec![0; header.body];
         stream.read_exact(&mut body).ok()?;
-        Some(frame::open(&head, &header, &body, &[]).unwrap())
+        Some(frame::open(&head, &header, &body).unwrap())
     }
 
     fn answer(stream: &mut TcpStream, seq: u64, reply: &Reply) {
         let mut out = Vec::new();
-        frame::put_reply(&mut out, seq, Flags::default(), reply, &[]).unwrap();
+        frame::put_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
         stream.write_all(&out).unwrap();
     }
 
