@@ -194,6 +194,7 @@ fn hosts_share_an_instance_and_strangers_do_not() {
 }
 
 #[test]
+#[allow(clippy::zombie_processes, reason = "it is left behind on purpose")]
 fn a_test_that_fails_leaves_nothing_behind() {
     let (told, left) = std::sync::mpsc::channel();
     let fails = std::thread::spawn(move || {
