@@ -190,6 +190,10 @@ pub struct Client {
     pub requests_in_flight: u32,
     /// Size of a request or acknowledgement on the wire.
     pub control_message: Bytes,
+    /// Bytes of a file that an aggregator of collective MPI-IO holds at once.
+    pub collective_buffer: Bytes,
+    /// Rate at which an aggregator copies data of processes of its own node.
+    pub copy_rate: Rate,
 }
 
 /// The parallel file system behind the LNET nodes: facts, used by staging studies.

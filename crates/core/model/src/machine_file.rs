@@ -317,6 +317,8 @@ fn read_client(section: Section<'_, '_>) -> Option<Client> {
     let max_request = section.bytes("max_request", SOME_BYTES);
     let in_flight = section.integer("requests_in_flight", 1..=4_096u32);
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
+    let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
+    let copy_rate = section.rate("copy_rate");
     section.finish();
     Some(Client {
         node_rate: node_rate?.value,
@@ -324,6 +326,8 @@ fn read_client(section: Section<'_, '_>) -> Option<Client> {
         max_request: max_request?.value,
         requests_in_flight: in_flight?.value,
         control_message: control?.value,
+        collective_buffer: collective_buffer?.value,
+        copy_rate: copy_rate?.value,
     })
 }
 

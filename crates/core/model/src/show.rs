@@ -87,8 +87,8 @@ fn totals(machine: &Machine, out: &mut String) {
     let c = &machine.client;
     let _ = writeln!(
         out,
-        "Client    {} a node, {} a call, requests of {}, {} at once",
-        c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight
+        "Client    {} a node, {} a call, requests of {}, {} at once; collective buffer {}",
+        c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight, c.collective_buffer
     );
     if let Some(pfs) = &machine.pfs {
         let osts = if pfs.osts > 0 {

@@ -98,17 +98,17 @@ wrong! {
     no_compute_node: "kind = \"compute\"" => "kind = \"service\"",
         "toy.toml:52:3: the machine has no compute node; expected at least one node of kind compute in `[placement]`";
     burst_buffers_not_described: "[burst_buffer]\n" => "[burst_bufer]\n",
-        "toy.toml:52:3: 4 burst-buffer nodes are placed, but nothing says what they are; expected a table `[burst_buffer]`\ntoy.toml:69:2: unknown key `burst_bufer`; expected `burst_buffer` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
+        "toy.toml:52:3: 4 burst-buffer nodes are placed, but nothing says what they are; expected a table `[burst_buffer]`\ntoy.toml:71:2: unknown key `burst_bufer`; expected `burst_buffer` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
     no_threads: "threads = { value = 16," => "threads = { value = 0,",
-        "toy.toml:72:21: `burst_buffer.threads` is 0, out of range; expected a whole number from 1 to 65536";
+        "toy.toml:74:21: `burst_buffer.threads` is 0, out of range; expected a whole number from 1 to 65536";
     stripe_not_of_substripes: "substripe = { value = \"512 KiB\"" => "substripe = { value = \"3 MiB\"",
-        "toy.toml:87:23: a stripe of 8 MiB is not made of substripes of 3 MiB; expected a substripe that divides the stripe";
+        "toy.toml:89:23: a stripe of 8 MiB is not made of substripes of 3 MiB; expected a substripe that divides the stripe";
     card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
-        "toy.toml:85:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
+        "toy.toml:87:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
     missing_title: "title = " => "name = ",
         "toy.toml:1:1: `title` is missing; expected title = \"one line that says what machine this is\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
     missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",
-        "toy.toml:69:1: `burst_buffer.threads` is missing; expected threads = { value = 1, from = \"…\" }";
+        "toy.toml:71:1: `burst_buffer.threads` is missing; expected threads = { value = 1, from = \"…\" }";
     missing_table_of_a_link: "[network.rank2]" => "[network.rank_2]",
         "toy.toml:10:1: `network.rank2` is missing; expected a table `[network.rank2]`\ntoy.toml:34:10: unknown key `network.rank_2`; expected `rank2` (known here: arrangement, chassis_per_group, global, global_ports_per_group, groups, links_per_group_pair, node, node_ports_per_router, packet, plugging, rank1, rank2, router_traversal, routers_per_chassis, routing)";
     not_toml: "[network]\n" => "[network\n",
@@ -243,7 +243,7 @@ fn all_problems_are_listed_in_the_order_of_the_file() {
         .replace("\"4 GB/s\"", "\"4\"");
     let error = Machine::parse("m.toml", &text, &|_| Err(String::new())).expect_err("wrong");
     let lines: Vec<usize> = error.problems.iter().map(|p| p.line).collect();
-    assert_eq!(lines, [11, 63, 72, 78]);
+    assert_eq!(lines, [11, 63, 74, 80]);
 }
 
 #[test]

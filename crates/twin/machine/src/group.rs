@@ -31,6 +31,8 @@ pub(crate) enum Io {
     Feed(u64),
     /// A client has taken data in.
     Through(u64),
+    /// An aggregator has copied what processes of its own node have of its window.
+    Copied(u32),
     /// A server has taken a request off the wire.
     Dispatched(u32),
     /// A server has time to fetch data.
@@ -68,6 +70,7 @@ impl Io {
             Io::Answer(index) => (11, index),
             Io::Reported { .. } => (12, 0),
             Io::Released { .. } => (13, 0),
+            Io::Copied(slot) => (14, slot),
         };
         Topology::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)
     }
@@ -127,6 +130,7 @@ impl Group {
         match packet.kind() {
             traffic::KIND => self.take_traffic(packet, context.now),
             kind::GET | kind::READ_DATA | kind::DONE => self.answer_client(packet, context),
+            kind::ASK | kind::SHARE | kind::DELIVER => self.exchange(packet, context),
             _ => self.serve(packet, context),
         }
     }
@@ -137,6 +141,7 @@ impl Group {
             Io::Issue(slot) => self.issue(slot, context),
             Io::Feed(tag) => self.feed(tag, context),
             Io::Through(tag) => self.request_done(tag, context),
+            Io::Copied(slot) => self.copied(slot, context),
             Io::Dispatched(index) => self.dispatched(index, context),
             Io::Fetch(index) => self.fetch(index, context),
             Io::Stored(index) => self.stored(index, context),

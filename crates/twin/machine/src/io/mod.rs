@@ -14,9 +14,13 @@
 //!
 //! The same, with the lock shared and the data read from flash before they go out over the data
 //! path; the call returns when the last byte has come.
+//!
+//! Collective transfers (`-a MPIIO -c`) go through aggregators, which are clients as above: see
+//! `collective.rs` for who accesses what, `client/exchange.rs` for how data come to them.
 
 pub(crate) mod barrier;
 pub(crate) mod client;
+pub(crate) mod collective;
 mod locks;
 pub(crate) mod measure;
 mod pieces;
@@ -26,8 +30,9 @@ mod ssd;
 pub(crate) use pieces::{Piece, Pieces};
 
 use forebay_model::machine::{BurstBuffer, Client};
-use forebay_workload::ior::{FileId, Ior, Layout, Step};
+use forebay_workload::ior::{Api, FileId, Ior, Layout, Step};
 use forebay_workload::random::{hash, label};
+use rustc_hash::FxHashMap;
 
 /// `Packet::kind` of the messages: what a message asks for or brings.
 pub(crate) mod kind {
@@ -47,6 +52,12 @@ pub(crate) mod kind {
     pub const READ_DATA: u8 = 7;
     /// Server to client: done.
     pub const DONE: u8 = 8;
+    /// Aggregator to a process: send your bytes of this window.
+    pub const ASK: u8 = 9;
+    /// Process to aggregator: the bytes.
+    pub const SHARE: u8 = 10;
+    /// Aggregator to a process: its bytes of a window.
+    pub const DELIVER: u8 = 11;
 }
 
 /// Written on each packet: whose request it belongs to. What is asked for follows from these
@@ -56,7 +67,7 @@ pub(crate) struct Tag {
     pub rank: u32,
     /// Call of the rank in this phase.
     pub call: u64,
-    /// Request of the call.
+    /// Request of the call; between a process and an aggregator, the aggregator's window.
     pub request: u32,
 }
 
@@ -89,6 +100,10 @@ pub(crate) struct IoJob {
     pub layout: Layout,
     /// Node numbers of the job's nodes.
     pub nodes: Vec<u32>,
+    /// The same the other way: which node of the job a node is.
+    pub index_of_node: FxHashMap<u32, u32>,
+    /// Processes a node.
+    pub ppn: u32,
     /// Node numbers of the instance's burst-buffer nodes.
     pub servers: Vec<u32>,
     pub burst_buffer: BurstBuffer,
@@ -111,6 +126,22 @@ impl IoJob {
 
     pub fn node_of(&self, rank: u32) -> u32 {
         self.nodes[self.layout.node_of(rank) as usize]
+    }
+
+    /// Whether transfers are collective. A file that each process has to itself it also opens by
+    /// itself (IOR: on `MPI_COMM_SELF`).
+    pub fn is_collective(&self) -> bool {
+        self.ior.collective && self.ior.api == Api::MpiIo && !self.ior.file_per_process
+    }
+
+    /// Aggregators of collective transfers: one a node.
+    pub fn aggregators(&self) -> u32 {
+        self.tasks().div_ceil(self.ppn.max(1))
+    }
+
+    /// The rank that is the aggregator of a node of the job.
+    pub fn aggregator_on(&self, node: u32) -> u32 {
+        node * self.ppn
     }
 
     /// Files begin at the instance's servers in turn.

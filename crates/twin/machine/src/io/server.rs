@@ -219,16 +219,13 @@ impl Group {
     /// Which piece of which file a request is about.
     fn locate(&self, request: &mut Request, job: &IoJob) {
         let tag = Tag::unpack(request.tag);
-        let (transfer, piece) = self.clients.piece(tag, job);
+        let (file, piece) = self.clients.piece(tag, job);
         let chunk = piece.offset / job.burst_buffer.substripe.0;
         request.bytes = piece.bytes;
         request.missing = piece.bytes;
-        let (card, controller) = controller(transfer.file, chunk, &job.burst_buffer);
+        let (card, controller) = controller(file, chunk, &job.burst_buffer);
         request.controller = controller;
-        request.object = (
-            transfer.file.0,
-            card % job.burst_buffer.objects_per_file.max(1),
-        );
+        request.object = (file.0, card % job.burst_buffer.objects_per_file.max(1));
     }
 
     pub(crate) fn dispatched(&mut self, index: u32, context: &mut Context<'_, Self>) {

@@ -124,6 +124,11 @@ pub(super) fn job(
         barrier_hop: barrier_hop(machine, layout.tasks()),
         client: machine.client.clone(),
         ior: ior.clone(),
+        index_of_node: (0..)
+            .zip(&nodes)
+            .map(|(index, &node)| (node, index))
+            .collect(),
+        ppn,
         nodes,
         servers,
         burst_buffer,
@@ -177,6 +182,15 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
         .max(1);
     if job.layout.transfer_bytes() / unit + 2 >= Tag::REQUESTS {
         return too_many("requests for one transfer", Tag::REQUESTS);
+    }
+    if job.is_collective() {
+        // Each extent and each window may begin and end within a piece.
+        let extents = u64::from(job.layout.tasks().div_ceil(job.aggregators())) + 2;
+        let bytes = extents * job.layout.transfer_bytes();
+        let windows = bytes / job.client.collective_buffer.0.max(1) + extents;
+        if bytes / unit + 2 * (extents + windows) >= Tag::REQUESTS {
+            return too_many("requests for one collective transfer", Tag::REQUESTS);
+        }
     }
     let kept = if job.ior.multi_file && job.ior.keep_file {
         u64::from(job.ior.repetitions)

@@ -173,6 +173,12 @@ fn without_effect(draft: &mut Draft) {
     if ior.collective && ior.api == Api::Posix {
         notes.push(("-c", "POSIX has no collective transfers; it needs -a MPIIO"));
     }
+    if ior.collective && ior.api == Api::MpiIo && ior.file_per_process {
+        notes.push((
+            "-c",
+            "with -F each process has its file to itself: there is nobody to be collective with",
+        ));
+    }
     if !ior.collective && ior.api == Api::MpiIo {
         notes.push((
             "-a",

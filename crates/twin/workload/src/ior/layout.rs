@@ -196,6 +196,11 @@ impl Layout {
         self.transfer
     }
 
+    /// Contiguous bytes of one rank in a segment.
+    pub fn block_bytes(&self) -> u64 {
+        self.block
+    }
+
     /// Bytes that all files of one repetition have in the end: tasks × segments × block.
     pub fn total_bytes(&self) -> u64 {
         u64::from(self.tasks) * self.segments * self.block

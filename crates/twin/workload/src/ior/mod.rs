@@ -135,8 +135,8 @@ pub struct Ior {
     pub random_offsets: bool,
     /// `--random-offset-seed`: seed of `-z`. Layout.
     pub offset_seed: Option<i32>,
-    /// `-c`: collective transfers: each transfer starts when all tasks have come to it. Of effect
-    /// with [`Api::MpiIo`] only. Simulator.
+    /// `-c`: collective transfers, in two phases: through aggregators, which exchange data with the
+    /// tasks and access the file. Of effect with [`Api::MpiIo`] and one shared file. Simulator.
     pub collective: bool,
     /// `-k`: leave the files. Steps.
     pub keep_file: bool,

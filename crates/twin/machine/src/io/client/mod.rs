@@ -1,14 +1,16 @@
 //! Client processes: each takes the steps of the test in turn, one call at a time.
 
+mod exchange;
 mod requests;
 
 use super::barrier::Arrivals;
+use super::collective::{Call, Readers};
 use super::measure::Phase;
 use super::{IoJob, Piece, Tag, kind};
 use crate::group::{Event, Group, Io};
 use crate::world::World;
 use forebay_engine::{Context, Queue};
-use forebay_workload::ior::{Access, Action, Api, Layout, Transfer};
+use forebay_workload::ior::{Access, Action, FileId, Layout, Reorder};
 use rustc_hash::FxHashMap;
 
 /// What a process is doing.
@@ -20,6 +22,12 @@ enum Doing {
     Barrier,
     /// Waiting for the others before a collective transfer.
     Collective,
+    /// In a collective transfer: giving or taking data; an aggregator also waits for a window's.
+    Sharing,
+    /// An aggregator accesses the file for a window.
+    Window,
+    /// Waiting for the others after a collective transfer.
+    Shared,
     /// Past the deadline of a stonewall with wear-out: waiting for the furthest task's count.
     WearOut,
     /// A transfer is under way.
@@ -56,6 +64,11 @@ struct Rank {
     transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
     in_transfers: u64,
+    /// In a collective transfer: bytes that are still to come to this process (reading), or to its
+    /// window (writing).
+    due: u64,
+    /// In a collective transfer, of an aggregator: the window it is at; `u32::MAX`: none is left.
+    window: u32,
 }
 
 /// The processes of one group, and where the test stands.
@@ -70,6 +83,10 @@ pub(crate) struct Clients {
     pub phase: Phase,
     /// Bytes of read requests still to come, by tag.
     coming: FxHashMap<u64, u64>,
+    /// Bytes still to come of what an aggregator exchanges with others, by tag and the aggregator.
+    shares: FxHashMap<(u64, u32), u64>,
+    /// Who reads whose data in this phase, where collective transfers are not of each rank's own.
+    readers: Option<Readers>,
     /// When each node's client is free to move more data in and out, ps.
     node_free: Vec<[u64; 2]>,
 }
@@ -84,6 +101,8 @@ impl Clients {
             iteration: 0,
             phase: Phase::default(),
             coming: FxHashMap::default(),
+            shares: FxHashMap::default(),
+            readers: None,
             node_free: vec![[0; 2]; world.topology.members(group).len()],
         };
         let Some(job) = &world.io else { return clients };
@@ -108,15 +127,29 @@ impl Clients {
         self.ranks.len() as u32
     }
 
-    /// Which transfer a request belongs to, and which piece of it the request is about.
-    pub fn piece(&self, tag: Tag, job: &IoJob) -> (Transfer, Piece) {
+    /// The file, and the piece of it, that a request is about.
+    pub fn piece(&self, tag: Tag, job: &IoJob) -> (FileId, Piece) {
         let layout = self.layout.unwrap_or(job.layout);
-        let transfer = layout.access(tag.rank, self.access, tag.call);
-        let mut pieces = job.pieces(transfer.offset, transfer.bytes);
-        let Some(piece) = pieces.nth(tag.request as usize) else {
+        let nth = tag.request as usize;
+        let (file, piece) = if job.is_collective() {
+            let call = self.collective(tag.call, job);
+            let mut pieces = call.pieces(layout.node_of(tag.rank), job);
+            (layout.file(tag.rank, self.access), pieces.nth(nth))
+        } else {
+            let transfer = layout.access(tag.rank, self.access, tag.call);
+            let mut pieces = job.pieces(transfer.offset, transfer.bytes);
+            (transfer.file, pieces.nth(nth))
+        };
+        let Some(piece) = piece else {
             unreachable!("a request beyond its transfer: {tag:?}")
         };
-        (transfer, piece)
+        (file, piece)
+    }
+
+    /// A collective call of this phase.
+    pub fn collective(&self, call: u64, job: &IoJob) -> Call<'_> {
+        let layout = self.layout.unwrap_or(job.layout);
+        Call::new(job, &layout, call, self.readers.as_ref())
     }
 
     /// The least, over the group's processes, of a process's mean time a transfer, ps.
@@ -132,7 +165,10 @@ impl Clients {
     pub fn enter(&mut self, iteration: u32, access: Access, job: &IoJob) {
         self.iteration = iteration;
         self.access = access;
-        self.layout = Some(job.layout.for_iteration(iteration));
+        let layout = job.layout.for_iteration(iteration);
+        self.layout = Some(layout);
+        let others = access == Access::Read && job.ior.reorder != Reorder::Own;
+        self.readers = (job.is_collective() && others).then(|| Readers::new(&layout));
         for rank in &mut self.ranks {
             rank.transfer = 0;
             rank.in_transfers = 0;
@@ -165,6 +201,8 @@ impl Rank {
             call_began: 0,
             transfers_began: 0,
             in_transfers: 0,
+            due: 0,
+            window: u32::MAX,
         }
     }
 
@@ -271,7 +309,7 @@ impl Group {
     fn next_transfer(&mut self, slot: u32, context: &mut Context<'_, Self>) {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
-        let collective = job.ior.collective && job.ior.api == Api::MpiIo;
+        let collective = job.is_collective();
         let rank = *self.rank(slot);
         let late = job.ior.stonewall.is_some_and(|s| {
             context.now - rank.transfers_began >= u64::from(s.seconds) * 1_000_000_000_000
@@ -290,7 +328,8 @@ impl Group {
             return self.transfers_done(slot, context);
         }
         if collective {
-            self.rank(slot).doing = Doing::Collective;
+            let state = self.rank(slot);
+            (state.doing, state.call_began) = (Doing::Collective, context.now);
             let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
             return self.arrive(Arrivals::WITHIN_STEP, stop, context);
         }
@@ -356,7 +395,8 @@ impl Group {
                     self.advance(slot, context);
                 }
                 Doing::Collective if value > 0 => self.transfers_done(slot, context),
-                Doing::Collective => self.begin_transfer(slot, context),
+                Doing::Collective => self.begin_collective(slot, context),
+                Doing::Shared => self.collective_done(slot, context),
                 Doing::WearOut => {
                     let rank = self.rank(slot);
                     (rank.worn_out, rank.last) = (true, value);

@@ -21,9 +21,18 @@ impl Group {
         while rank.offset < rank.end && rank.open < job.client.requests_in_flight {
             let file = layout.file(rank.rank, access);
             let (server, request_kind) = match rank.doing {
-                Doing::Transfer | Doing::SyncWrite => {
-                    let mut pieces = job.pieces(rank.offset, rank.end - rank.offset);
-                    let Some(piece) = pieces.next() else { break };
+                Doing::Transfer | Doing::SyncWrite | Doing::Window => {
+                    let piece = match rank.doing {
+                        Doing::Window => {
+                            let call = self.clients.collective(rank.transfer, job);
+                            call.pieces_in(rank.offset..rank.end, job).next()
+                        }
+                        _ => job.pieces(rank.offset, rank.end - rank.offset).next(),
+                    };
+                    let Some(piece) = piece else {
+                        rank.offset = rank.end; // what is left of a window is a hole
+                        break;
+                    };
                     rank.offset = piece.offset + piece.bytes;
                     let kind = match (rank.doing, access) {
                         (Doing::SyncWrite, _) => kind::SYNC,
@@ -128,9 +137,9 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let tag = Tag::unpack(bits);
-        let (transfer, piece) = self.clients.piece(tag, job);
+        let (file, piece) = self.clients.piece(tag, job);
         let message = Message {
-            to: job.servers[job.server_of(transfer.file, piece.offset)],
+            to: job.servers[job.server_of(file, piece.offset)],
             bytes: piece.bytes,
             tag: bits,
             kind: kind::WRITE_DATA,
@@ -146,13 +155,14 @@ impl Group {
         let slot = job.slot_of_rank[Tag::unpack(bits).rank as usize];
         self.rank(slot).open -= 1;
         if !self.rank(slot).is_through() {
-            return self.issue(slot, context);
-        }
-        if self.rank(slot).open > 0 {
-            return;
+            self.issue(slot, context);
+            if !self.rank(slot).is_through() {
+                return;
+            }
         }
         match self.rank(slot).doing {
             Doing::Transfer => self.transfer_done(slot, job, context),
+            Doing::Window => self.window_done(slot, context),
             Doing::SyncWrite => {
                 self.rank(slot).transfer += 1;
                 self.next_transfer(slot, context);

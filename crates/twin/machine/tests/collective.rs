@@ -1,0 +1,101 @@
+//! Collective transfers of MPI-IO, from outside.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use forebay_machine::results::IorPoint;
+use forebay_machine::study::{Quiet, SimOptions, ior_point};
+use forebay_model::machine::Machine;
+use forebay_workload::ior::Ior;
+
+fn run(nodes: u32, ppn: u32, threads: usize, line: &str) -> IorPoint {
+    let machine = Machine::load("toy").unwrap();
+    let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    let ior = Ior::parse(&arguments).unwrap().remove(0);
+    let options = SimOptions {
+        threads,
+        ..SimOptions::default()
+    };
+    ior_point(&machine, &ior, nodes, ppn, &options, &Quiet).unwrap()
+}
+
+/// Mean time of an operation of the first phase, us.
+fn operation(point: &IorPoint) -> f64 {
+    point.phases[0].operation_seconds.mean * 1e6
+}
+
+#[test]
+fn a_call_of_one_process_takes_a_copy_and_two_barriers_more_than_alone() {
+    // The machine copies 8 GB/s; a barrier of one process is up and down one level at half a
+    // latency of 1 us each: 1 us.
+    let alone = operation(&run(1, 1, 1, "-w -t 512k -b 2m"));
+    let collective = operation(&run(1, 1, 1, "-w -a MPIIO -c -t 512k -b 2m"));
+    let copy = 524_288.0 / 8e3;
+    assert!(
+        (collective - alone - copy - 2.0).abs() < 1e-6,
+        "{collective} - {alone}"
+    );
+}
+
+#[test]
+fn a_read_copies_too() {
+    let alone = operation(&run(1, 1, 1, "-r -t 512k -b 2m"));
+    let collective = operation(&run(1, 1, 1, "-r -a MPIIO -c -t 512k -b 2m"));
+    let more = collective - alone - 524_288.0 / 8e3 - 2.0;
+    assert!(more.abs() < 1e-6, "{collective} - {alone}");
+}
+
+#[test]
+fn writes_of_many_processes_into_one_stripe_need_fewer_locks() {
+    // 32 processes write 47,008 bytes each, one after the other in the file: alone they queue for
+    // the lock of the object; as four aggregators they write 376 KB each.
+    let line = "-w -t 47008 -b 47008 -s 16";
+    let each = run(4, 8, 1, line);
+    let together = run(4, 8, 1, &format!("{line} -a MPIIO -c"));
+    let (each, together) = (&each.phases[0], &together.phases[0]);
+    assert_eq!(each.bytes, together.bytes);
+    assert!(
+        together.gbps > 1.5 * each.gbps,
+        "{} and {}",
+        together.gbps,
+        each.gbps
+    );
+}
+
+#[test]
+fn data_of_other_nodes_cross_the_network_once_more() {
+    // Each node's aggregator has what its own node's processes write, unless the reader is another.
+    let line = "-a MPIIO -c -t 256k -b 256k -s 4";
+    let node_bytes = |point: &IorPoint| {
+        let phase = point.phases.last().unwrap();
+        let links = phase.links.iter().find(|l| l.class == "node").unwrap();
+        (phase.bytes, links.bytes)
+    };
+    let (bytes, own) = node_bytes(&run(6, 2, 1, &format!("-w -r {line}")));
+    let (_, others) = node_bytes(&run(6, 2, 1, &format!("-w -r -C {line}")));
+    assert!(own < 2 * bytes + bytes / 10, "{own} for {bytes}");
+    assert!(
+        others > 4 * bytes && others < 4 * bytes + bytes / 5,
+        "{others} for {bytes}"
+    );
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    for line in [
+        "-w -r -a MPIIO -c -C -t 300k -b 900k -s 2 -i 2",
+        "-w -r -a MPIIO -c -Z -Y -t 100k -b 100k -s 5",
+        "-w -r -a MPIIO -c -Z -Z -e -t 6m -b 6m",
+    ] {
+        let result = |threads| {
+            let mut point = run(12, 3, threads, line);
+            point.run = Default::default();
+            point
+        };
+        let one = result(1);
+        let moved: Vec<_> = one.phases.iter().map(|p| p.bytes).collect();
+        assert!(
+            moved.windows(2).all(|w| w[0] == w[1]) && moved[0] > 0,
+            "{line}: {moved:?}"
+        );
+        assert_eq!(result(3), one, "{line}");
+    }
+}
