@@ -13,7 +13,7 @@ use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.
@@ -518,6 +518,9 @@ pub enum Reply {
     Welcome {
         /// Shown by further connections of the session.
         resume: Resume,
+        /// The start of the daemon's host; 0 if it is not known. Differs after a power cut, when
+        /// what was not synced may be gone.
+        boot: u64,
         /// The daemon's start: differs after a restart, when handles must be opened anew.
         epoch: u64,
         /// Bytes the instance may hold on this node.

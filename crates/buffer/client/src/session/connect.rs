@@ -127,6 +127,7 @@ impl Session {
                 resume,
                 epoch,
                 place,
+                boot,
                 ..
             } => {
                 if self.node.is_some_and(|node| node != place.node) {
@@ -136,6 +137,7 @@ impl Session {
                     return Err(io::Error::other(Errno::EINVAL));
                 }
                 let _ = self.place.set(place);
+                self.boot.store(boot, Ordering::Release);
                 Ok((link, resume, epoch))
             }
             _ => Err(io::Error::other(Errno::EPROTO)),
