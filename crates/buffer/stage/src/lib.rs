@@ -34,8 +34,8 @@ mod walk;
 
 pub use end::{Identity, Space};
 pub use error::{Problem, StageError};
+pub use journal::{Host, Os, Pages};
 pub use mover::stage;
 pub use place::Place;
 pub use progress::{Meter, Progress, Snapshot};
-pub use journal::{Host, Os, Pages};
 pub use request::{Item, Options, Report, Request, Verify, What};

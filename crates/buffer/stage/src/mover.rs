@@ -103,9 +103,10 @@ pub fn stage(
     let begun = Instant::now();
     let journal = match &options.journal {
         None => None,
-        Some(path) => {
-            Some(Journal::open(&options.host, path, &fingerprint(request)).map_err(StageError::Stopped)?)
-        }
+        Some(path) => Some(
+            Journal::open(&options.host, path, &fingerprint(request))
+                .map_err(StageError::Stopped)?,
+        ),
     };
     if journal.as_ref().is_some_and(Journal::is_complete) {
         progress.all_found();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::end::{
-    Body, FileSystem, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path, open_within,
+    Body, FileSystem, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path,
+    open_within,
 };
 use crate::error::{Problem, describe};
 
