@@ -175,7 +175,7 @@ impl Controller {
         Ok(())
     }
 
-    fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+    pub(super) fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
         if spec.access.is_empty() {
             return Err(Failure::new(
                 Cause::Invalid,
@@ -233,22 +233,7 @@ impl Controller {
         let mut configurations = Vec::new();
         for access in &spec.access {
             let configuration = ConfigurationId(self.state.number());
-            let mut namespaces = Vec::new();
-            if access.mode != AccessMode::Private {
-                for fragment in &fragments {
-                    let number = NameSpaceId(self.state.number());
-                    let span = u32::try_from(fragments.len()).unwrap_or(u32::MAX);
-                    self.state.namespaces.put(
-                        number.0,
-                        NameSpace {
-                            configuration,
-                            fragment: *fragment,
-                            span,
-                        },
-                    );
-                    namespaces.push(number);
-                }
-            }
+            let namespaces = self.namespaces(configuration, access.mode, &fragments);
             let row = Configuration {
                 instance: id,
                 kind: spec.kind.clone(),
@@ -279,6 +264,30 @@ impl Controller {
             session.instance = Some(id);
         }
         self.register(session, id);
+    }
+
+    /// The trees of a configuration: one on each fragment, unless every host has one of its own.
+    pub(super) fn namespaces(
+        &mut self,
+        configuration: ConfigurationId,
+        mode: AccessMode,
+        fragments: &[FragmentId],
+    ) -> Vec<NameSpaceId> {
+        let mut namespaces = Vec::new();
+        if mode == AccessMode::Private {
+            return namespaces;
+        }
+        for fragment in fragments {
+            let number = NameSpaceId(self.state.number());
+            let row = NameSpace {
+                configuration,
+                fragment: *fragment,
+                span: u32::try_from(fragments.len()).unwrap_or(u32::MAX),
+            };
+            self.state.namespaces.put(number.0, row);
+            namespaces.push(number);
+        }
+        namespaces
     }
 
     pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {

@@ -325,9 +325,7 @@ impl<'a> Ends<'a> {
     /// The place of a file called `name` in the destination.
     fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
         match &self.plan.what.destination {
-            StagePath::Pfs(directory) => {
-                self.outside(Path::new(directory).join(name))
-            }
+            StagePath::Pfs(directory) => self.outside(Path::new(directory).join(name)),
             StagePath::Buffer(directory) => {
                 Place::inside(&self.space, Path::new(&directory.path).join(name))
             }

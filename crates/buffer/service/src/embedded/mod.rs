@@ -21,6 +21,7 @@ use forebay_stage::Problem;
 
 pub(crate) use driver::HOST;
 pub(crate) use flash::Flash;
+pub use flash::{create, destroy};
 
 use crate::activity::HostActivity;
 use crate::controller::{
