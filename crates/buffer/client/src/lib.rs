@@ -13,6 +13,7 @@ mod path;
 mod session;
 mod sessions;
 mod system;
+mod unsynced;
 
 pub use admin::{Admin, NodeError, SpreadAdmin};
 pub use file::File;

@@ -295,7 +295,7 @@ impl Job<'_> {
     }
 }
 
-fn fatal(problem: Problem) -> Failure {
+pub(crate) fn fatal(problem: Problem) -> Failure {
     let errno = Errno::from_raw_os_error(problem.code);
     let reason = if problem.path.as_os_str().is_empty() {
         problem.reason

@@ -2,7 +2,9 @@
 //!
 //! A text file. The first line names the format, the stage and the boot of the machine; then one
 //! line for each file (`F`), part of a large file (`S`), point up to which everything is on
-//! stable storage (`Y`), and the end (`C`). A last line without its end was being written and
+//! stable storage (`Y`), large file that is begun anew, so that parts noted before do not count
+//! (`D`), point up to which not everything could be put on stable storage (`N`: what
+//! follows the last `Y` may be gone), and the end (`C`). A last line without its end was being written and
 //! does not count. After a reboot only what stands before the last `Y` counts.
 
 use std::collections::BTreeMap;
@@ -145,6 +147,27 @@ impl Journal {
         self.write(&line(path, part, copied))
     }
 
+    /// A large file is begun anew: what was noted of its parts does not count any more.
+    pub fn begin_anew(&self, path: &Path) -> Result<(), Problem> {
+        let first = (path.to_owned(), Some(0));
+        let last = (path.to_owned(), Some(u64::MAX));
+        if self.known.range(first..=last).next().is_none() {
+            return Ok(());
+        }
+        let mut guard = self
+            .writer
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let writer = &mut guard.0;
+        let line = format!("D {}\n", encode(path));
+        let outcome = writer
+            .write_all(line.as_bytes())
+            .and_then(|()| writer.flush());
+        outcome
+            .and_then(|()| writer.get_ref().sync())
+            .map_err(|error| self.problem(&error))
+    }
+
     /// Puts everything noted so far on stable storage with `sync`, and notes that. Nothing is
     /// noted meanwhile: `sync` might miss it.
     pub fn synced(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
@@ -152,7 +175,13 @@ impl Journal {
             .writer
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        sync()?;
+        if let Err(problem) = sync() {
+            // A file system that has lost something says so once.
+            let writer = &mut guard.0;
+            let noted = writer.write_all(b"N\n").and_then(|()| writer.flush());
+            let _ = noted.and_then(|()| writer.get_ref().sync());
+            return Err(problem);
+        }
         let writer = &mut guard.0;
         let outcome = writer.write_all(b"Y\n").and_then(|()| writer.flush());
         outcome
@@ -212,10 +241,16 @@ fn read(text: &str, header: &str, boot: &str) -> (BTreeMap<Key, Copied>, bool) {
         };
         match line {
             "Y" => known.extend(unsure.drain(..)),
+            "N" => unsure.clear(),
             "C" => complete = true,
-            _ => match parse(line) {
-                Some(record) => unsure.push(record),
-                None => break,
+            _ => match (parse(line), dropped(line)) {
+                (Some(record), _) => unsure.push(record),
+                (None, Some(path)) => {
+                    let stays = |key: &Key| key.0 != path || key.1.is_none();
+                    known.retain(|key, _| stays(key));
+                    unsure.retain(|(key, _)| stays(key));
+                }
+                (None, None) => break,
             },
         }
     }
@@ -252,6 +287,11 @@ fn parse(line: &str) -> Option<(Key, Copied)> {
     };
     let path = decode(words.next()?)?;
     words.next().is_none().then_some(((path, part), copied))
+}
+
+/// The large file that was begun anew.
+fn dropped(line: &str) -> Option<PathBuf> {
+    decode(line.strip_prefix("D ")?)
 }
 
 /// Printable bytes as they are, all others and `%` as `%` and two hexadecimal digits.
@@ -315,6 +355,44 @@ mod tests {
                 .is_empty()
         );
         assert!(read("noise", &header, "boot1").0.is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_put_on_stable_storage_is_copied_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("journal");
+        let host: Arc<dyn Host> = Arc::new(Os);
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        journal.add(Path::new("safe"), None, &copied(1)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
+        journal.add(Path::new("gone"), None, &copied(2)).unwrap();
+        let failed = Problem::new("", "it is away", rustix::io::Errno::IO);
+        assert!(journal.synced(|| Err(failed)).is_err());
+        journal.add(Path::new("new"), None, &copied(3)).unwrap();
+        drop(journal);
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        let is_known = |name| journal.known(Path::new(name), None).is_some();
+        assert_eq!(["safe", "gone", "new"].map(is_known), [true, false, true]);
+    }
+
+    #[test]
+    fn parts_of_a_file_that_was_begun_anew_do_not_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("journal");
+        let host: Arc<dyn Host> = Arc::new(Os);
+        let path = Path::new("x");
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        journal.add(path, Some(0), &copied(1)).unwrap();
+        journal.add(path, Some(1), &copied(1)).unwrap();
+        journal.add(Path::new("xy"), Some(1), &copied(1)).unwrap();
+        drop(journal);
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        journal.begin_anew(path).unwrap();
+        journal.add(path, Some(0), &copied(1)).unwrap();
+        drop(journal);
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        let is_known = |name, part| journal.known(Path::new(name), Some(part)).is_some();
+        assert!(is_known("x", 0) && !is_known("x", 1) && is_known("xy", 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::copy::{Part, Pieces, copy};
 use crate::error::Failure;
-use crate::file::{OpenFile, matches};
+use crate::file::{OpenFile, fatal, matches};
 use crate::mover::Job;
 use crate::request::Verify;
 
@@ -31,6 +31,10 @@ impl Job<'_> {
         let was = file.hidden.opened_state().map_err(making)?;
         let resumable = was.size == size;
         if !resumable {
+            // Before it has its length, by which it is known to be resumable.
+            if let Some(journal) = &self.journal {
+                journal.begin_anew(&file.key).map_err(fatal)?;
+            }
             file.hidden.resize(0).map_err(making)?;
             file.hidden.resize(size).map_err(making)?;
         }
@@ -120,6 +124,11 @@ impl Job<'_> {
                 sparse: file.state.is_sparse(),
             };
             let sum = copy(&range, self.options.verify, self.progress, buffer)?;
+            // The journal knows when this host was started anew, but not those of the storage nodes.
+            if file.hidden.must_flush() && self.journal.is_some() {
+                let flushed = file.hidden.flush();
+                flushed.map_err(|e| Failure::target("putting it on stable storage", e))?;
+            }
             self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
             self.sync_sometimes(file, to - from)?;
             (sum.digest, sum.pieces)

@@ -569,6 +569,9 @@ pub enum Reply {
     Welcome {
         /// Shown by further connections of the session.
         resume: Resume,
+        /// The start of the daemon's host; 0 if it is not known. Differs after a power cut, when
+        /// what was not synced may be gone.
+        boot: u64,
         /// The daemon's start: differs after a restart, when handles must be opened anew.
         epoch: u64,
         /// Bytes the instance may hold on this node.

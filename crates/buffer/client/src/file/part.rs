@@ -4,6 +4,7 @@
 
 use crate::fs::Fs;
 use crate::session::{Session, lock};
+use crate::unsynced::Unsynced;
 use forebay_wire::behind::Behind;
 use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::message::MAX_DATA;
@@ -30,6 +31,8 @@ pub struct Part {
     /// The daemon's start that made the promise; one from before a restart is void.
     grant_epoch: Mutex<u64>,
     behind: Behind,
+    /// Data that were written over the network.
+    pub unsynced: Unsynced,
 }
 
 impl Part {
@@ -41,6 +44,7 @@ impl Part {
             grant: AtomicU64::new(0),
             grant_epoch: Mutex::new(0),
             behind: Behind::default(),
+            unsynced: Unsynced::default(),
         }
     }
 
@@ -109,6 +113,7 @@ impl Part {
 
     /// Append to the object. Returns the bytes written.
     pub fn append(&self, fs: &Fs, data: &[u8]) -> Result<usize, Errno> {
+        self.note(fs)?;
         match &self.local {
             Some(file) => Ok(rustix::io::pwritev2(
                 file,
@@ -168,6 +173,7 @@ impl Part {
     /// if need be. Returns the bytes that may be written: fewer, but some, when the node is nearly
     /// full; `ENOSPC` when it is.
     pub fn claim(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
+        self.note(fs)?;
         let mut length = length;
         while !self.draw(blocks(offset, length as u64)) {
             let cost = blocks(offset, length as u64);
@@ -183,7 +189,7 @@ impl Part {
         Ok(length)
     }
 
-    /// Take `cost` bytes from the promise, if it has as many.
+    /// Take `cost` bytes from the promise, if it has as many: something is about to be written.
     pub fn draw(&self, cost: u64) -> bool {
         self.grant
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
@@ -232,6 +238,15 @@ impl Part {
             Reply::Granted(total) => Ok(total),
             _ => Err(Errno::EPROTO),
         }
+    }
+
+    /// Something is about to be written. Who writes to the object itself is on its host, and does
+    /// not outlive a power cut.
+    fn note(&self, fs: &Fs) -> Result<(), Errno> {
+        if self.local.is_none() {
+            self.unsynced.note(fs.sessions.with(self.node)?.boot());
+        }
+        Ok(())
     }
 
     /// Return what is promised and not used.

@@ -2,6 +2,7 @@
 
 use super::File;
 use super::part::Part;
+use crate::unsynced::Taken;
 use forebay_wire::layout::{BLOCK, Layout, blocks};
 use forebay_wire::message::Allocate;
 use forebay_wire::{Errno, HandleId, Ino, Node, Request};
@@ -15,20 +16,38 @@ impl File {
             handle: Some(self.home.handle),
             data_only,
         };
-        if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
-            self.sync_others(&request)?;
+        let parts = self.parts().map(|part| (part, part.unsynced.take()));
+        let taken: Vec<(&Part, Taken)> = parts.collect();
+        let nodes: Vec<Node> = taken.iter().map(|(part, _)| part.node).collect();
+        let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
+            self.sync_others(&request, &nodes)
+        } else {
+            Ok(())
+        };
+        let synced = others.and_then(|()| self.fs.call(self.home.node, request));
+        for (part, taken) in taken {
+            if synced.is_err() {
+                part.unsynced.put_back(taken);
+            } else if taken.is_lost(self.fs.sessions.with(part.node)?.boot()) {
+                tracing::error!(ino = %self.ino, node = part.node.0,
+                    "the storage node was started anew, and data that were not synced are gone");
+                return Err(Errno::EIO);
+            }
         }
-        self.fs.call(self.home.node, request).map(|_| ())
+        synced.map(|_| ())
     }
 
-    fn sync_others(&self, request: &Request) -> Result<(), Errno> {
+    /// Make durable what other nodes than home hold, and what there is on `written` ones.
+    fn sync_others(&self, request: &Request, written: &[Node]) -> Result<(), Errno> {
         let attr = self.fs.get_attr(self.ino)?;
         if attr.kind != forebay_wire::Kind::File {
             return Ok(());
         }
         let (layout, home) = (self.fs.sessions.layout(), self.home.node);
-        let holds =
-            |node: &Node| *node != home && layout.object_length(self.ino, *node, attr.size) > 0;
+        let holds = |node: &Node| {
+            let some = layout.object_length(self.ino, *node, attr.size) > 0;
+            *node != home && (some || written.contains(node))
+        };
         let nodes: Vec<Node> = self.fs.sessions.nodes().filter(holds).collect();
         self.open_parts(nodes.iter().copied())?;
         for node in &nodes {

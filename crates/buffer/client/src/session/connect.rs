@@ -138,6 +138,7 @@ impl Session {
                 resume,
                 epoch,
                 place,
+                boot,
                 ..
             } => {
                 if self.node.is_some_and(|node| node != place.node) {
@@ -147,6 +148,7 @@ impl Session {
                     return Err(io::Error::other(Errno::EINVAL));
                 }
                 let _ = self.place.set(place);
+                self.boot.store(boot, Ordering::Release);
                 link.set_timeout(None)?;
                 Ok((link, resume, epoch))
             }

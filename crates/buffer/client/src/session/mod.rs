@@ -7,6 +7,7 @@ mod locks;
 pub use locks::Done;
 
 use crate::system::{Link, Os, System};
+use crate::unsynced::{Taken, Unsynced};
 use connect::Identity;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::message::{CACHE_TIME, OpenMode};
@@ -96,6 +97,8 @@ pub struct UnderWay {
     sent: Instant,
     /// The connection took it.
     taken: bool,
+    /// What it is to make durable.
+    unsynced: Taken,
 }
 
 /// A session.
@@ -112,6 +115,9 @@ pub struct Session {
     returned: Condvar,
     identity: Mutex<Identity>,
     epoch: AtomicU64,
+    boot: AtomicU64,
+    /// Names and attributes that were changed.
+    unsynced: Unsynced,
     handles: Mutex<BTreeMap<HandleId, Reopen>>,
     locks: Mutex<locks::Book>,
 }
@@ -142,6 +148,8 @@ impl Session {
             returned: Condvar::new(),
             identity: Mutex::default(),
             epoch: AtomicU64::new(0),
+            boot: AtomicU64::new(0),
+            unsynced: Unsynced::default(),
             handles: Mutex::default(),
             locks: Mutex::default(),
         };
@@ -165,6 +173,11 @@ impl Session {
     /// The daemon's start that the session last spoke to.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The start of the daemon's host that the session last spoke to; 0 if it is not known.
+    pub fn boot(&self) -> u64 {
+        self.boot.load(Ordering::Acquire)
     }
 
     /// The daemon opened a handle; open it again if it restarts.
@@ -229,6 +242,13 @@ impl Session {
         let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
+        let unsynced = match request {
+            Request::Sync { .. } => self.unsynced.take(),
+            _ => Taken::NOTHING,
+        };
+        if changes(&request) {
+            self.unsynced.note(self.boot());
+        }
         let call = Call {
             seq: slot.seq,
             caller: caller.cloned(),
@@ -246,6 +266,7 @@ impl Session {
             call,
             sent,
             taken,
+            unsynced,
         }
     }
 
@@ -256,6 +277,7 @@ impl Session {
             mut call,
             mut sent,
             mut taken,
+            unsynced,
         } = under_way;
         let start = sent;
         let mut pause = FIRST_PAUSE;
@@ -289,6 +311,16 @@ impl Session {
             call.seq = slot.seq;
         };
         self.put_slot(slot);
+        match &result {
+            Ok(answer) if answer.reply == Reply::Done => {
+                if unsynced.is_lost(self.boot()) {
+                    tracing::error!(address = %self.address,
+                        "the storage node was started anew, and what was not synced may be gone");
+                    return Err(Errno::EIO);
+                }
+            }
+            _ => self.unsynced.put_back(unsynced),
+        }
         Ok(self.said(result?, sent))
     }
 }
@@ -315,6 +347,24 @@ impl Session {
         });
         self.put_slot(slot);
         answer.map(|answer| self.said(answer, sent))
+    }
+}
+
+/// Does a request change names or attributes?
+fn changes(request: &Request) -> bool {
+    match request {
+        Request::Open { open, .. } => open.truncate,
+        Request::Make { .. }
+        | Request::Create { .. }
+        | Request::Unlink { .. }
+        | Request::RmDir { .. }
+        | Request::Rename { .. }
+        | Request::Link { .. }
+        | Request::SetAttr { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. }
+        | Request::Allocate { .. } => true,
+        _ => false,
     }
 }
 

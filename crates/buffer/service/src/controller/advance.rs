@@ -1,15 +1,14 @@
 //! What follows from the objects' states alone.
 
-use forebay_policy::allocate::{self, Preference, Size};
-
 use super::*;
 use crate::protocol::*;
 
 impl Controller {
     pub(super) fn advance(&mut self) {
         self.release_mounts();
-        self.replace_fragments();
+        self.begin_anew();
         self.choose_copies();
+        self.drop_abandoned();
         for key in self.state.sessions.keys() {
             if self
                 .state
@@ -49,79 +48,6 @@ impl Controller {
                 if let Some(row) = self.state.activations.get_mut(key) {
                     row.hosts.retain(|host, _| !dead.contains(host));
                 }
-            }
-        }
-    }
-
-    /// A fragment that is still to be made on a node that has gone offline is made elsewhere.
-    fn replace_fragments(&mut self) {
-        let stuck: Vec<FragmentId> = self
-            .state
-            .fragments
-            .iter()
-            .filter(|(_, f)| f.state == FragmentState::Wanted && !self.node_online(f.node))
-            .map(|(id, _)| FragmentId(id))
-            .collect();
-        for id in stuck {
-            let Some(fragment) = self.state.fragments.get(id.0).cloned() else {
-                continue;
-            };
-            let Some(instance) = self.state.instances.get(fragment.instance.0) else {
-                continue;
-            };
-            if instance.broken.is_some() || instance.ending {
-                continue;
-            }
-            let request = allocate::Request {
-                size: Size::Granules(fragment.granules),
-                preference: Preference::Bandwidth,
-                equalize: false,
-                max_nodes: Some(1),
-            };
-            let (label, pool) = (instance.label.clone(), instance.pool.clone());
-            if self.give_up_copy(id, fragment.instance) {
-                continue;
-            }
-            let nodes = self.state.candidates(&pool, |node| self.node_online(node));
-            let found = allocate::allocate(&nodes, &request);
-            if let Some(fragment) = self.state.fragments.get_mut(id.0) {
-                fragment.state = FragmentState::Ending;
-            }
-            match found {
-                Ok(shares) => {
-                    let new: Vec<FragmentId> = shares
-                        .iter()
-                        .map(|share| self.add_fragment(fragment.instance, *share))
-                        .collect();
-                    if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
-                        instance.fragments.extend(&new);
-                    }
-                    self.move_namespaces(id, &new);
-                    self.move_copy_stages(id, &new);
-                }
-                Err(refusal) => {
-                    if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
-                        instance.broken = Some(format!(
-                            "a storage node of `{label}` went offline while it was set up, and no other can take its part: {refusal}"
-                        ));
-                    }
-                }
-            }
-        }
-    }
-
-    fn move_namespaces(&mut self, from: FragmentId, to: &[FragmentId]) {
-        let Some(to) = to.first() else { return };
-        let of: Vec<u64> = self
-            .state
-            .namespaces
-            .iter()
-            .filter(|(_, n)| n.fragment == from)
-            .map(|(id, _)| id)
-            .collect();
-        for id in of {
-            if let Some(namespace) = self.state.namespaces.get_mut(id) {
-                namespace.fragment = *to;
             }
         }
     }

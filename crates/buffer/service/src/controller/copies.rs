@@ -1,5 +1,6 @@
 //! Load-balanced instances: a copy of everything on each node, each host reading one of them.
 
+use forebay_policy::allocate::{self, Preference, Size};
 use forebay_policy::copies::choose;
 
 use super::*;
@@ -109,8 +110,64 @@ impl Controller {
         untried.any(|id| self.is_readable(*id))
     }
 
+    /// Whether an instance is load-balanced.
+    pub(super) fn is_of_copies(&self, instance: InstanceId) -> bool {
+        let row = self.state.instances.get(instance.0);
+        row.is_some_and(|row| row.copied)
+    }
+
+    /// Does without a copy whose node has gone offline before it was made; the last one is made on
+    /// another node.
+    pub(super) fn replace_copy(&mut self, copy: FragmentId, instance: InstanceId) {
+        let Some(row) = self.state.instances.get(instance.0) else {
+            return;
+        };
+        let (label, pool) = (row.label.clone(), row.pool.clone());
+        if row.broken.is_some() || row.ending || self.give_up_copy(copy, instance) {
+            return;
+        }
+        let Some(fragment) = self.state.fragments.get_mut(copy.0) else {
+            return;
+        };
+        fragment.state = FragmentState::Ending;
+        let request = allocate::Request {
+            size: Size::Granules(fragment.granules),
+            preference: Preference::Bandwidth,
+            equalize: false,
+            max_nodes: Some(1),
+        };
+        // Not where one has been under this number.
+        let taken: Vec<NodeId> = self
+            .state
+            .fragments_of(instance)
+            .map(|(_, fragment)| fragment.node)
+            .collect();
+        let usable = |node: NodeId| self.node_online(node) && !taken.contains(&node);
+        let nodes = self.state.candidates(&pool, usable);
+        match allocate::allocate(&nodes, &request) {
+            Ok(shares) => {
+                let new: Vec<FragmentId> = shares
+                    .iter()
+                    .map(|share| self.add_fragment(instance, *share))
+                    .collect();
+                if let Some(row) = self.state.instances.get_mut(instance.0) {
+                    row.fragments.extend(&new);
+                }
+                self.move_copy(copy, &new);
+            }
+            Err(refusal) => {
+                if let Some(row) = self.state.instances.get_mut(instance.0) {
+                    row.broken = Some(format!(
+                        "a storage node of `{label}` went offline while it was set up, and no \
+                         other can take its part: {refusal}"
+                    ));
+                }
+            }
+        }
+    }
+
     /// Does without a copy that its node has not made, if the instance has others.
-    pub(super) fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
+    fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
         let wanted = |f: &Fragment| !matches!(f.state, FragmentState::Ending | FragmentState::Lost);
         let left = self.state.fragments_of(instance);
         let left = left.filter(|(id, f)| *id != copy && wanted(f)).count();
@@ -127,11 +184,22 @@ impl Controller {
         true
     }
 
-    /// A copy that its node has not made is made elsewhere.
-    pub(super) fn move_copy_stages(&mut self, from: FragmentId, to: &[FragmentId]) {
+    /// A copy is made elsewhere: its tree is there, and stages fill that.
+    fn move_copy(&mut self, from: FragmentId, to: &[FragmentId]) {
+        let Some(to) = to.first() else { return };
         for stage in self.stages_of_copy(from) {
             if let Some(stage) = self.state.stages.get_mut(stage.0) {
-                stage.copy = to.first().copied();
+                stage.copy = Some(*to);
+            }
+        }
+        let namespaces = self.state.namespaces.iter();
+        let of: Vec<u64> = namespaces
+            .filter(|(_, namespace)| namespace.fragment == from)
+            .map(|(id, _)| id)
+            .collect();
+        for id in of {
+            if let Some(namespace) = self.state.namespaces.get_mut(id) {
+                namespace.fragment = *to;
             }
         }
     }

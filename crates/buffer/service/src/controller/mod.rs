@@ -12,6 +12,7 @@
 //! is restored from its records goes on where it was.
 
 mod advance;
+mod anew;
 mod asked;
 mod commands;
 mod copies;

@@ -253,7 +253,7 @@ impl Controller {
         Ok(())
     }
 
-    fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+    pub(super) fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
         if spec.access.is_empty() {
             return Err(Failure::new(
                 Cause::Invalid,
@@ -323,25 +323,7 @@ impl Controller {
         let mut configurations = Vec::new();
         for access in &spec.access {
             let configuration = ConfigurationId(self.state.number());
-            let mut namespaces = Vec::new();
-            if access.mode != AccessMode::Private {
-                for fragment in &fragments {
-                    let number = NameSpaceId(self.state.number());
-                    let span = match access.mode {
-                        AccessMode::LoadBalanced => 1,
-                        _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
-                    };
-                    self.state.namespaces.put(
-                        number.0,
-                        NameSpace {
-                            configuration,
-                            fragment: *fragment,
-                            span,
-                        },
-                    );
-                    namespaces.push(number);
-                }
-            }
+            let namespaces = self.namespaces(configuration, access.mode, &fragments);
             let row = Configuration {
                 instance: id,
                 kind: spec.kind.clone(),
@@ -372,6 +354,34 @@ impl Controller {
             session.instance = Some(id);
         }
         self.register(session, id);
+    }
+
+    /// The trees of a configuration: one on each fragment, unless every host has one of its own.
+    pub(super) fn namespaces(
+        &mut self,
+        configuration: ConfigurationId,
+        mode: AccessMode,
+        fragments: &[FragmentId],
+    ) -> Vec<NameSpaceId> {
+        let mut namespaces = Vec::new();
+        if mode == AccessMode::Private {
+            return namespaces;
+        }
+        let span = match mode {
+            AccessMode::LoadBalanced => 1,
+            _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
+        };
+        for fragment in fragments {
+            let number = NameSpaceId(self.state.number());
+            let row = NameSpace {
+                configuration,
+                fragment: *fragment,
+                span,
+            };
+            self.state.namespaces.put(number.0, row);
+            namespaces.push(number);
+        }
+        namespaces
     }
 
     pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {

@@ -152,7 +152,7 @@ impl Flash {
                     }
                     Effect::Report(report) => reports.push(report),
                     Effect::Create(plan) => {
-                        let made = self.create(&plan);
+                        let made = create(&self.admin, &plan);
                         self.inputs.push_back(Input::Created(plan.fragment, made));
                     }
                     Effect::Destroy(plan) => {
@@ -176,39 +176,9 @@ impl Flash {
         Ok(reports)
     }
 
-    fn create(&self, plan: &FragmentPlan) -> Result<(), String> {
-        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
-        // As in the original, a limit holds for each name space, and every node has one.
-        let inodes = plan
-            .max_files
-            .unwrap_or((plan.capacity.0 / 4096).max(100_000));
-        let spec = InstanceSpec {
-            id: forebay_wire::InstanceId(plan.instance.0),
-            uid: plan.owner.uid,
-            gid: plan.owner.gid,
-            mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
-            capacity: plan.capacity.0,
-            // The root and the directories of the access modes are not the user's files.
-            inodes: inodes.saturating_add(4),
-            place: plan.place.clone(),
-        };
-        match self.admin.create_instance(spec) {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
-        }
-    }
-
     fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
-        let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
         self.views.end(plan.instance)?;
-        // Nobody may use it any more, whoever still has a file of it open.
-        match self
-            .admin
-            .remove_instance(forebay_wire::InstanceId(plan.instance.0), true)
-        {
-            Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
-        }
+        destroy(&self.admin, plan)
     }
 
     /// Attaching waits for all nodes of the instance, so a thread does it.
@@ -242,5 +212,38 @@ impl Flash {
         self.daemon
             .stop()
             .map_err(|e| format!("the storage daemon: {e}"))
+    }
+}
+
+/// Has a storage daemon make room for a fragment, or find that it is there already.
+pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
+    let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
+    // As in the original, a limit holds for each name space, and every node has one.
+    let inodes = plan
+        .max_files
+        .unwrap_or((plan.capacity.0 / 4096).max(100_000));
+    let spec = InstanceSpec {
+        id: forebay_wire::InstanceId(plan.instance.0),
+        uid: plan.owner.uid,
+        gid: plan.owner.gid,
+        mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
+        capacity: plan.capacity.0,
+        // The root and the directories of the access modes are not the user's files.
+        inodes: inodes.saturating_add(4),
+        place: plan.place.clone(),
+    };
+    match admin.create_instance(spec) {
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(format!("the storage daemon cannot make it: {errno}")),
+    }
+}
+
+/// Has a storage daemon destroy a fragment, if it is there.
+pub fn destroy(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
+    let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
+    // Nobody may use it any more, whoever still has a file of it open.
+    match admin.remove_instance(forebay_wire::InstanceId(plan.instance.0), true) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
     }
 }

@@ -21,6 +21,7 @@ use forebay_model::units::Bytes;
 
 pub(crate) use driver::HOST;
 pub(crate) use flash::Flash;
+pub use flash::{create, destroy};
 
 use crate::activity::HostActivity;
 use crate::controller::{

@@ -191,6 +191,7 @@ impl Daemon {
             seed,
         )
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
+        shard.set_boot(crate::objects::boot());
         if options.munge.is_some() {
             shard.accept_munge();
         }

@@ -11,7 +11,7 @@ mod seal;
 
 pub use disk::DiskObjects;
 pub use memory::MemoryObjects;
-pub use seal::{Sealed, Verdict, seal_of};
+pub use seal::{Sealed, Verdict, boot, seal_of};
 
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};

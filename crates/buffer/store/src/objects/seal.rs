@@ -24,6 +24,11 @@ static BOOT: LazyLock<Option<u128>> = LazyLock::new(|| {
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
 });
 
+/// Which start of the host this is, in short; 0 if the kernel does not say.
+pub fn boot() -> u64 {
+    BOOT.map_or(0, |boot| (boot as u64 ^ (boot >> 64) as u64).max(1))
+}
+
 /// What sealing an object came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealed {

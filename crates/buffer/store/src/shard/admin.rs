@@ -11,15 +11,16 @@ use std::collections::BTreeMap;
 impl<O: Objects> Shard<O> {
     pub(super) fn administer(
         &mut self,
+        conn: ConnId,
         (session, slot, seq): (SessionId, u32, u64),
         peer: &Peer,
         request: Request,
-    ) -> Result<Reply, Errno> {
+    ) -> Result<Option<Reply>, Errno> {
         if !peer.trusted {
             return Err(Errno::EACCES);
         }
         if let Request::ListInstances = request {
-            return Ok(Reply::Instances(self.usage()));
+            return Ok(Some(Reply::Instances(self.usage())));
         }
         if !self.room {
             return Err(Errno::ENOSPC);
@@ -75,7 +76,20 @@ impl<O: Objects> Shard<O> {
             _ => {}
         }
         self.log(event, Some((session, slot, seq, Outcome::Done)));
-        Ok(Reply::Done)
+        self.when_durable(conn, seq);
+        Ok(None)
+    }
+
+    /// Answer `Done` when the log is durable: whoever has instances made and removed keeps books of
+    /// them, which a power cut must not put in the wrong.
+    pub(super) fn when_durable(&mut self, conn: ConnId, seq: u64) {
+        self.effects.push(Effect::Sync {
+            conn,
+            seq,
+            object: None,
+            data_only: false,
+            fresh: false,
+        });
     }
 
     /// Have an instance's objects compared with their checksums; the driver answers.

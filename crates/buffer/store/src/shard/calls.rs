@@ -5,7 +5,7 @@ use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::Peer;
 use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
-use forebay_wire::{Call, Caller, Errno, Reply, Request};
+use forebay_wire::{Call, Caller, Errno, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -28,6 +28,12 @@ impl<O: Objects> Shard<O> {
                 }
             }
         }
+    }
+
+    /// Is it a session without an instance?
+    fn administers(&self, session: SessionId) -> bool {
+        let known = self.state.sessions.get(&session);
+        known.is_some_and(|session| session.instance.is_none())
     }
 
     pub(super) fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
@@ -93,6 +99,10 @@ impl<O: Objects> Shard<O> {
         if let Some(reply) = self.repeated(session, slot, seq, &request, who)? {
             return match reply {
                 Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
+                Again::Reply(Reply::Done) if self.administers(session) => {
+                    self.when_durable(conn, seq);
+                    Ok(None)
+                }
                 Again::Reply(reply) => Ok(Some(reply)),
                 Again::Descriptor(reply, object, mode) => {
                     let descriptor = Some(self.objects.open(object, mode)?);
@@ -116,9 +126,7 @@ impl<O: Objects> Shard<O> {
             if let Request::Scrub { id } = request {
                 return self.scrub(conn, seq, &peer, id).map(|()| None);
             }
-            return self
-                .administer((session, slot, seq), &peer, request)
-                .map(Some);
+            return self.administer(conn, (session, slot, seq), &peer, request);
         };
         let who = credentials(&peer, caller.as_ref())?;
         let context = Context {

@@ -211,6 +211,7 @@ impl<O: Objects> Shard<O> {
             .map(|(id, instance)| (*id, instance.spec.place.node, instance.spec.place.nodes))
             .collect();
         for (instance, own, nodes) in spread {
+            self.give_up_tasks(instance, own);
             self.settle_lengths(instance);
             for node in (0..nodes).map(Node).filter(|node| *node != own) {
                 let link = self.runtime(instance).spread.links.entry(node).or_default();

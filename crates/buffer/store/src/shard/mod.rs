@@ -136,6 +136,7 @@ pub struct Shard<O: Objects> {
     limits: Limits,
     key: Option<PoolKey>,
     munge: bool,
+    boot: u64,
     now: Now,
     room: bool,
     /// Key of the sequence that secrets are taken from, and how many were.
@@ -214,6 +215,12 @@ impl<O: Objects> Shard<O> {
     /// over [`Input::Decoded`].
     pub fn accept_munge(&mut self) {
         self.munge = true;
+    }
+
+    /// Which start of the host this is, not 0: another one after a power cut. Clients learn from it
+    /// that what was not synced may be gone.
+    pub fn set_boot(&mut self, boot: u64) {
+        self.boot = boot;
     }
 
     /// Whether the log can take records. Without room, changes fail with `ENOSPC`.

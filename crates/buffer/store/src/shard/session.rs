@@ -63,6 +63,7 @@ impl<O: Objects> Shard<O> {
                 secret: session.secret,
             },
             epoch: self.state.epoch,
+            boot: self.boot,
             capacity: instance.map_or(0, |instance| instance.spec.capacity),
             place: instance.map_or_else(Place::alone, |i| i.spec.place.without_secret()),
         })

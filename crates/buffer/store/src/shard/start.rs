@@ -25,6 +25,7 @@ impl<O: Objects> Shard<O> {
             limits,
             key,
             munge: false,
+            boot: 0,
             now,
             room: true,
             seed,

@@ -9,6 +9,9 @@ use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Errno, Ino, InstanceId, Node, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long someone waits for all objects of a file to answer, in nanoseconds, before the request
+/// is given back to be tried again: clients have their own patience.
+const PATIENCE: u64 = 20_000_000_000;
 /// Files that one message asks about.
 const BATCH: usize = 1024;
 
@@ -31,6 +34,8 @@ pub(super) struct Task {
     pub(super) waiting: BTreeSet<Node>,
     pub(super) objects: BTreeMap<Node, Option<ObjectInfo>>,
     pub(super) asker: Option<Asker>,
+    /// When it began.
+    pub(super) since: u64,
 }
 
 /// Who waits for a task, and what happens then.
@@ -62,6 +67,7 @@ impl<O: Objects> Shard<O> {
             waiting: (0..nodes).map(Node).filter(|node| *node != own).collect(),
             objects: BTreeMap::from([(own, info)]),
             asker,
+            since: self.now.steady,
         };
         let spread = &mut self.runtime(instance).spread;
         if goal != Goal::Settle {
@@ -155,6 +161,20 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Err(errno) => tracing::warn!(%errno, "a data object cannot be measured"),
+        }
+    }
+
+    /// Give requests back that wait for a node which does not answer, or has no part of the instance
+    /// any more.
+    pub(super) fn give_up_tasks(&mut self, instance: InstanceId, own: Node) {
+        let now = self.now.steady;
+        let tasks = self.runtime(instance).spread.tasks.iter();
+        let late: Vec<u64> = tasks
+            .filter(|(_, task)| task.asker.is_some() && task.since.saturating_add(PATIENCE) < now)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.object_told(instance, own, id, Err(Errno::EAGAIN));
         }
     }
 

@@ -1,12 +1,16 @@
 //! Users: each brings one job through its life, or a persistent instance, repeating every request
 //! until it is answered, and deciding what to do about refusals.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use forebay_model::jobscript::JobScript;
 use forebay_service::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
 use forebay_service::protocol::{Instant, Owner};
 
+use crate::pfs::Pfs;
 use crate::random::Random;
-use crate::truth::Truth;
+use crate::truth::{Truth, out};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -27,7 +31,13 @@ pub struct User {
     pub owner: Owner,
     pub persistent: bool,
     setup: Setup,
-    hosts: Vec<String>,
+    pub hosts: Vec<String>,
+    /// Persistent instances it uses.
+    pub uses: Vec<String>,
+    /// Processes of the job that run.
+    pub processes: u64,
+    /// They have been started in this run.
+    pub started: bool,
     pub step: Step,
     client: u64,
     number: u64,
@@ -48,6 +58,7 @@ impl User {
         hosts: &[String],
         random: &mut Random,
         truth: &mut Truth,
+        pfs: &Pfs,
     ) -> User {
         let persistent = index < persistents;
         let token = if persistent {
@@ -55,8 +66,8 @@ impl User {
         } else {
             format!("{}", 100 + index)
         };
-        // One granule is 16 MiB.
-        let capacity = 1 + random.below(12) * 16;
+        // One granule is 1 MiB.
+        let capacity = 1 + random.below(12);
         let mut script =
             format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode=striped");
         if random.chance(300) {
@@ -64,28 +75,34 @@ impl User {
         }
         script.push('\n');
         let mut outs = Vec::new();
+        let mut inputs = Vec::new();
+        let mut uses = Vec::new();
         if !persistent {
+            pfs.put(&Path::new("/pfs").join(&token), None);
             for line in 0..random.below(3) {
+                let path = format!("/pfs/{token}/{line}");
+                let length = random.below(3) * random.below(30_000);
+                let first = random.next();
+                let bytes: Vec<u8> = (0..length).map(|i| (first + i / 5) as u8).collect();
+                pfs.put(Path::new(&path), Some(&bytes));
+                inputs.push((format!("striped/in{line}").into(), Arc::new(bytes)));
                 script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination=$DW_JOB_STRIPED/in{line}\n"));
             }
             let used = persistents > 0 && random.chance(400);
             if used {
                 let name = format!("data_{}", random.below(persistents));
                 script.push_str(&format!("#DW persistentdw name={name}\n"));
+                uses.push(name);
                 truth.counts.persistent_uses += 1;
             }
             for line in 0..1 + random.below(2) {
+                outs.push(out(line));
                 script.push_str(&format!("#DW stage_out type=directory source=$DW_JOB_STRIPED/out{line} destination=/pfs/{token}/out{line}\n"));
             }
         }
         let script = JobScript::parse(&script, None).unwrap();
-        outs.extend(
-            script
-                .stages(forebay_model::jobscript::Direction::Out)
-                .map(|stage| stage.line),
-        );
         let job = truth.jobs.entry(token.clone()).or_default();
-        job.outs = outs;
+        (job.outs, job.inputs) = (outs, inputs);
         truth.counts.jobs += u64::from(!persistent);
         let uid = 1000 + u32::try_from(random.below(3)).unwrap();
         let some = 1 + random.below(hosts.len() as u64) as usize;
@@ -95,6 +112,9 @@ impl User {
             persistent,
             setup: Setup::of(&script),
             hosts: hosts[..some].to_vec(),
+            uses,
+            processes: 0,
+            started: false,
             step: Step::Setup,
             client: random.next(),
             number: 0,
@@ -129,6 +149,9 @@ impl User {
             }
         } else {
             if self.step == Step::Run {
+                if !self.started || self.processes > 0 {
+                    return None;
+                }
                 self.step = Step::Deactivate;
             }
             if self.persistent && self.step == Step::StageIn {
@@ -194,11 +217,11 @@ impl User {
     pub fn answered(
         &mut self,
         now: Instant,
-        client: u64,
-        number: u64,
+        (client, number): (u64, u64),
         outcome: &Outcome,
         random: &mut Random,
         truth: &mut Truth,
+        pfs: &Pfs,
     ) {
         if client != self.client || number != self.number || self.request.is_none() {
             return;
@@ -208,7 +231,7 @@ impl User {
         self.rest = now.plus(random.below(2000));
         let before = self.step;
         match outcome {
-            Ok(answer) => self.succeeded(answer, random, truth),
+            Ok(answer) => self.succeeded(answer, random, truth, pfs),
             Err(failure) => self.refused(failure.cause, &failure.reason, random, truth),
         }
         if self.step != before {
@@ -216,27 +239,20 @@ impl User {
         }
     }
 
-    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Truth) {
-        let job = truth.jobs.get_mut(&self.token).unwrap();
+    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Truth, pfs: &Pfs) {
         self.step = match self.step {
             Step::Setup => Step::StageIn,
             Step::StageIn => Step::Activate,
             Step::Activate => {
-                job.runs += 1;
+                truth.jobs.get_mut(&self.token).unwrap().runs += 1;
                 self.ran = true;
+                self.started = false;
                 Step::Run
             }
             Step::Run | Step::Deactivate => Step::StageOut,
             Step::StageOut => {
                 if self.ran {
-                    for line in &job.outs {
-                        assert_eq!(
-                            job.saved.get(line),
-                            Some(&job.runs),
-                            "told that {} line {line} is staged out",
-                            self.token
-                        );
-                    }
+                    truth.check_results(&self.token, pfs, "and told that it is staged out");
                 }
                 if self.ran && self.reruns == 0 && random.chance(150) {
                     self.reruns += 1;

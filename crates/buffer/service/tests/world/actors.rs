@@ -1,0 +1,107 @@
+//! Blocking code in the world: it gets the turn, and the world waits until it gives it back.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::machines::Place;
+use crate::network::Wake;
+use crate::seat::{self, ActorId, Ask, Turn};
+use crate::world::{Event, MS, World};
+
+/// Blocking code that runs somewhere.
+pub struct Actor {
+    pub place: Place,
+    /// Which of its questions it waits for.
+    pub wait: u64,
+    turns: Sender<Turn>,
+    thread: JoinHandle<()>,
+}
+
+impl World {
+    /// Blocking code begins to run on a machine.
+    pub fn begin(
+        &mut self,
+        place: Place,
+        act: impl FnOnce() -> seat::Outcome + Send + 'static,
+    ) -> ActorId {
+        self.next_actor += 1;
+        let id = self.next_actor;
+        let (turns, receiver) = channel();
+        let thread = seat::begin(id, &self.shared, &self.asks.0, receiver, act);
+        let actor = Actor {
+            place,
+            wait: 0,
+            turns,
+            thread,
+        };
+        self.actors.insert(id, actor);
+        let when = self.now + 1000 + self.random.below(MS);
+        self.at(when, Event::Wake(id, 0, Wake::Slept));
+        id
+    }
+
+    /// An actor gets what it waits for, and runs until it waits again.
+    pub fn wake(&mut self, id: ActorId, wait: u64, wake: Wake) {
+        let Some(actor) = self.actors.get(&id).filter(|actor| actor.wait == wait) else {
+            return;
+        };
+        let _ = actor.turns.send(wake.turn());
+        let ask = self.next_ask(id);
+        self.flush();
+        match ask {
+            Ask::End(outcome) => self.ended(id, outcome),
+            ask => self.asked(id, ask),
+        }
+    }
+
+    fn next_ask(&mut self, id: ActorId) -> Ask {
+        let patience = Duration::from_secs(60);
+        let (from, ask) =
+            self.asks.1.recv_timeout(patience).unwrap_or_else(|_| {
+                panic!("an actor waits for something that is not of this world")
+            });
+        assert_eq!(from, id, "two actors run at a time");
+        ask
+    }
+
+    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<seat::Outcome>) {
+        let Some(actor) = self.actors.remove(&id) else {
+            return;
+        };
+        let _ = actor.thread.join();
+        if let Place::Host(index) = actor.place {
+            self.hosts[index].using.remove(&id);
+        }
+        match (outcome, actor.place) {
+            (Ok(seat::Outcome::Node(input)), Place::Node(index)) => self.node_done(index, input),
+            (Ok(seat::Outcome::Host(input)), Place::Host(index)) => self.host_done(index, input),
+            (Ok(_), _) => {}
+            (Err(panic), _) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// An actor's machine has crashed: all it tries from now on fails at once.
+    pub fn kill(&mut self, id: ActorId) {
+        let Some(actor) = self.actors.get(&id) else {
+            return;
+        };
+        let _ = actor.turns.send(Turn::Killed);
+        match self.next_ask(id) {
+            Ask::End(Err(panic)) => std::panic::resume_unwind(panic),
+            Ask::End(Ok(_)) => {}
+            _ => panic!("a dead actor asks for something"),
+        }
+        if let Some(actor) = self.actors.remove(&id) {
+            let _ = actor.thread.join();
+        }
+    }
+
+    pub fn kill_all(&mut self, place: Place) {
+        let here = self.actors.iter().filter(|(_, actor)| actor.place == place);
+        for id in here.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.kill(id);
+        }
+        self.flush();
+    }
+}

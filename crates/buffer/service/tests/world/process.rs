@@ -1,0 +1,365 @@
+//! A process of a job on one host: reads its input, writes results, and knows what must come of
+//! that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_client::{Fs, System};
+use forebay_wire::Errno;
+use forebay_wire::message::{OpenMode, SetAttr};
+
+use crate::random::Random;
+use crate::seat::{self, Machine};
+
+/// What is known of a file that a process writes.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Its contents; `None`: it is removed.
+    pub data: Option<Vec<u8>>,
+    /// Nothing is under way that may or may not have happened.
+    pub certain: bool,
+    /// A power cut changes nothing about it.
+    pub synced: bool,
+    /// Power cuts there had been when it was last synced or empty.
+    pub cuts: u64,
+    /// It was longer once: a power cut can bring its old end back, even if it was synced since.
+    pub shrunk: bool,
+}
+
+/// Files below the striped directory of an instance.
+pub type Files = Arc<Mutex<BTreeMap<PathBuf, Known>>>;
+
+/// What may happen to data in this history.
+#[derive(Debug, Default)]
+pub struct Losses {
+    /// Nodes lose their power, and with it what was not synced.
+    pub power: AtomicBool,
+    /// How often that has happened.
+    pub cuts: AtomicU64,
+    /// A node has lost its disk.
+    pub disk: AtomicBool,
+}
+
+pub struct Process {
+    /// The job's own instance and, if it uses one, a persistent one.
+    pub own: Fs,
+    pub persistent: Option<(Fs, Files)>,
+    pub files: Files,
+    /// Directories for results.
+    pub outs: Vec<PathBuf>,
+    /// Staged input and what must be in it.
+    pub inputs: Vec<(PathBuf, Arc<Vec<u8>>)>,
+    pub host: usize,
+    pub token: String,
+    pub random: Random,
+    pub machine: Machine,
+    pub losses: Arc<Losses>,
+    pub steps: u64,
+}
+
+const WRITE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: false,
+};
+const LONGEST: u64 = 40 << 10;
+
+/// Why a process ends early.
+struct Died;
+
+impl Process {
+    pub fn run(mut self) {
+        let _ = self.live();
+    }
+
+    /// An error that a process can meet ends it; any other one is wrong.
+    fn met(&self, what: &str, path: &Path, errno: Errno) -> Died {
+        let usual = [Errno::EIO, Errno::ESTALE, Errno::EBADF, Errno::ENOSPC];
+        let lost = self.losses.disk.load(Ordering::Relaxed)
+            || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
+        assert!(
+            usual.contains(&errno) || lost || seat::is_dead(),
+            "{what} {}: {errno}",
+            path.display()
+        );
+        Died
+    }
+
+    fn live(&mut self) -> Result<(), Died> {
+        self.check_inputs()?;
+        if let Some((fs, files)) = self.persistent.clone() {
+            self.use_persistent(&fs, &files)?;
+        }
+        let outs = self.outs.clone();
+        for out in &outs {
+            let made = self.own.mkdir_all(out, 0o755);
+            made.map_err(|errno| self.met("mkdir", out, errno))?;
+        }
+        for _ in 0..self.steps {
+            if !self.random.chance(300) {
+                let pause = Duration::from_millis(self.random.below(1500));
+                self.machine.sleep(pause);
+            }
+            let out = outs[self.random.below(outs.len() as u64) as usize].clone();
+            let path = out.join(format!("h{}_{}", self.host, self.random.below(4)));
+            let (own, files) = (self.own.clone(), self.files.clone());
+            self.step(&own, &files, &path)?;
+        }
+        Ok(())
+    }
+
+    fn check_inputs(&self) -> Result<(), Died> {
+        for (path, expected) in &self.inputs {
+            let found = read(&self.own, path).map_err(|errno| self.met("read", path, errno))?;
+            assert!(
+                found == **expected || self.losses.disk.load(Ordering::Relaxed),
+                "staged in: {}",
+                difference(path, &found, expected)
+            );
+        }
+        Ok(())
+    }
+
+    /// Look at what others have left there, and leave something.
+    fn use_persistent(&mut self, fs: &Fs, files: &Files) -> Result<(), Died> {
+        let known: Vec<PathBuf> = files.lock().unwrap().keys().cloned().collect();
+        for path in known {
+            self.check(fs, files, &path)?;
+        }
+        let path = Path::new("striped").join(format!("{}_{}", self.token, self.host));
+        for _ in 0..3 {
+            self.step(fs, files, &path)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
+        let done = match self.random.below(12) {
+            0..5 => self.write(fs, files, path),
+            5 => self.append(fs, files, path),
+            6 | 7 => return self.check(fs, files, path),
+            8 => remove(fs, files, path),
+            9 => {
+                let to = if self.outs.iter().any(|out| path.starts_with(out)) {
+                    path.with_file_name(format!("h{}_{}", self.host, self.random.below(4)))
+                } else {
+                    path.with_extension("moved") // others' files are there, too
+                };
+                rename(fs, files, path, &to)
+            }
+            10 => self.cut(fs, files, path),
+            _ => fs.sync(),
+        };
+        match done {
+            Ok(()) | Err(Errno::ENOSPC) => Ok(()),
+            Err(errno) => {
+                let known = files.lock().unwrap().get(path).cloned();
+                let absent = known.is_none_or(|known| known.data.is_none() || !known.certain);
+                if errno == Errno::ENOENT && absent {
+                    return Ok(());
+                }
+                Err(self.met("use", path, errno))
+            }
+        }
+    }
+
+    fn write(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = unsure(files, path);
+        let had_data = !before.certain || before.data.as_ref().is_some_and(|d| !d.is_empty());
+        let truncate = !before.certain || self.random.chance(250);
+        let began = self.losses.cuts.load(Ordering::Relaxed);
+        let mode = OpenMode { truncate, ..WRITE };
+        let opened = fs.create_path(path, 0o644, mode)?;
+        let mut data = match truncate {
+            true => Vec::new(),
+            false => before.data.unwrap_or_default(),
+        };
+        let offset = self.random.below(LONGEST / 2);
+        let length = 1 + self.random.below(LONGEST / 2);
+        let bytes = self.bytes(length);
+        opened.file.write_all_at(&bytes, offset)?;
+        let end = (offset + length) as usize;
+        if data.len() < end {
+            data.resize(end, 0);
+        }
+        data[offset as usize..end].copy_from_slice(&bytes);
+        // Who has closed a file without syncing it is not told later what a power cut took.
+        let cuts = self.losses.cuts.load(Ordering::Relaxed);
+        let before_synced = before.synced;
+        let whole = truncate || before.synced || before.cuts == began;
+        let begun = if whole { began } else { before.cuts };
+        let shrunk = before.shrunk || (truncate && had_data);
+        sure(files, path, Some(data), begun, shrunk);
+        if self.random.chance(500) {
+            opened.file.sync(false)?;
+            // Nor is it, if that happens before the sync.
+            let now = self.losses.cuts.load(Ordering::Relaxed);
+            let calm = truncate || before_synced || now == began;
+            if whole && calm && !shrunk {
+                settled(files, path, cuts);
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = unsure(files, path);
+        let (true, Some(mut data)) = (before.certain, before.data.clone()) else {
+            return Ok(());
+        };
+        let cuts = self.cuts(&before);
+        let opened = fs.create_path(path, 0o644, WRITE)?;
+        let length = 1 + self.random.below(9000);
+        let bytes = self.bytes(length);
+        let count = opened.file.append(&bytes)?;
+        data.extend_from_slice(&bytes[..count]);
+        sure(files, path, Some(data), cuts, before.shrunk);
+        Ok(())
+    }
+
+    fn cut(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = unsure(files, path);
+        let (true, Some(mut data)) = (before.certain, before.data.clone()) else {
+            return Ok(());
+        };
+        let cuts = self.cuts(&before);
+        let ino = fs.resolve(path, true)?.ino;
+        let size = self.random.below(LONGEST);
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        fs.set_attr(ino, None, set)?;
+        let shrunk = before.shrunk || (size as usize) < data.len();
+        data.resize(size as usize, 0);
+        sure(files, path, Some(data), cuts, shrunk);
+        Ok(())
+    }
+
+    /// Power cuts before the oldest change that is not synced.
+    fn cuts(&self, before: &Known) -> u64 {
+        match before.synced {
+            true => self.losses.cuts.load(Ordering::Relaxed),
+            false => before.cuts,
+        }
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        let first = self.random.next();
+        (0..length).map(|i| (first + i / 7) as u8).collect()
+    }
+
+    /// Is a file what it must be?
+    fn check(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
+        let Some(known) = files.lock().unwrap().get(path).cloned() else {
+            return Ok(());
+        };
+        let found = read(fs, path);
+        // Another process may have changed it meanwhile, on a persistent instance.
+        let now = files.lock().unwrap().get(path).cloned();
+        let same = now.is_some_and(|now| {
+            (now.certain, &now.data, now.synced) == (known.certain, &known.data, known.synced)
+        });
+        let power = self.losses.power.load(Ordering::Relaxed);
+        let must = known.certain && same && (known.synced || !power);
+        match (found, known.data) {
+            (Err(Errno::ENOENT), None) => Ok(()),
+            (Ok(found), Some(expected)) if must => {
+                assert!(
+                    found == expected || self.losses.disk.load(Ordering::Relaxed),
+                    "{}",
+                    difference(path, &found, &expected)
+                );
+                Ok(())
+            }
+            (Ok(_), None) if must => panic!("{} was removed and is there", path.display()),
+            (Ok(_), _) => Ok(()),
+            (Err(Errno::ENOENT), _) if !must => Ok(()),
+            (Err(errno), _) => Err(self.met("read", path, errno)),
+        }
+    }
+}
+
+/// How two files differ.
+pub fn difference(path: &Path, found: &[u8], expected: &[u8]) -> String {
+    let common = found.iter().zip(expected).position(|(a, b)| a != b);
+    format!(
+        "{}: {} bytes, {} expected; the first other byte is at {common:?}",
+        path.display(),
+        found.len(),
+        expected.len()
+    )
+}
+
+/// All of a file.
+fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
+    let mode = OpenMode {
+        read: true,
+        ..OpenMode::default()
+    };
+    let opened = fs.open_path(path, mode)?;
+    let mut bytes = vec![0; opened.attr.size as usize + 1];
+    let count = opened.file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Something is about to happen to a file. Returns what was known.
+fn unsure(files: &Files, path: &Path) -> Known {
+    let mut files = files.lock().unwrap();
+    let known = files.entry(path.to_owned()).or_insert(Known {
+        certain: true,
+        synced: true,
+        ..Known::default()
+    });
+    let before = known.clone();
+    if !(seat::is_dead()) {
+        (known.certain, known.synced) = (false, false);
+    }
+    before
+}
+
+/// It has happened.
+fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64, shrunk: bool) {
+    if !seat::is_dead() {
+        let known = Known {
+            data,
+            certain: true,
+            synced: false,
+            cuts,
+            shrunk,
+        };
+        files.lock().unwrap().insert(path.to_owned(), known);
+    }
+}
+
+fn settled(files: &Files, path: &Path, cuts: u64) {
+    if let Some(known) = files.lock().unwrap().get_mut(path) {
+        (known.synced, known.cuts) = (true, cuts);
+    }
+}
+
+fn remove(fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+    let before = unsure(files, path);
+    fs.unlink_path(path)?;
+    sure(files, path, None, before.cuts, false);
+    Ok(())
+}
+
+fn rename(fs: &Fs, files: &Files, from: &Path, to: &Path) -> Result<(), Errno> {
+    if from == to {
+        return Ok(());
+    }
+    let before = unsure(files, from);
+    unsure(files, to);
+    fs.rename_path(from, to)?;
+    if before.certain {
+        sure(files, to, before.data, before.cuts, before.shrunk);
+        sure(files, from, None, before.cuts, false);
+    }
+    Ok(())
+}

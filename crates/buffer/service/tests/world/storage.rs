@@ -1,0 +1,372 @@
+//! Storage nodes: the daemon with its disk, fragments and stages, crashes and what they cost.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use forebay_policy::pool::NodeId;
+use forebay_service::node::{self, Node};
+use forebay_service::protocol::Instant;
+use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
+use forebay_store::recovery;
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard};
+use forebay_store::storage::{Fault, Memory};
+use forebay_wire::layout::{BLOCK, blocks};
+use forebay_wire::peer::PeerMessage;
+use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
+
+use crate::control::told;
+use crate::journals::Journals;
+use crate::machines::{Daemon, OpenObject, Place, rows};
+use crate::network::{node_at, root};
+use crate::seat::Machine;
+use crate::world::{Event, MS, World};
+
+const SEGMENT: u64 = 4 << 20;
+const LEASE: u64 = 60_000 * MS;
+
+impl World {
+    fn now_of_daemon(&self) -> Now {
+        let steady = self.now + 1_000_000 * MS;
+        Now {
+            wall: Timestamp::from_nanos(steady),
+            steady,
+        }
+    }
+
+    /// Daemon and node begin, from what is on the disk.
+    pub fn start_node(&mut self, index: usize) {
+        self.say(|| format!("node {index} starts"));
+        let now = self.now_of_daemon();
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
+        self.next_link += 1;
+        let peers = ConnId(self.next_link);
+        let storage = &mut self.nodes[index];
+        let recovered = recovery::recover(storage.disk.clone(), SEGMENT);
+        let Ok((state, log)) = recovered else {
+            assert!(storage.disk.is_dead(), "no recovery: {:?}", recovered.err());
+            return self.crash_node(index, false);
+        };
+        let limits = Limits {
+            lease: LEASE,
+            ..Limits::default()
+        };
+        let objects = storage.objects.clone();
+        let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        shard.set_boot(storage.boot);
+        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        let daemon = Daemon {
+            shard,
+            log,
+            peers,
+            opens: BTreeMap::new(),
+        };
+        let node = Node::restore(
+            NodeId(index as u32),
+            storage.granules,
+            self.instant(),
+            rows(&self.nodes[index].records),
+        );
+        let node = node.unwrap();
+        self.nodes[index].journals.sweep(|id| node.may_go_on(id));
+        self.nodes[index].running = Some((daemon, node));
+        if !self.commit(index) {
+            return self.crash_node(index, false);
+        }
+        self.node_step(index, node::Input::Started);
+    }
+
+    fn instant(&self) -> Instant {
+        Instant(self.now / MS)
+    }
+
+    /// `false`: the log cannot be written.
+    fn commit(&mut self, index: usize) -> bool {
+        let Some((daemon, _)) = &mut self.nodes[index].running else {
+            return true;
+        };
+        for bytes in daemon.shard.take_records() {
+            daemon.log.append(&bytes);
+        }
+        daemon.log.flush().is_ok() && !self.nodes[index].disk.is_dead()
+    }
+
+    pub fn daemon_step(&mut self, index: usize, input: Input) {
+        let now = self.now_of_daemon();
+        let Some((daemon, _)) = &mut self.nodes[index].running else {
+            return;
+        };
+        self.steps += 1;
+        let room = daemon.log.prepare().is_ok();
+        daemon.shard.set_room(room);
+        let mut effects = Vec::new();
+        daemon.shard.step(now, input, &mut effects);
+        if !self.commit(index) {
+            let power = self.power_fails();
+            return self.crash_node(index, power);
+        }
+        for effect in effects {
+            self.daemon_effect(index, effect);
+        }
+    }
+
+    fn daemon_effect(&mut self, index: usize, effect: Effect<ObjectId>) {
+        let life = self.nodes[index].life;
+        let Some((daemon, _)) = &mut self.nodes[index].running else {
+            return;
+        };
+        match effect {
+            Effect::Reply {
+                conn, seq, reply, ..
+            } => self.answer(conn.0, Box::new((seq, reply, Vec::new()))),
+            Effect::Sync {
+                conn, seq, object, ..
+            } => {
+                let when = self.now + MS + self.random.below(10 * MS);
+                self.at(when, Event::Sync(index, life, Some((conn, seq, object))));
+            }
+            Effect::SyncLog => {
+                let when = self.now + MS + self.random.below(5 * MS);
+                self.at(when, Event::Sync(index, life, None));
+            }
+            Effect::Bulk(conn, session) => {
+                if let Some(link) = self.links.get_mut(&conn.0) {
+                    link.bulk = Some(session);
+                }
+                self.daemon_step(index, Input::Disconnected(conn));
+            }
+            Effect::BulkOpen(session, handle, object, mode) => {
+                let open = OpenObject {
+                    object,
+                    mode,
+                    grant: 0,
+                };
+                daemon.opens.entry((session, handle)).or_insert(open);
+            }
+            Effect::BulkGrant(session, handle, bytes) => {
+                if let Some(open) = daemon.opens.get_mut(&(session, handle)) {
+                    open.grant = bytes;
+                }
+            }
+            Effect::BulkClose(session, handle) => {
+                daemon.opens.remove(&(session, handle));
+            }
+            Effect::Hangup(conn) => self.hang_up(conn.0),
+            Effect::ToPeer {
+                address, message, ..
+            } => {
+                let to = address.parse().ok().and_then(|address| node_at(&address));
+                if let Some(to) = to {
+                    let (from, place) = (Place::Node(index), Place::Node(to));
+                    self.send(from, place, Event::Peer(to, message));
+                }
+            }
+            Effect::Written(_) | Effect::Scrub { .. } => {}
+        }
+    }
+
+    /// A message of another daemon.
+    pub fn peer_message(&mut self, index: usize, message: Box<PeerMessage>) {
+        if let Some((daemon, _)) = &self.nodes[index].running {
+            let call = Call {
+                seq: 1,
+                caller: None,
+                request: Request::Peer(message),
+            };
+            self.daemon_step(index, Input::Call(daemon.peers, call));
+        }
+    }
+
+    /// An object, if any, and the log are made durable.
+    pub fn sync(&mut self, index: usize, asked: Option<(ConnId, u64, Option<ObjectId>)>) {
+        let storage = &mut self.nodes[index];
+        let Some((daemon, _)) = &mut storage.running else {
+            return;
+        };
+        if let Some((_, _, Some(object))) = asked {
+            storage.objects.sync(object);
+        }
+        if daemon.log.sync_now().is_err() {
+            return self.crash_node(index, false);
+        }
+        let last = daemon.log.last();
+        self.daemon_step(index, Input::Synced(last));
+        if let Some((conn, seq, _)) = asked {
+            self.answer(conn.0, Box::new((seq, Reply::Done, Vec::new())));
+        }
+    }
+
+    /// A request for data.
+    pub fn bulk(
+        &mut self,
+        index: usize,
+        session: SessionId,
+        request: Request,
+        payload: &[u8],
+    ) -> (Reply, Vec<u8>) {
+        let now = self.now_of_daemon().wall;
+        let storage = &mut self.nodes[index];
+        let Some((daemon, _)) = &mut storage.running else {
+            return (Reply::Failed(Errno::EIO), Vec::new());
+        };
+        let done = match request {
+            Request::Read {
+                handle,
+                offset,
+                length,
+            } => match daemon.opens.get(&(session, handle)) {
+                Some(open) if open.mode.read => {
+                    let bytes = storage.objects.contents(open.object).unwrap_or_default();
+                    let from = bytes.get(offset as usize..).unwrap_or_default();
+                    let count = from.len().min(length as usize);
+                    return (Reply::Data, from[..count].to_vec());
+                }
+                _ => Err(Errno::EBADF),
+            },
+            Request::Write {
+                handle,
+                offset,
+                append,
+            } => match daemon.opens.get_mut(&(session, handle)) {
+                Some(open) if open.mode.write => {
+                    let known = storage.objects.contents(open.object);
+                    let end = known.map_or(0, |bytes| bytes.len() as u64);
+                    let (from, at) = if append {
+                        (BLOCK - 1, end)
+                    } else {
+                        (offset, offset)
+                    };
+                    match open.grant.checked_sub(blocks(from, payload.len() as u64)) {
+                        None => Err(Errno::EDQUOT),
+                        Some(left) => {
+                            open.grant = left;
+                            let count = payload.len() as u32;
+                            let written = storage.objects.write(open.object, at, payload);
+                            let set = storage.objects.set_times(open.object, None, Some(now));
+                            let done = written.and(set);
+                            done.map(|()| Reply::Written { count, offset: at })
+                        }
+                    }
+                }
+                _ => Err(Errno::EBADF),
+            },
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        (done.unwrap_or_else(Reply::Failed), Vec::new())
+    }
+
+    /// About once a second.
+    pub fn tick_node(&mut self, index: usize) {
+        if self.nodes[index].running.is_none() {
+            if self.now >= self.nodes[index].down {
+                self.start_node(index);
+            }
+            return;
+        }
+        let progress = self.nodes[index].copies.iter();
+        let progress: Vec<node::Input> = progress
+            .map(|(stage, (attempt, counters))| {
+                node::Input::Copying(*stage, *attempt, told(counters))
+            })
+            .collect();
+        for input in progress {
+            self.node_step(index, input);
+        }
+        self.node_step(index, node::Input::Tick);
+        self.daemon_step(index, Input::Tick);
+        self.sync(index, None);
+        if self.chance(30) {
+            let storage = &self.nodes[index];
+            if let Some((daemon, _)) = &storage.running {
+                let start = daemon.log.segment_start();
+                let made = recovery::checkpoint(&storage.disk, start);
+                if made.is_err() && storage.disk.is_dead() {
+                    self.crash_node(index, false);
+                }
+            }
+        }
+        self.node_faults(index);
+    }
+
+    pub fn power_fails(&mut self) -> bool {
+        self.faults.power && self.random.chance(500)
+    }
+
+    fn node_faults(&mut self, index: usize) {
+        let crash = self.faults.crash;
+        let disk = self.nodes[index].disk.clone();
+        if self.chance(crash) {
+            let power = self.power_fails();
+            self.crash_node(index, power);
+        } else if self.chance(crash) {
+            let die_after = Some(1 + self.random.below(20));
+            disk.set_fault(Fault {
+                die_after,
+                capacity: None,
+            });
+        } else if self.chance(crash) {
+            self.truth.counts.full_logs += 1;
+            let capacity = Some(self.random.below(3) * SEGMENT);
+            disk.set_fault(Fault {
+                die_after: None,
+                capacity,
+            });
+        } else if !self.faulty() || self.random.chance(100) {
+            disk.set_fault(Fault::default());
+        }
+    }
+
+    pub fn crash_node(&mut self, index: usize, power: bool) {
+        self.say(|| {
+            format!(
+                "node {index} crashes{}",
+                if power { ": power cut" } else { "" }
+            )
+        });
+        self.truth.counts.node_crashes += 1;
+        self.kill_all(Place::Node(index));
+        self.break_links_to(index);
+        self.break_links_from(Place::Node(index));
+        let away = if self.random.chance(200) {
+            40_000
+        } else {
+            3000
+        };
+        let down = self.now + self.random.below(away) * MS;
+        let lose = self.chance(self.faults.lose_disk);
+        let storage = &mut self.nodes[index];
+        storage.life += 1;
+        storage.running = None;
+        storage.copies.clear();
+        storage.orders.clear();
+        storage.down = down;
+        if power {
+            self.truth.counts.power_cuts += 1;
+            self.truth.losses.cuts.fetch_add(1, Ordering::Relaxed);
+            storage.boot += 1;
+            storage.disk.power_cut();
+            storage.objects.power_cut();
+            storage.journals.power_cut(&mut self.random);
+        } else {
+            storage.disk.restart_process();
+        }
+        if lose {
+            self.lose_disk(index);
+        }
+    }
+
+    fn lose_disk(&mut self, index: usize) {
+        self.say(|| format!("node {index} loses its disk"));
+        self.truth.counts.disks_lost += 1;
+        self.truth.losses.disk.store(true, Ordering::Relaxed);
+        let seed = self.random.next();
+        let storage = &mut self.nodes[index];
+        for plan in std::mem::take(&mut storage.fragments).into_values() {
+            self.truth.damaged.insert(plan.instance);
+        }
+        storage.disk = Memory::new(seed);
+        storage.objects = MemoryObjects::default();
+        storage.journals = Journals::new(Machine(self.shared.clone()));
+        storage.records.clear();
+    }
+}
