@@ -6,11 +6,11 @@ mod support;
 use forebay_client::{Admin, Fs, MountReport, Options};
 use forebay_store::daemon::{self, Daemon, Report, Watch};
 use forebay_wire::auth::PoolKey;
-use forebay_wire::message::OpenMode;
+use forebay_wire::message::{OpenMode, SetAttr};
 use forebay_wire::{Errno, Ino};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
-use support::{INSTANCE, Mounted, Temporary, attach, make_instance, spec};
+use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, make_instance, spec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const MIB: usize = 1 << 20;
@@ -177,4 +177,59 @@ fn a_mount_counts_what_the_kernel_asks_of_it() {
     assert!(done(&after, "write") >= 1);
     assert_eq!(after.written - before.written, MIB as u64);
     assert!(after.operations["fsync"].mean().unwrap() > Duration::ZERO);
+}
+
+/// Otherwise a power cut of a node that holds nothing of the file any more would bring its old end
+/// back.
+#[test]
+fn a_sync_reaches_the_nodes_that_a_file_was_cut_on_and_no_more() {
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, 4, 64 << 20);
+    let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
+    let synced = || -> Vec<u64> {
+        let watches = pool.daemons.iter().map(Daemon::watch);
+        watches
+            .map(|watch| count(&watch.report(PATIENCE), "sync"))
+            .collect()
+    };
+    let syncs = |act: &dyn Fn()| -> Vec<u64> {
+        let before = synced();
+        act();
+        let after = synced().into_iter().zip(before);
+        after.map(|(after, before)| after - before).collect()
+    };
+    let cut = |ino| {
+        let set = SetAttr {
+            size: Some(1),
+            ..SetAttr::default()
+        };
+        assert_eq!(beside.set_attr(ino, None, set).unwrap().size, 1);
+    };
+    let create = |name: &[u8]| fs.create(Ino::ROOT, name, 0o644, true, mode(true)).unwrap();
+
+    // Its home, and where its only stripe lies.
+    let small = create(b"small").file;
+    small.write_all_at(b"x", 0).unwrap();
+    let nodes = syncs(&|| small.sync(false).unwrap());
+    assert!((1..=2).contains(&nodes.iter().sum::<u64>()), "{nodes:?}");
+
+    let file = create(b"cut").file;
+    file.write_all_at(&vec![1; 4 * STRIPE as usize], 0).unwrap();
+    cut(file.ino());
+    assert_eq!(syncs(&|| file.sync(false).unwrap()), [1; 4]);
+    // By another client, through a handle that has written nothing, and when nobody writes.
+    let other = beside.open(file.ino(), mode(true)).unwrap().file;
+    assert_eq!(syncs(&|| other.sync(true).unwrap()), [1; 4]);
+    other
+        .write_all_at(&vec![1; 4 * STRIPE as usize], 0)
+        .unwrap();
+    let ino = file.ino();
+    drop((file, other));
+    cut(ino);
+    let reads = OpenMode {
+        write: false,
+        ..mode(true)
+    };
+    let read = fs.open(ino, reads).unwrap().file;
+    assert_eq!(syncs(&|| read.sync(false).unwrap()), [1; 4]);
 }

@@ -37,18 +37,15 @@ impl File {
         synced.map(|_| ())
     }
 
-    /// Make durable what other nodes than home hold, and what there is on `written` ones.
+    /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
+    /// the object is empty: if the file was cut, a power cut there would bring its old end back.
     fn sync_others(&self, request: &Request, written: &[Node]) -> Result<(), Errno> {
-        let attr = self.fs.get_attr(self.ino)?;
-        if attr.kind != forebay_wire::Kind::File {
-            return Ok(());
-        }
-        let (layout, home) = (self.fs.sessions.layout(), self.home.node);
-        let holds = |node: &Node| {
-            let some = layout.object_length(self.ino, *node, attr.size) > 0;
-            *node != home && (some || written.contains(node))
+        let objects = self.fs.objects_of(self.ino)?;
+        let holds = |(node, object): (Node, Option<_>)| {
+            let some = object.is_some() || written.contains(&node);
+            (node != self.home.node && some).then_some(node)
         };
-        let nodes: Vec<Node> = self.fs.sessions.nodes().filter(holds).collect();
+        let nodes: Vec<Node> = objects.into_iter().filter_map(holds).collect();
         self.open_parts(nodes.iter().copied())?;
         for node in &nodes {
             self.part(*node)?;

@@ -5,6 +5,7 @@
 
 use super::{DirPage, Fs};
 use forebay_wire::message::Entry;
+use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Attr, Errno, Ino, Node, Reply, Request};
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,13 @@ impl Fs {
         if attr.unsettled.is_none() {
             return Ok(attr);
         }
-        let ino = attr.ino;
+        let objects = self.objects_of(attr.ino)?;
+        attr.settle(&self.sessions.layout(), objects);
+        Ok(attr)
+    }
+
+    /// What the data objects of a striped file say, on all nodes; `None` where there is none.
+    pub(crate) fn objects_of(&self, ino: Ino) -> Result<Vec<(Node, Option<ObjectInfo>)>, Errno> {
         let ask = self
             .sessions
             .nodes()
@@ -97,11 +104,7 @@ impl Fs {
                 Ok(_) => failed = Some(Errno::EPROTO),
                 Err(errno) => failed = Some(errno),
             });
-        if let Some(errno) = failed {
-            return Err(errno);
-        }
-        attr.settle(&self.sessions.layout(), objects);
-        Ok(attr)
+        failed.map_or(Ok(objects), Err)
     }
 
     /// Put in the attributes that the directory's home could not give. Entries whose inode went

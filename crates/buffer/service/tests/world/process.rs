@@ -25,7 +25,8 @@ pub struct Known {
     pub synced: bool,
     /// Power cuts there had been when it was last synced or empty.
     pub cuts: u64,
-    /// It was longer once: a power cut can bring its old end back, even if it was synced since.
+    /// It was longer when it was last synced, or is not surely what it was then: until it is synced
+    /// a power cut can bring its old end back, and nobody is told.
     pub shrunk: bool,
 }
 
@@ -190,16 +191,17 @@ impl Process {
         // Who has closed a file without syncing it is not told later what a power cut took.
         let cuts = self.losses.cuts.load(Ordering::Relaxed);
         let before_synced = before.synced;
-        let whole = truncate || before.synced || before.cuts == began;
-        let begun = if whole { began } else { before.cuts };
         let shrunk = before.shrunk || (truncate && had_data);
+        let anew = truncate && !shrunk;
+        let whole = anew || before.synced || before.cuts == began;
+        let begun = if whole { began } else { before.cuts };
         sure(files, path, Some(data), begun, shrunk);
         if self.random.chance(500) {
             opened.file.sync(false)?;
             // Nor is it, if that happens before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
-            let calm = truncate || before_synced || now == began;
-            if whole && calm && !shrunk {
+            let calm = anew || (before_synced && !shrunk) || now == began;
+            if whole && calm {
                 settled(files, path, cuts);
             }
         }
@@ -339,7 +341,7 @@ fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64, shrunk: bo
 
 fn settled(files: &Files, path: &Path, cuts: u64) {
     if let Some(known) = files.lock().unwrap().get_mut(path) {
-        (known.synced, known.cuts) = (true, cuts);
+        (known.synced, known.cuts, known.shrunk) = (true, cuts, false);
     }
 }
 
