@@ -99,45 +99,37 @@ fn instances_are_made_and_removed_durably_before_that_is_answered() {
     }
 }
 
-#[test]
-fn who_waits_for_a_node_that_never_answers_is_told_to_try_again() {
+/// Somebody is attached to an instance on two nodes, the other of which is never heard of.
+fn start_beside_nobody() -> Shard<MemoryObjects> {
     let mut shard = start();
     say(&mut shard, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
     let place = Place::spread(4096, &peers).unwrap().remove(0);
     say(&mut shard, CONN, 2, Request::CreateInstance(spec(place)));
     say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
-    let make = Request::Make {
+    shard
+}
+
+fn make(name: &str, new: New) -> Request {
+    Request::Make {
         parent: Ino::ROOT,
-        name: b"f".to_vec(),
-        new: New::Node(Kind::File, 0),
-        mode: 0o644,
-    };
-    let made = say(&mut shard, OTHER, 2, make);
-    let ino = made.iter().find_map(|effect| match effect {
-        Effect::Reply {
-            reply: Reply::Attr(attr),
-            ..
-        } => Some(attr.ino),
+        name: name.as_bytes().to_vec(),
+        new,
+        mode: 0o755,
+    }
+}
+
+fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
+    let replies = effects.iter().filter_map(|effect| match effect {
+        Effect::Reply { reply, .. } => Some(reply.clone()),
         _ => None,
     });
-    let set = SetAttr {
-        size: Some(10_000),
-        ..SetAttr::default()
-    };
-    let request = Request::SetAttr {
-        ino: ino.unwrap(),
-        handle: None,
-        set,
-    };
-    let replied = |effects: &[Effect<ObjectId>]| {
-        let replies = effects.iter().filter_map(|effect| match effect {
-            Effect::Reply { reply, .. } => Some(reply.clone()),
-            _ => None,
-        });
-        replies.collect::<Vec<_>>()
-    };
-    assert_eq!(replied(&say(&mut shard, OTHER, 3, request)), []);
+    replies.collect()
+}
+
+/// A call that is under way is not answered for a while, and then so that it is tried again.
+#[track_caller]
+fn is_given_back(shard: &mut Shard<MemoryObjects>) {
     for (second, expected) in [(10, vec![]), (30, vec![Reply::Failed(Errno::EAGAIN)])] {
         let now = Now {
             steady: second * 1_000_000_000,
@@ -145,6 +137,46 @@ fn who_waits_for_a_node_that_never_answers_is_told_to_try_again() {
         };
         let mut effects = Vec::new();
         shard.step(now, Input::Tick, &mut effects);
-        assert_eq!(replied(&effects), expected);
+        assert_eq!(replies(&effects), expected);
     }
+}
+
+#[test]
+fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
+    let mut shard = start_beside_nobody();
+    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let set = SetAttr {
+        size: Some(10_000),
+        ..SetAttr::default()
+    };
+    let request = Request::SetAttr {
+        ino: attr.ino,
+        handle: None,
+        set,
+    };
+    assert_eq!(replies(&say(&mut shard, OTHER, 3, request)), []);
+    is_given_back(&mut shard);
+}
+
+#[test]
+fn who_waits_for_a_directory_on_a_node_that_never_answers_is_told_to_try_again() {
+    let mut shard = start_beside_nobody();
+    let mut seq = 1;
+    let there = (0..20).find(|number| {
+        seq += 1;
+        let request = make(&format!("d{number}"), New::Dir);
+        replies(&say(&mut shard, OTHER, seq, request)).is_empty()
+    });
+    let name = format!("d{}", there.unwrap());
+    is_given_back(&mut shard);
+    // Nothing is left of it, neither the name nor what kept others from it.
+    let lookup = Request::Lookup {
+        parent: Ino::ROOT,
+        name: name.into_bytes(),
+    };
+    let found = say(&mut shard, OTHER, seq + 1, lookup);
+    assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
 }

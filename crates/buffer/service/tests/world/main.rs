@@ -33,7 +33,8 @@
 //! - a journal that keeps what it knew of parts of a large file which is begun anew (12);
 //! - a controller that puts a new fragment among others which are made already (15);
 //! - a daemon that answers before a new or removed instance is durable (1, 16);
-//! - a home that waits for ever for a node that has lost its part of the instance (62).
+//! - a home that waits for ever for a node that has lost its part of the instance, with a file (62) or
+//!   a directory (543).
 //!
 //! Not real are: the daemon's event loop and its bulk connections, frames, mounts by the kernel, and
 //! data objects that a client on the daemon's own host reads and writes by itself; clients here are

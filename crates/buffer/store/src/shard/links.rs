@@ -212,6 +212,7 @@ impl<O: Objects> Shard<O> {
             .collect();
         for (instance, own, nodes) in spread {
             self.give_up_tasks(instance, own);
+            self.give_up_transactions(instance);
             self.settle_lengths(instance);
             for node in (0..nodes).map(Node).filter(|node| *node != own) {
                 let link = self.runtime(instance).spread.links.entry(node).or_default();

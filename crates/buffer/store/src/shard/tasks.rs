@@ -9,9 +9,9 @@ use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Errno, Ino, InstanceId, Node, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long someone waits for all objects of a file to answer, in nanoseconds, before the request
-/// is given back to be tried again: clients have their own patience.
-const PATIENCE: u64 = 20_000_000_000;
+/// How long someone waits for all objects of a file or all parts of a transaction to answer, in
+/// nanoseconds, before the request is given back to be tried again: clients have their own patience.
+pub(super) const PATIENCE: u64 = 20_000_000_000;
 /// Files that one message asks about.
 const BATCH: usize = 1024;
 

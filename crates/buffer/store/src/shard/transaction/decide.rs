@@ -15,6 +15,7 @@ impl Spread {
             tries: 0,
             plan: None,
             now: Timestamp::default(),
+            since: 0,
             stage: Stage::Decided(nodes.clone()),
             wave: 0,
             waiting: BTreeMap::new(),

@@ -11,6 +11,7 @@ mod plan;
 mod prepare;
 mod walk;
 
+use super::tasks::PATIENCE;
 use super::{Context, Shard};
 use crate::namespace::{Change, Lock, lock_of};
 use crate::objects::Objects;
@@ -39,6 +40,8 @@ pub(super) struct Transaction {
     pub(super) tries: u32,
     pub(super) plan: Option<Plan>,
     pub(super) now: Timestamp,
+    /// When it began.
+    pub(super) since: u64,
     pub(super) stage: Stage,
     pub(super) wave: u8,
     /// What the present wave asks of each node that has not answered.
@@ -67,6 +70,7 @@ impl<O: Objects> Shard<O> {
             tries: self.tries,
             plan: Some(plan),
             now: self.now.wall,
+            since: self.now.steady,
             stage: Stage::Preparing,
             wave: 0,
             waiting: BTreeMap::new(),
@@ -247,6 +251,26 @@ impl<O: Objects> Shard<O> {
             self.park_for_a_pause(context.conn, call, live.tries);
         } else {
             self.reply(context.conn, context.seq, Reply::Failed(errno));
+        }
+    }
+
+    /// Give requests back whose transactions are not decided because a node does not answer, or has
+    /// no part of the instance any more.
+    pub(super) fn give_up_transactions(&mut self, instance: InstanceId) {
+        let now = self.now.steady;
+        let live = self.runtime(instance).spread.transactions.iter();
+        let undecided = live.filter(|(_, live)| !matches!(live.stage, Stage::Decided(_)));
+        let late: Vec<TxId> = undecided
+            .filter(|(_, live)| live.since.saturating_add(PATIENCE) < now)
+            .map(|(tx, _)| *tx)
+            .collect();
+        for tx in late {
+            if let Some(live) = self.give_up(instance, tx)
+                && let Some((context, _)) = live.asker
+            {
+                let again = Reply::Failed(Errno::EAGAIN);
+                self.reply(context.conn, context.seq, again);
+            }
         }
     }
 
