@@ -227,3 +227,31 @@ fn a_time_set_back_does_not_bring_broken_checksums_back() {
     assert_eq!(flash.sealed(), whole);
     assert_eq!(flash.scrub().damaged, []);
 }
+
+#[test]
+fn many_small_files_get_their_checksums_by_themselves() {
+    const FILES: usize = 100;
+    let flash = Flash::new();
+    let fs = flash.fs();
+    let inos: Vec<Ino> = (0..FILES)
+        .map(|number| {
+            let name = format!("small{number}");
+            let opened = fs.create_path(Path::new(&name), 0o644, WRITE).unwrap();
+            opened.file.write_all_at(name.as_bytes(), 0).unwrap();
+            opened.attr.ino
+        })
+        .collect();
+    let objects = flash.object.parent().unwrap().parent().unwrap();
+    let is_sealed = |ino: &Ino| {
+        let object = objects.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
+        rustix::fs::getxattr(object, forebay_wire::seal::XATTR, &mut [0u8; 4096]).is_ok()
+    };
+    let start = Instant::now();
+    while !inos.iter().all(is_sealed) {
+        assert!(start.elapsed() < Duration::from_secs(60), "not sealed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let found = flash.scrub();
+    assert!(found.whole >= FILES as u64, "{found:?}");
+    assert!(found.damaged.is_empty(), "{found:?}");
+}

@@ -67,10 +67,11 @@ pub fn archives_and_copies_are_faithful(nodes: usize) {
     for copy in ["copied", "t/tree", "moved"] {
         assert_eq!(shell(&inside.join(copy), DESCRIBE), original, "{copy}");
     }
-    assert!(
-        shell(inside, "du -k copied/sparse").starts_with("4\t"),
-        "holes are kept"
-    );
+    // A second after it was written the object gets its checksums. On a file system whose inodes
+    // have too little room for them they take a block of their own.
+    let taken = shell(inside, "du -k copied/sparse");
+    let kept = taken.starts_with("4\t") || taken.starts_with("8\t");
+    assert!(kept, "holes are kept: {taken}");
     need("rsync");
     shell(inside, &format!("rsync -aHAX {from}/tree/ synced/"));
     assert_eq!(shell(&inside.join("synced"), DESCRIBE), original);

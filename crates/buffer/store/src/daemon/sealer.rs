@@ -18,7 +18,11 @@ const DELAY: Duration = Duration::from_secs(1);
 /// How long an object may wait because others use the device.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Objects that wait for their seals. Those beyond stay without until they are checked.
-const MOST_WAITING: usize = 1 << 16;
+const MOST_WAITING: usize = 1 << 18;
+/// Objects that are sealed together.
+const BATCH: usize = 1024;
+/// From so many on, making them durable together is cheaper than one by one.
+const MANY: usize = 16;
 /// Damaged objects that one check names.
 const MOST_NAMED: usize = 1000;
 const QUEUE: usize = 4096;
@@ -142,18 +146,37 @@ impl Sealer {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Some(turn) = self.waiting.pop()
-                && self.can
-            {
-                self.seal(turn);
+            let turns: Vec<Turn> = std::iter::from_fn(|| self.waiting.pop())
+                .take(BATCH)
+                .collect();
+            if self.can {
+                self.seal(&turns);
             }
         }
     }
 
-    fn seal(&mut self, turn: Turn) {
+    fn seal(&mut self, turns: &[Turn]) {
+        let stop = &self.wake.stop;
+        let patient = |turn: &Turn| turn.since.elapsed() < LONGEST;
+        if turns.len() < MANY {
+            for turn in turns {
+                let sealed = self.objects.seal(turn.id, patient(turn), &self.wake.stop);
+                self.sealed(turn, sealed);
+            }
+            return;
+        }
+        let ids: Vec<ObjectId> = turns.iter().map(|turn| turn.id).collect();
+        let yields = turns.iter().all(patient);
+        let sealed = self.objects.seal_many(&ids, yields, stop);
+        for (turn, sealed) in turns.iter().zip(sealed) {
+            self.sealed(turn, sealed);
+        }
+    }
+
+    /// What came of sealing an object.
+    fn sealed(&mut self, turn: &Turn, sealed: Result<Sealed, Errno>) {
         let id = turn.id;
-        let yields = turn.since.elapsed() < LONGEST;
-        match self.objects.seal(id, yields, &self.wake.stop) {
+        match sealed {
             Ok(Sealed::Yes) => {}
             Ok(Sealed::TooSoon) => self.waiting.push(id),
             Ok(Sealed::Busy) => self.waiting.put_off(id, turn.since),

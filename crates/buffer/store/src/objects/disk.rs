@@ -1,6 +1,7 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
-use super::seal::{self, Sealed, Verdict};
+use super::pace::Pace;
+use super::seal::{self, Rested, Sealed, Verdict};
 use super::{ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
@@ -64,6 +65,41 @@ impl DiskObjects {
     /// others use the device, if it `yields`.
     pub fn seal(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<Sealed, Errno> {
         Ok(seal::seal(&self.looked_at(id)?, yields, stop)?)
+    }
+
+    /// As [`seal`](DiskObjects::seal) for many small objects: their data are made durable all at
+    /// once, which takes about as long as for one of them. None is sealed if others use the device
+    /// and they `yield`.
+    pub fn seal_many(
+        &self,
+        ids: &[ObjectId],
+        yields: bool,
+        stop: &AtomicBool,
+    ) -> Vec<Result<Sealed, Errno>> {
+        let root = File::open(&*self.root);
+        if yields
+            && root
+                .as_ref()
+                .is_ok_and(|root| Pace::of(root).others_are_busy())
+        {
+            return vec![Ok(Sealed::Busy); ids.len()];
+        }
+        let look = |id: &ObjectId| Ok(seal::look(&self.looked_at(*id)?)?);
+        let looked: Vec<Result<_, Errno>> = ids.iter().map(look).collect();
+        let synced = root
+            .map_err(Errno::from)
+            .and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+        let finish = |(id, looked): (&ObjectId, Result<_, Errno>)| match looked? {
+            Err(sealed) => Ok(sealed),
+            // That takes its time, and meanwhile the others would not be what they were.
+            Ok(rested) if Rested::is_large(&rested) => self.seal(*id, yields, stop),
+            Ok(rested) => {
+                synced?;
+                let file = self.looked_at(*id)?;
+                Ok(seal::finish(&file, &rested, &mut Pace::default(), stop)?)
+            }
+        };
+        ids.iter().zip(looked).map(finish).collect()
     }
 
     /// Compare an object with its checksums; says its length, too.

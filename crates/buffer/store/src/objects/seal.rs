@@ -91,33 +91,72 @@ pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
     fsetxattr(file, XATTR, &seal.encode(), XattrFlags::empty())
 }
 
-/// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
-/// outlive a power cut that the data did not. A large object is sealed at a moderate pace while
-/// others use the device, or not at all if `yields`.
-pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
+/// An object as it was before its data were made durable, to be sealed if it still is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rested {
+    boot: u128,
+    size: u64,
+    mtime: Timestamp,
+}
+
+impl Rested {
+    /// Whether looking who else uses the device pays for this object alone.
+    pub fn is_large(&self) -> bool {
+        self.size >= pace::LARGE
+    }
+}
+
+/// Looks at an object that is to be sealed; `Err` if it is not to be, or not yet.
+pub fn look(file: &File) -> io::Result<Result<Rested, Sealed>> {
     let Some(boot) = *BOOT else {
-        return Ok(Sealed::Cannot);
+        return Ok(Err(Sealed::Cannot));
     };
     let (size, mtime) = size_and_mtime(file)?;
     if size == 0 || seal_of(file)?.is_some() {
-        return Ok(Sealed::Yes);
+        return Ok(Err(Sealed::Yes));
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let written = Duration::new(u64::try_from(mtime.secs).unwrap_or(0), mtime.nanos);
     // A time of change that lies ahead was set by someone, and tells nothing.
     if now.is_ok_and(|now| now.saturating_sub(written) < REST) {
-        return Ok(Sealed::TooSoon);
+        return Ok(Err(Sealed::TooSoon));
     }
-    let mut pace = match size {
-        pace::LARGE.. => Pace::of(file),
-        _ => Pace::default(),
+    Ok(Ok(Rested { boot, size, mtime }))
+}
+
+/// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
+/// outlive a power cut that the data did not. A large object is sealed at a moderate pace while
+/// others use the device, or not at all if `yields`.
+pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
+    let rested = match look(file)? {
+        Ok(rested) => rested,
+        Err(sealed) => return Ok(sealed),
+    };
+    let mut pace = match rested.is_large() {
+        true => Pace::of(file),
+        false => Pace::default(),
     };
     if yields && pace.others_are_busy() {
         return Ok(Sealed::Busy);
     }
     rustix::fs::fdatasync(file)?;
+    finish(file, &rested, &mut pace, stop)
+}
+
+/// Seal an object whose data have been made durable since it was looked at.
+pub fn finish(
+    file: &File,
+    rested: &Rested,
+    pace: &mut Pace,
+    stop: &AtomicBool,
+) -> io::Result<Sealed> {
+    let Rested { boot, size, mtime } = *rested;
+    // Written since: it may be that only half of that is durable.
+    if size_and_mtime(file)? != (size, mtime) {
+        return Ok(Sealed::TooSoon);
+    }
     let maker = Maker::new(boot, size, mtime);
-    let Some(seal) = sums(file, maker, size, &mut pace, stop)? else {
+    let Some(seal) = sums(file, maker, size, pace, stop)? else {
         return Ok(Sealed::TooSoon);
     };
     if size_and_mtime(file)? != (size, mtime) {
