@@ -62,7 +62,7 @@ impl Group {
             if self.layout(job).node_of(other) == node {
                 local += bytes;
             } else {
-                self.tell(state.rank, other, kind::ASK, 0, job, context);
+                self.tell(&state, other, kind::ASK, 0, job, context);
             }
         }
         self.rank(slot).due = due;
@@ -76,22 +76,21 @@ impl Group {
         self.clients.collective(call, job).shares(window).collect()
     }
 
-    /// An aggregator sends a message about its window to a process on another node.
+    /// An aggregator sends a message about its window to a process on another node: `bytes` of data,
+    /// or 0 for a control message.
     fn tell(
         &mut self,
-        aggregator: u32,
+        aggregator: &Rank,
         other: u32,
         kind: u8,
         bytes: u64,
         job: &IoJob,
         context: &mut Context<'_, Self>,
     ) {
-        let slot = job.slot_of_rank[aggregator as usize];
-        let state = *self.rank(slot);
         let tag = Tag {
             rank: other,
-            call: state.transfer,
-            request: state.window,
+            call: aggregator.transfer,
+            request: aggregator.window,
         };
         let message = Message {
             to: job.node_of(other),
@@ -104,7 +103,8 @@ impl Group {
             kind,
             born: context.now,
         };
-        self.fabric.send(job.node_of(aggregator), message, context);
+        self.fabric
+            .send(job.node_of(aggregator.rank), message, context);
     }
 
     /// The second phase of a write, the first of a read: an aggregator accesses the file.
@@ -133,7 +133,7 @@ impl Group {
             if self.layout(job).node_of(other) == node {
                 local += bytes;
             } else {
-                self.tell(state.rank, other, kind::DELIVER, bytes, job, context);
+                self.tell(&state, other, kind::DELIVER, bytes, job, context);
             }
         }
         if local > 0 {
