@@ -192,7 +192,8 @@ fn tell(outcome: &Copied) {
     }
 }
 
-fn progress(counters: &forebay_stage::Progress) -> Progress {
+/// What a mover has done so far, as it is reported.
+pub fn progress(counters: &forebay_stage::Progress) -> Progress {
     let now = counters.snapshot();
     Progress {
         files: now.files,

@@ -9,7 +9,7 @@ use forebay_model::jobscript::{AccessMode, Direction};
 use forebay_service::controller;
 use forebay_service::embedded::{copies, create, destroy};
 use forebay_service::node::{self, Copied};
-use forebay_service::protocol::{FragmentPlan, Progress, StagePlan};
+use forebay_service::protocol::{FragmentPlan, StagePlan};
 use forebay_service::views::{Reach, Views};
 use forebay_stage::Options;
 use forebay_stage::end::FileSystem;
@@ -206,16 +206,5 @@ impl World {
             _ => {}
         }
         self.node_step(index, input);
-    }
-}
-
-pub fn told(counters: &forebay_stage::Progress) -> Progress {
-    let now = counters.snapshot();
-    Progress {
-        files: now.files,
-        files_total: now.files_total,
-        bytes: now.bytes,
-        bytes_total: now.bytes_total,
-        all_found: now.walked,
     }
 }

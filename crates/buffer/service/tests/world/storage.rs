@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use forebay_policy::pool::NodeId;
+use forebay_service::embedded::copies;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::Instant;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
@@ -14,7 +15,6 @@ use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
-use crate::control::told;
 use crate::journals::Journals;
 use crate::machines::{Daemon, OpenObject, Place, rows};
 use crate::network::{node_at, root};
@@ -266,7 +266,7 @@ impl World {
         let progress = self.nodes[index].copies.iter();
         let progress: Vec<node::Input> = progress
             .map(|(stage, (attempt, counters))| {
-                node::Input::Copying(*stage, *attempt, told(counters))
+                node::Input::Copying(*stage, *attempt, copies::progress(counters))
             })
             .collect();
         for input in progress {
