@@ -5,18 +5,17 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Fs, Options};
 use forebay_store::daemon::{self, Daemon, DoorLimits};
 use forebay_wire::auth::PoolKey;
 use forebay_wire::frame::{self, Flags, HEADER};
-use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
-use forebay_wire::place::Place;
+use forebay_wire::message::{Hello, PROTOCOL};
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{INSTANCE, Temporary, as_user};
+use support::{INSTANCE, Temporary, as_user, users_pool};
 
 fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
@@ -24,29 +23,13 @@ fn key() -> PoolKey {
 
 /// A daemon with these limits and an instance that is open to everybody of group 2000.
 fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "these tests act as several users: run as root"
-    );
     let temporary = Temporary::new();
     let mut options = daemon::Options::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
     options.doors = doors;
     options.limits.user_sessions = sessions;
-    let daemon = Daemon::start(options).unwrap();
-    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
-    let spec = InstanceSpec {
-        id: INSTANCE,
-        uid: 1000,
-        gid: 2000,
-        mode: 0o770,
-        capacity: 1 << 20,
-        inodes: 100,
-        place: Place::alone(),
-    };
-    admin.create_instance(spec).unwrap();
-    (daemon, temporary)
+    (users_pool(options, 0o770), temporary)
 }
 
 fn tcp(daemon: &Daemon) -> SocketAddr {

@@ -9,10 +9,9 @@ use forebay_client::{Admin, Fs, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::{self, Proof};
 use forebay_wire::frame::{self, Flags, HEADER};
-use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL};
+use forebay_wire::message::{Hello, PROTOCOL};
 use forebay_wire::munge::Munge;
 use forebay_wire::opening::{self, Dialling, Opening};
-use forebay_wire::place::Place;
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::Read;
@@ -21,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{INSTANCE, Temporary, as_user};
+use support::{INSTANCE, Temporary, as_user, users_pool};
 
 /// A `munged` with a key of its own.
 struct Munged {
@@ -83,26 +82,10 @@ fn by(munge: Munge) -> Options {
 /// A daemon that listens on TCP and knows its peers by `munge`, with an instance of user 1000,
 /// group 2000.
 fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "these tests act as several users: run as root"
-    );
     let mut options = daemon::Options::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.munge = Some(munge);
-    let daemon = Daemon::start(options).unwrap();
-    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
-    let spec = InstanceSpec {
-        id: INSTANCE,
-        uid: 1000,
-        gid: 2000,
-        mode: 0o770,
-        capacity: 1 << 20,
-        inodes: 100,
-        place: Place::alone(),
-    };
-    admin.create_instance(spec).unwrap();
-    daemon
+    users_pool(options, 0o770)
 }
 
 #[test]

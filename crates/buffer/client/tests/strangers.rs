@@ -8,7 +8,7 @@ mod support;
 use forebay_client::{Admin, Fs, Options};
 use forebay_store::daemon::{self, Daemon, StartError};
 use forebay_wire::frame::{self, HEADER};
-use forebay_wire::message::{Hello, InstanceSpec, OpenMode, PROTOCOL, SetAttr};
+use forebay_wire::message::{Hello, OpenMode, PROTOCOL, SetAttr};
 use forebay_wire::stream::{Address, Link, Stream};
 use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use support::{INSTANCE, Temporary, as_user};
+use support::{INSTANCE, Temporary, as_user, users_pool};
 
 const ONCE: fn() -> Options = || Options {
     patience: Duration::ZERO,
@@ -31,24 +31,9 @@ const READ_WRITE: OpenMode = OpenMode {
 
 /// A daemon with an instance of user 1000, group 2000.
 fn pool() -> (Daemon, Temporary) {
-    assert!(
-        rustix::process::geteuid().is_root(),
-        "these tests act as several users: run as root"
-    );
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
-    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
-    let spec = InstanceSpec {
-        id: INSTANCE,
-        uid: 1000,
-        gid: 2000,
-        mode: 0o750,
-        capacity: 1 << 20,
-        inodes: 100,
-        place: forebay_wire::place::Place::alone(),
-    };
-    admin.create_instance(spec).unwrap();
-    (daemon, temporary)
+    let options = daemon::Options::new(temporary.dir("flash"));
+    (users_pool(options, 0o750), temporary)
 }
 
 fn socket(daemon: &Daemon) -> std::path::PathBuf {

@@ -4,7 +4,7 @@
 
 pub mod process;
 
-use forebay_client::{Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_client::{Admin, Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
 use forebay_wire::message::InstanceSpec;
@@ -63,6 +63,25 @@ pub fn make_instance(nodes: impl Into<Nodes>, capacity: u64) {
     let share = capacity / nodes.0.len() as u64;
     let admin = SpreadAdmin::connect(nodes, &Options::default()).unwrap();
     admin.create_instance(&spec(share), STRIPE).unwrap();
+}
+
+/// A daemon with an instance of user 1000 and group 2000, for tests that act as several users.
+pub fn users_pool(options: daemon::Options, mode: u16) -> Daemon {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "these tests act as several users: run as root"
+    );
+    let daemon = Daemon::start(options).unwrap();
+    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    let spec = InstanceSpec {
+        uid: 1000,
+        gid: 2000,
+        mode,
+        inodes: 100,
+        ..spec(1 << 20)
+    };
+    admin.create_instance(spec).unwrap();
+    daemon
 }
 
 /// Daemons in this process that serve one instance together.
