@@ -5,87 +5,58 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An operation that the kernel asks for.
-#[derive(Clone, Copy, Debug)]
-pub enum Op {
-    Lookup,
-    Getattr,
-    Setattr,
-    Readlink,
-    Mknod,
-    Mkdir,
-    Unlink,
-    Rmdir,
-    Symlink,
-    Rename,
-    Link,
-    Open,
-    Read,
-    Write,
-    Flush,
-    Release,
-    Fsync,
-    Opendir,
-    Readdir,
-    Readdirplus,
-    Releasedir,
-    Fsyncdir,
-    Statfs,
-    Setxattr,
-    Getxattr,
-    Listxattr,
-    Removexattr,
-    Access,
-    Create,
-    Getlk,
-    Setlk,
-    Bmap,
-    Ioctl,
-    Poll,
-    Fallocate,
-    Lseek,
-    CopyFileRange,
+macro_rules! operations {
+    ($($op:ident $name:literal)*) => {
+        /// An operation that the kernel asks for.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Op {
+            $($op,)*
+        }
+
+        /// What each is called where it is shown.
+        const NAMES: [&str; [$(Op::$op),*].len()] = [$($name),*];
+    };
 }
 
-const NAMES: [&str; 37] = [
-    "lookup",
-    "getattr",
-    "setattr",
-    "readlink",
-    "mknod",
-    "mkdir",
-    "unlink",
-    "rmdir",
-    "symlink",
-    "rename",
-    "link",
-    "open",
-    "read",
-    "write",
-    "flush",
-    "release",
-    "fsync",
-    "opendir",
-    "readdir",
-    "readdirplus",
-    "releasedir",
-    "fsyncdir",
-    "statfs",
-    "setxattr",
-    "getxattr",
-    "listxattr",
-    "removexattr",
-    "access",
-    "create",
-    "getlk",
-    "setlk",
-    "bmap",
-    "ioctl",
-    "poll",
-    "fallocate",
-    "lseek",
-    "copy_file_range",
-];
+operations! {
+    Lookup "lookup"
+    Getattr "getattr"
+    Setattr "setattr"
+    Readlink "readlink"
+    Mknod "mknod"
+    Mkdir "mkdir"
+    Unlink "unlink"
+    Rmdir "rmdir"
+    Symlink "symlink"
+    Rename "rename"
+    Link "link"
+    Open "open"
+    Read "read"
+    Write "write"
+    Flush "flush"
+    Release "release"
+    Fsync "fsync"
+    Opendir "opendir"
+    Readdir "readdir"
+    Readdirplus "readdirplus"
+    Releasedir "releasedir"
+    Fsyncdir "fsyncdir"
+    Statfs "statfs"
+    Setxattr "setxattr"
+    Getxattr "getxattr"
+    Listxattr "listxattr"
+    Removexattr "removexattr"
+    Access "access"
+    Create "create"
+    Getlk "getlk"
+    Setlk "setlk"
+    Bmap "bmap"
+    Ioctl "ioctl"
+    Poll "poll"
+    Fallocate "fallocate"
+    Lseek "lseek"
+    CopyFileRange "copy_file_range"
+}
 
 /// The counts, advanced by the mount's threads with relaxed atomics.
 #[derive(Debug)]
