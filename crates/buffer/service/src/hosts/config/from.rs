@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use toml::Spanned;
 
-use super::{ConfigError, Source};
+use super::source::{ConfigError, Source};
 
 /// Where a storage node is.
 #[derive(Clone, Debug, PartialEq, Eq)]

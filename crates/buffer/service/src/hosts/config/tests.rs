@@ -1,5 +1,7 @@
 //! Configurations that are right, and what is told of those that are not.
 
+use std::path::Path;
+
 use super::*;
 
 const GOOD: &str = r#"[pool]

@@ -4,81 +4,27 @@
 //! Below the mount an instance has `striped/` and `private/<host>/`; a job's view is a symbolic
 //! link to one of them.
 
+mod mounting;
+mod reach;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use forebay_client::{Fs, Mount, MountOptions, MountReport, mount};
+use forebay_client::{Fs, Mount, MountReport};
 use forebay_model::jobscript::AccessMode;
-use forebay_wire::message::Caller;
-use forebay_wire::stream::Address;
-use forebay_wire::{Errno, Ino};
 
 use crate::protocol::{InstanceId, Owner};
+use mounting::{detach, mount_at};
+use reach::furnish;
+
+pub(crate) use mounting::{abort_rests, unmount_rests};
+pub use reach::Reach;
 
 /// The directory of the shared name space in an instance.
 pub(crate) const STRIPED: &str = "striped";
-
-/// How long at most to wait for the daemon of a copy that does not answer: there are others.
-const COPY_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How this process reaches storage daemons.
-#[derive(Clone, Debug)]
-pub struct Reach {
-    /// The daemon on this host, if there is one: its address as other hosts write it, and the
-    /// Unix socket through which it is reached faster.
-    pub own: Option<(String, Address)>,
-    /// Who we are, and how long calls wait for a daemon.
-    pub options: forebay_client::Options,
-}
-
-impl Reach {
-    /// Where an instance's daemons are, in their order; none are listed if the only one is our
-    /// own.
-    fn addresses(&self, listed: &[String]) -> Result<Vec<Address>, String> {
-        if listed.is_empty() {
-            let own = self.own.as_ref().map(|(_, address)| address.clone());
-            return Ok(own.into_iter().collect());
-        }
-        let one = |text: &String| match &self.own {
-            Some((known, local)) if known == text => Ok(local.clone()),
-            _ => text
-                .parse()
-                .map_err(|_| format!("`{text}` is no address of a storage daemon")),
-        };
-        listed.iter().map(one).collect()
-    }
-
-    fn attach(
-        &self,
-        instance: InstanceId,
-        mode: AccessMode,
-        listed: &[String],
-    ) -> Result<Fs, String> {
-        let addresses = self.addresses(listed)?;
-        if addresses.is_empty() {
-            return Err("no storage daemon has it".to_owned());
-        }
-        let id = forebay_wire::InstanceId(instance.0);
-        let mut options = self.options.clone();
-        if mode == AccessMode::LoadBalanced {
-            options.patience = options.patience.min(COPY_PATIENCE);
-        }
-        Fs::attach(addresses, id, options).map_err(|errno| {
-            let reason = match errno {
-                Errno::ENOKEY => "what listens at a storage node's address has not proved that it \
-                                  is one of the pool's daemons; the log says at which"
-                    .to_owned(),
-                other => other.to_string(),
-            };
-            format!("the instance cannot be attached: {reason}")
-        })
-    }
-}
 
 #[derive(Default)]
 struct View {
@@ -124,10 +70,10 @@ impl Views {
     }
 
     fn path(&self, instance: InstanceId) -> PathBuf {
-        let moved = self
-            .view(instance)
-            .and_then(|view| lock(&view).path.clone());
-        moved.unwrap_or_else(|| self.usual_path(instance))
+        match self.view(instance) {
+            Some(view) => self.path_of(instance, &lock(&view)),
+            None => self.usual_path(instance),
+        }
     }
 
     fn usual_path(&self, instance: InstanceId) -> PathBuf {
@@ -342,129 +288,5 @@ impl Views {
         if let Some(parent) = link.parent() {
             let _ = fs::remove_dir(parent);
         }
-    }
-}
-
-fn mount_at(
-    attached: Fs,
-    instance: InstanceId,
-    mode: AccessMode,
-    path: &Path,
-) -> Result<Mount, String> {
-    fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let options = MountOptions {
-        name: format!("forebay-{}", instance.0),
-        read_only: mode == AccessMode::LoadBalanced,
-        ..MountOptions::default()
-    };
-    let mounted = mount(attached, path, &options).map_err(|e| e.to_string())?;
-    tracing::info!(instance = instance.0, path = %path.display(), "mounted");
-    Ok(mounted)
-}
-
-/// Makes the directory of an access mode for the instance's owner, with the permissions of the
-/// instance; one that is there already stays as it is. It has its owner from the beginning, so that
-/// nothing is left half done.
-fn furnish(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
-    let mut parent = Ino::ROOT;
-    for above in space.parent().into_iter().flat_map(Path::iter) {
-        let name = above.as_bytes();
-        parent = match attached.lookup(parent, name) {
-            Err(Errno::ENOENT) => match attached.mkdir(parent, name, 0o755) {
-                Err(Errno::EEXIST) => attached.lookup(parent, name)?.ino, // By another host.
-                made => made?.ino,
-            },
-            found => found?.ino,
-        };
-    }
-    let name = space.file_name().ok_or(Errno::EINVAL)?.as_bytes();
-    match attached.lookup(parent, name) {
-        Err(Errno::ENOENT) => {}
-        found => return found.map(|_| ()),
-    }
-    let mode = attached.get_attr(Ino::ROOT)?.mode;
-    let own = rustix::process::geteuid().as_raw() == owner.uid
-        && rustix::process::getegid().as_raw() == owner.gid;
-    // Nobody else gets as far as this in an instance of our own user: it is a directory as any.
-    let mode = if own && mode & 0o007 == 0 {
-        0o755
-    } else {
-        mode
-    };
-    let (uid, gid) = (owner.uid, owner.gid);
-    // The owner may make nothing in a directory that is root's, and need not.
-    let checked = true;
-    let owners = attached.on_behalf_of(Caller {
-        uid,
-        gid,
-        groups: Some(Vec::new()),
-        checked,
-    });
-    match owners.mkdir(parent, name, mode) {
-        Err(Errno::EEXIST) => Ok(()),
-        made => made.map(|_| ()),
-    }
-}
-
-/// Takes away mounts whose process has ended.
-pub(crate) fn unmount_rests(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with('i') && detach(&entry.path()).is_ok() {
-            let _ = fs::remove_dir(entry.path());
-        }
-    }
-}
-
-/// Breaks the connections of mounts below `directory`. A process that was killed while a thread of
-/// its own waited for its own mount can end only then; whoever mounted it may do this.
-pub(crate) fn abort_rests(directory: &Path) {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
-        return;
-    };
-    for line in table.lines() {
-        // Fields: number, parent, major:minor, root, mount point, …
-        let mut fields = line.split(' ').skip(2);
-        let (Some(device), Some(point)) = (fields.next(), fields.nth(1)) else {
-            continue;
-        };
-        let Some((_, connection)) = device.split_once(':') else {
-            continue;
-        };
-        if Path::new(point).starts_with(directory) {
-            let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
-            if fs::write(abort, "1").is_err() {
-                let force =
-                    rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
-                let _ = rustix::mount::unmount(point, force);
-            }
-        }
-    }
-}
-
-/// Unmounts now what is unused and later what is in use.
-fn detach(path: &Path) -> io::Result<()> {
-    use rustix::io::Errno;
-    use rustix::mount::{UnmountFlags, unmount};
-    match unmount(path, UnmountFlags::DETACH) {
-        // Not mounted: what was wanted.
-        Ok(()) | Err(Errno::INVAL) => return Ok(()),
-        Err(Errno::PERM) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    let quiet = std::process::Stdio::null;
-    let status = std::process::Command::new("fusermount3")
-        .args(["-u", "-z", "--"])
-        .arg(path)
-        .stdout(quiet())
-        .stderr(quiet())
-        .status()?;
-    // It fails too if nothing is mounted there; then the directory can be removed.
-    if status.success() || fs::read_dir(path).is_ok() {
-        Ok(())
-    } else {
-        Err(io::Error::other("fusermount3 cannot unmount it"))
     }
 }
