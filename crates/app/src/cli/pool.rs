@@ -264,7 +264,7 @@ fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
     let step = if drained { "drain" } else { "undrain" };
     let buffer = Buffer::open(which)?;
     let fail = |failure| RunError::Step(step, failure);
-    let nodes = buffer.status().map_err(fail)?.nodes;
+    let nodes = buffer.control().status().map_err(fail)?.nodes;
     let node = nodes.iter().find(|node| node.name == name).ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         let reason = format!(
@@ -274,7 +274,10 @@ fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
         fail(Failure::new(Cause::NotFound, reason))
     })?;
     let node = node.id;
-    buffer.ask(Request::Drain { node, drained }).map_err(fail)?;
+    buffer
+        .control()
+        .ask(Request::Drain { node, drained })
+        .map_err(fail)?;
     buffer.close()
 }
 
@@ -310,11 +313,11 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
             };
             let request = Request::CreatePersistent {
                 name,
-                owner: owner.unwrap_or(buffer.caller()),
+                owner: owner.unwrap_or(buffer.control().caller()),
                 spec,
                 public,
             };
-            let made = buffer.ask(request);
+            let made = buffer.control().ask(request);
             made.map_err(|failure| RunError::Step("create-persistent", failure))?;
             buffer.close()?;
         }

@@ -12,6 +12,7 @@
 
 pub mod activity;
 pub mod calls;
+mod control;
 pub mod controller;
 pub mod database;
 pub mod embedded;
@@ -25,4 +26,5 @@ pub mod show;
 pub mod table;
 pub mod views;
 
+pub use control::Control;
 pub use run::{Recovered, RunError, RunOptions, RunReport, recover, run_job};

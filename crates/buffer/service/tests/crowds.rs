@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_service::Control;
 use forebay_service::hosts::{AgentDaemon, Remote};
 use site::{Site, frame};
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
 use forebay_model::units::Bytes;
+use forebay_service::Control;
 use forebay_service::activity::{HostActivity, exposition};
 use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};
 use forebay_service::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};

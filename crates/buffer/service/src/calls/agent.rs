@@ -5,45 +5,23 @@
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::BufferPath;
 use forebay_wire::Errno;
 use forebay_wire::staging::{Answer, JobCall, receive, send};
 use forebay_wire::stream::Stream;
 
 use super::hurry;
-use super::service::{Control, Refused, Service};
-use crate::controller::{AskedStage, Failure, JobView, Outcome, Request};
+use super::service::{Refused, Service};
 use crate::hosts::doors::{Limits, Ticket};
 use crate::hosts::{Identity, PoolConfig, Remote};
-use crate::protocol::{Owner, StageId};
+use crate::protocol::Owner;
 
 /// Jobs whose connection with the controller is kept for the next call.
 const MOST_JOBS: usize = 256;
 /// A connection that is not used for so long is given up.
 const IDLE: Duration = Duration::from_secs(60);
-
-impl Control for Remote {
-    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        Remote::begin(self, request)
-    }
-
-    fn job(&self, token: &str) -> Result<JobView, Failure> {
-        Remote::job(self, token)
-    }
-
-    fn asked(
-        &self,
-        token: &str,
-        about: &[BufferPath],
-        numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure> {
-        Remote::asked(self, token, about, numbers)
-    }
-}
 
 /// A job, by who asks and its id.
 type Key = (Owner, String);

@@ -20,20 +20,17 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_model::jobscript::BufferPath;
 use forebay_wire::Errno;
 use forebay_wire::staging::{Answer, JobCall, SOCKET, receive, send};
 
 pub(crate) use agent::AgentCalls;
 
-use crate::controller::{AskedStage, Failure, JobView, Outcome, Request};
+use crate::control::Control;
 use crate::embedded::Asker;
-use crate::protocol::StageId;
-use service::{Control, Refused, Service};
+use service::{Refused, Service};
 
 /// Calls that are carried out at a time, each on a thread; more are asked to come again. Processes
 /// that wait for a stage have one each as long as it takes: there are more than a node has cores.
@@ -42,25 +39,6 @@ const MOST_CALLS: usize = 2048;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest path of a Unix socket, with room to spare.
 const SOCKET_PATH: usize = 100;
-
-impl Control for Asker {
-    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        Asker::begin(self, request)
-    }
-
-    fn job(&self, token: &str) -> Result<JobView, Failure> {
-        Asker::job(self, token)
-    }
-
-    fn asked(
-        &self,
-        token: &str,
-        about: &[BufferPath],
-        numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure> {
-        Asker::asked(self, token, about, numbers)
-    }
-}
 
 /// The service for one job of an embedded pool. Dropping it ends it.
 pub struct JobCalls {

@@ -10,7 +10,8 @@ use forebay_wire::Errno;
 use forebay_wire::staging::{Answer, Call, When};
 
 use super::ledger::{Ledger, Spot};
-use crate::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request, Stripes};
+use crate::control::Control;
+use crate::controller::{AskedStage, Cause, Failure, Outcome, Stripes};
 use crate::protocol::StageId;
 
 /// Not in [`Errno`]: the job has ended.
@@ -20,21 +21,6 @@ const STAGES: usize = 1000;
 const TEXT: usize = 128 << 10;
 /// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
 pub(super) const PATH: usize = 4095;
-
-/// The controller that keeps what a job has asked for.
-pub(crate) trait Control: Send + Sync {
-    /// Asks; the answer comes through the channel.
-    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure>;
-    /// A job as its own processes may know it.
-    fn job(&self, token: &str) -> Result<JobView, Failure>;
-    /// What a running job has asked to be staged, as the controller's `asked` says it.
-    fn asked(
-        &self,
-        token: &str,
-        about: &[BufferPath],
-        numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure>;
-}
 
 /// A name space of the job that can be staged.
 #[derive(Clone, Debug)]

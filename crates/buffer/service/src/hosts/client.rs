@@ -18,6 +18,7 @@ use super::greet;
 use super::message::{Downward, Query, Role, Told, Upward, Welcome};
 use super::server::hang_up;
 use super::{ConfigError, ServeError};
+use crate::control::{Control, ended};
 use crate::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request, Status};
 use crate::protocol::{Owner, StageId};
 
@@ -108,31 +109,9 @@ impl Remote {
         })
     }
 
-    /// The user and group that requests are made for.
-    pub fn caller(&self) -> Owner {
-        self.caller
-    }
-
     /// The name of this compute node, if it has an agent.
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
-    }
-
-    /// Asks; the answer comes through the channel.
-    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
-        // Every request has a client of its own, so that several can be under way.
-        let client = self.client.wrapping_add(number << 40);
-        let (answer, receiver) = sync_channel(1);
-        self.work
-            .send(Work::Ask(client, number, Box::new(request), answer))
-            .map_err(|_| ended())?;
-        Ok(receiver)
-    }
-
-    /// Asks and waits for the answer.
-    pub fn ask(&self, request: Request) -> Outcome {
-        self.begin(request)?.recv().unwrap_or_else(|_| Err(ended()))
     }
 
     fn query(&self, query: Query) -> Result<Told, Failure> {
@@ -147,32 +126,50 @@ impl Remote {
         })
     }
 
-    /// Pools, nodes, sessions, instances and stages.
-    pub fn status(&self) -> Result<Status, Failure> {
+    /// The socket through which the processes of a job on a compute node ask to stage.
+    pub fn calls_socket(&self) -> &Path {
+        &self.calls_socket
+    }
+}
+
+impl Control for Remote {
+    fn caller(&self) -> Owner {
+        self.caller
+    }
+
+    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        // Every request has a client of its own, so that several can be under way.
+        let client = self.client.wrapping_add(number << 40);
+        let (answer, receiver) = sync_channel(1);
+        self.work
+            .send(Work::Ask(client, number, Box::new(request), answer))
+            .map_err(|_| ended())?;
+        Ok(receiver)
+    }
+
+    fn status(&self) -> Result<Status, Failure> {
         match self.query(Query::Status)? {
             Told::Status(status) => Ok(*status),
             _ => Err(ended()),
         }
     }
 
-    /// The variables of a session's job and what they are set to.
-    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+    fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
         match self.query(Query::Paths(token.to_owned()))? {
             Told::Paths(paths) => Ok(paths),
             _ => Err(ended()),
         }
     }
 
-    /// A job as its own processes may know it.
-    pub fn job(&self, token: &str) -> Result<JobView, Failure> {
+    fn job(&self, token: &str) -> Result<JobView, Failure> {
         match self.query(Query::Job(token.to_owned()))? {
             Told::Job(job) => Ok(job),
             _ => Err(ended()),
         }
     }
 
-    /// What a running job has asked to be staged, as the controller's `asked` says it.
-    pub fn asked(
+    fn asked(
         &self,
         token: &str,
         about: &[BufferPath],
@@ -184,11 +181,6 @@ impl Remote {
             _ => Err(ended()),
         }
     }
-
-    /// The socket through which the processes of a job on a compute node ask to stage.
-    pub fn calls_socket(&self) -> &Path {
-        &self.calls_socket
-    }
 }
 
 impl Drop for Remote {
@@ -198,13 +190,6 @@ impl Drop for Remote {
             let _ = thread.join();
         }
     }
-}
-
-fn ended() -> Failure {
-    Failure::new(
-        Cause::Failed,
-        "the connection to the pool's controller has ended",
-    )
 }
 
 /// A way to the controller, and who we are on it.

@@ -1,15 +1,14 @@
 //! The buffer that a job runs on: an embedded pool, or one over several hosts.
 
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::RunError;
 use crate::activity::Source;
-use crate::controller::{Failure, Outcome, Request, Status};
+use crate::control::Control;
+use crate::controller::{Request, Status};
 use crate::embedded::{self, HOST, Pool, PoolOptions};
 use crate::hosts::{Remote, ServeError};
-use crate::protocol::Owner;
 
 /// Which pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +50,11 @@ impl Buffer {
         Buffer::open(which)
     }
 
-    /// The user and group that requests are made for.
-    pub fn caller(&self) -> Owner {
+    /// Its controller.
+    pub fn control(&self) -> &dyn Control {
         match self {
-            Buffer::Embedded(pool) => pool.caller(),
-            Buffer::Shared(remote) => remote.caller(),
+            Buffer::Embedded(pool) => pool.asker(),
+            Buffer::Shared(remote) => remote,
         }
     }
 
@@ -64,30 +63,6 @@ impl Buffer {
         match self {
             Buffer::Embedded(_) => Some(HOST),
             Buffer::Shared(remote) => remote.host(),
-        }
-    }
-
-    /// Asks and waits for the answer.
-    pub fn ask(&self, request: Request) -> Outcome {
-        match self {
-            Buffer::Embedded(pool) => pool.ask(request),
-            Buffer::Shared(remote) => remote.ask(request),
-        }
-    }
-
-    /// Asks; the answer comes through the channel.
-    pub fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        match self {
-            Buffer::Embedded(pool) => pool.begin(request),
-            Buffer::Shared(remote) => remote.begin(request),
-        }
-    }
-
-    /// Pools, nodes, sessions, instances and stages.
-    pub fn status(&self) -> Result<Status, Failure> {
-        match self {
-            Buffer::Embedded(pool) => pool.status(),
-            Buffer::Shared(remote) => remote.status(),
         }
     }
 
@@ -103,14 +78,6 @@ impl Buffer {
                 let which = which.clone();
                 Box::new(move || status(&which).map_err(|error| error.to_string()))
             }
-        }
-    }
-
-    /// The variables of a session's job and what they are set to.
-    pub fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
-        match self {
-            Buffer::Embedded(pool) => pool.paths(token),
-            Buffer::Shared(remote) => remote.paths(token),
         }
     }
 
@@ -142,7 +109,7 @@ pub fn order(which: &Which, step: &'static str, request: Request) -> Result<(), 
         Request::CreatePersistent { .. } => Buffer::open(which)?,
         _ => Buffer::open_existing(which)?,
     };
-    let outcome = buffer.ask(request);
+    let outcome = buffer.control().ask(request);
     buffer.close()?;
     outcome
         .map(drop)

@@ -2,8 +2,10 @@
 
 use forebay_model::jobscript::{Direction, Stage};
 
+use super::life::Stop;
 use super::watch::{self, Interrupt, Observer};
-use super::{Buffer, RunError, Stop, Which};
+use super::{Buffer, RunError, Which};
+use crate::control::Control;
 use crate::controller::{Answer, Cause, Failure, Lifetime, Request};
 use crate::protocol::Progress;
 
@@ -46,6 +48,7 @@ pub fn recover(
     }
     let mut recovered = Vec::new();
     let status = pool
+        .control()
         .status()
         .map_err(|failure| RunError::Step("recover", failure))?;
     for session in status
@@ -56,7 +59,7 @@ pub fn recover(
     {
         let token = session.token.clone();
         let recovery = match one(
-            &pool,
+            pool.control(),
             &token,
             session.written,
             discard,
@@ -78,7 +81,7 @@ pub fn recover(
 }
 
 fn one(
-    pool: &Buffer,
+    pool: &dyn Control,
     token: &str,
     written: bool,
     discard: bool,
@@ -124,6 +127,7 @@ pub fn stage_now(
     let pool = Buffer::open_existing(which)?;
     let fail = |failure| RunError::Step("stage", failure);
     let answer = pool
+        .control()
         .ask(Request::Stage {
             token: token.to_owned(),
             what,
@@ -133,15 +137,20 @@ pub fn stage_now(
         return Ok(Progress::default());
     };
     observer.phase("stage");
-    match watch::wait(&pool, Request::AwaitStage { stage }, &interrupt, observer) {
+    match watch::wait(
+        pool.control(),
+        Request::AwaitStage { stage },
+        &interrupt,
+        observer,
+    ) {
         Ok(()) => {}
         Err(Stop::Failed(failure)) => return Err(fail(failure)),
         Err(Stop::Interrupted) => {
-            let _ = pool.ask(Request::CancelStage { stage });
+            let _ = pool.control().ask(Request::CancelStage { stage });
             return Err(RunError::Interrupted(token.to_owned(), true));
         }
     }
-    let status = pool.status().map_err(fail)?;
+    let status = pool.control().status().map_err(fail)?;
     let moved = status
         .stages
         .iter()

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use forebay_model::jobscript::Direction;
 
-use super::{Buffer, Stop};
+use super::life::Stop;
+use crate::control::Control;
 use crate::controller::{Cause, Failure, Request, StageState, StageStatus, Status};
 use crate::protocol::Progress;
 
@@ -62,7 +63,7 @@ impl Interrupt {
 
 /// Asks for a step and waits until it is done, has failed, or the process is interrupted.
 pub(super) fn wait(
-    pool: &Buffer,
+    pool: &dyn Control,
     request: Request,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,

@@ -1,0 +1,72 @@
+//! One process at a time has a pool's directory.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::PoolError;
+use crate::views;
+
+/// How long to wait for a killed process to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Takes the directory for this process, if need be from one that was killed and cannot end.
+pub fn take(directory: &Path) -> Result<fs::File, PoolError> {
+    let begun = Instant::now();
+    loop {
+        let refused = match lock(directory) {
+            Ok(lock) => return Ok(lock),
+            Err(refused) => refused,
+        };
+        let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
+        if !is_dying(holder.trim()) || begun.elapsed() > PATIENCE {
+            return Err(refused);
+        }
+        views::abort_rests(&directory.join("mounts"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether the process of this number is dead or has only threads left that wait for the kernel.
+fn is_dying(process: &str) -> bool {
+    if process.is_empty() || !process.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    match fs::read_to_string(format!("/proc/{process}/stat")) {
+        // The state follows the name, which is in parentheses.
+        Ok(stat) => stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// Locks the directory, unless another process has it.
+pub fn lock(directory: &Path) -> Result<fs::File, PoolError> {
+    let path = directory.join("lock");
+    let fail = |reason: String| PoolError::new(directory, reason);
+    let open = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path);
+    let mut file = open.map_err(|e| fail(format!("`lock` cannot be made: {e}")))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            return Err(fail(format!(
+                "process {} uses it; wait until that has ended, or name another directory",
+                holder.trim()
+            )));
+        }
+        Err(errno) => return Err(fail(format!("`lock` cannot be locked: {errno}"))),
+    }
+    let noted = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    noted.map_err(|e| fail(format!("`lock` cannot be written: {e}")))?;
+    Ok(file)
+}
