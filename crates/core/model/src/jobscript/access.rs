@@ -4,7 +4,7 @@ use super::capacity;
 pub(super) use super::directive::Modifiers;
 use super::directive::{Access, AccessMode, InstanceType, OptimizationStrategy};
 use super::error::{Findings, Position, nearest, quoted};
-use super::read::{Fields, Value};
+use super::fields::{Fields, Value};
 
 /// Keys of modifiers of a scratch instance alone.
 const SCRATCH: [&str; 2] = ["MFS", "MFC"];

@@ -18,6 +18,8 @@ mod capacity;
 mod check;
 mod directive;
 mod error;
+mod fields;
+mod instances;
 mod path;
 mod read;
 mod stage;

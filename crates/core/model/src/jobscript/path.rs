@@ -2,7 +2,7 @@
 
 use super::directive::{BufferPath, Space, StagePath};
 use super::error::quoted;
-use super::read::valid_name;
+use super::fields::valid_name;
 
 /// What is wrong with a path: characters from its beginning, problem, remedy.
 type PathError = (usize, String, String);

@@ -2,8 +2,8 @@
 
 use super::directive::{Direction, Stage, StageKind, StagePath};
 use super::error::{Findings, Position, quoted};
+use super::fields::{Fields, Value};
 use super::path;
-use super::read::{Fields, Value};
 
 /// Reads a `stage_in` or `stage_out`.
 pub(super) fn stage(

@@ -1,0 +1,193 @@
+//! Directives that ask for instances: `jobdw`, `swap` and `create_persistent`.
+
+use super::access::{self, Modifiers};
+use super::capacity;
+use super::directive::{Access, AccessMode, CreatePersistent, InstanceType, JobInstance, Swap};
+use super::error::{Findings, quoted};
+use super::fields::{Fields, Value};
+use super::words::Word;
+
+/// Reads a `jobdw`.
+pub(super) fn jobdw(
+    fields: &mut Fields<'_>,
+    line: u32,
+    findings: &mut Findings,
+) -> Option<JobInstance> {
+    let capacity = fields.capacity(findings);
+    let kind = fields.require("type", "scratch", findings);
+    let modes = fields.require("access_mode", "striped", findings);
+    let pool = fields.pool(findings);
+    let pfs = fields.take("pfs");
+    let modifiers = access::of_fields(fields, findings);
+    let kind = kind.and_then(|value| instance_type(&value, pfs, findings));
+    let modes_at = modes.as_ref().map(|value| value.at);
+    let access = modes.and_then(|value| access::modes(&value, findings));
+    if let (Some(kind), Some(access), Some(at)) = (&kind, &access, modes_at) {
+        access::check(kind, access, at, findings);
+        access::check_modifiers(kind, &modifiers, findings);
+    }
+    Some(JobInstance {
+        capacity: capacity?,
+        kind: kind?,
+        access: access?,
+        pool,
+        modifiers: Modifiers::values(modifiers),
+        line,
+    })
+}
+
+/// The type that `value` names, with what `pfs` says it caches.
+fn instance_type(
+    value: &Value,
+    pfs: Option<Value>,
+    findings: &mut Findings,
+) -> Option<InstanceType> {
+    match (value.text.as_str(), pfs) {
+        ("scratch", None) => Some(InstanceType::Scratch),
+        ("scratch", Some(pfs)) => {
+            findings.add(
+                pfs.at,
+                "`pfs=` with type=scratch",
+                "remove it, or write type=cache",
+            );
+            None
+        }
+        ("cache", Some(pfs)) if pfs.text.starts_with('/') => {
+            Some(InstanceType::Cache { pfs: pfs.text })
+        }
+        ("cache", Some(pfs)) => {
+            findings.add(
+                pfs.at,
+                format!("{} is not an absolute path", quoted(&pfs.text)),
+                "name the directory of the parallel file system, beginning with `/`",
+            );
+            None
+        }
+        ("cache", None) => {
+            findings.add(
+                value.at,
+                "type=cache without `pfs=`",
+                "add `pfs=` and the directory it caches",
+            );
+            None
+        }
+        (other, _) => {
+            findings.add(
+                value.at,
+                format!("unknown type {}", quoted(other)),
+                "write `scratch` or `cache`",
+            );
+            None
+        }
+    }
+}
+
+/// Reads a `swap`, whose size stands alone in `words`.
+pub(super) fn swap(
+    words: &[Word<'_>],
+    fields: &mut Fields<'_>,
+    line: u32,
+    findings: &mut Findings,
+) -> Option<Swap> {
+    let pool = fields.pool(findings);
+    let Some(word) = words.first() else {
+        findings.add(
+            fields.at(),
+            "`swap` without a size",
+            "write the size for each compute node, such as `swap 8GiB`",
+        );
+        return None;
+    };
+    // A bare number counts GiB: that is what Slurm reads there.
+    let bare = word.text.chars().all(|c| c.is_ascii_digit());
+    let text = if bare {
+        format!("{}GiB", word.text)
+    } else {
+        word.text.to_owned()
+    };
+    match capacity::read_bytes(&text) {
+        Ok(size) => Some(Swap { size, pool, line }),
+        Err((offset, problem, remedy)) => {
+            findings.add(word.at.right(offset), problem, remedy);
+            None
+        }
+    }
+}
+
+/// Reads a `create_persistent`; `bb` behind `#BB`.
+pub(super) fn create_persistent(
+    fields: &mut Fields<'_>,
+    bb: bool,
+    line: u32,
+    findings: &mut Findings,
+) -> Option<CreatePersistent> {
+    let name = fields.name(findings);
+    let capacity = fields.capacity(findings);
+    let pool = fields.pool(findings);
+    check_scratch(fields, bb, findings);
+    let access = persistent_access(fields, bb, findings)?;
+    Some(CreatePersistent {
+        name: name?,
+        capacity: capacity?,
+        access,
+        pool,
+        for_slurm: bb,
+        line,
+    })
+}
+
+/// Refuses a type that a persistent instance cannot have.
+fn check_scratch(fields: &mut Fields<'_>, bb: bool, findings: &mut Findings) {
+    let kind = if bb {
+        fields.take("type")
+    } else {
+        fields.require("type", "scratch", findings)
+    };
+    match kind.as_ref().map(|value| (value.text.as_str(), value.at)) {
+        None | Some(("scratch", _)) => {}
+        Some(("cache", at)) => findings.add(
+            at,
+            "a persistent instance cannot be a cache",
+            "write `type=scratch`",
+        ),
+        Some((other, at)) => findings.add(
+            at,
+            format!("unknown type {}", quoted(other)),
+            "write `type=scratch`",
+        ),
+    }
+}
+
+/// How a persistent instance is seen: striped, unless something else is written.
+fn persistent_access(
+    fields: &mut Fields<'_>,
+    bb: bool,
+    findings: &mut Findings,
+) -> Option<Vec<Access>> {
+    let modes = if bb {
+        let first = fields.take("access");
+        let second = fields.take("access_mode");
+        if let (Some(_), Some(second)) = (&first, &second) {
+            findings.add(
+                second.at,
+                "both `access=` and `access_mode=`",
+                "keep one of the two",
+            );
+        }
+        first.or(second)
+    } else {
+        fields.require("access_mode", "striped", findings)
+    };
+    let Some(value) = modes else {
+        return Some(vec![Access {
+            mode: AccessMode::Striped,
+            modifiers: Default::default(),
+        }]);
+    };
+    let access = access::modes(&value, findings)?;
+    access::check(&InstanceType::Scratch, &access, value.at, findings);
+    if access.iter().any(|a| a.mode == AccessMode::LoadBalanced) {
+        findings.add(value.at, "a persistent instance with access_mode=ldbalance: its copies are read-only, so no job could fill it", "write striped, private or both; ldbalance goes with `jobdw` and `stage_in`");
+    }
+    Some(access)
+}
