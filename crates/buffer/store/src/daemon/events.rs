@@ -2,7 +2,7 @@
 
 use super::bulk::OpenObjects;
 use super::connection::Connection;
-use super::counters::{Kind, Present};
+use super::counters::Present;
 use super::doors::{Doors, Seats};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
@@ -10,7 +10,7 @@ use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::{Reply, Request, SessionId};
+use forebay_wire::{Reply, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -31,6 +31,10 @@ const FIRST_CONN: u64 = 16;
 /// Bytes of records that are gathered before they are written.
 const MAX_BATCH: usize = 256 << 10;
 
+/// A thread, and how it is given work.
+type Worker<T> = (SyncSender<T>, JoinHandle<()>);
+
+/// The metadata thread: it has the name space and the connections, and waits only in `epoll`.
 pub struct EventLoop {
     pub(super) parts: Parts,
     sync_interval: Duration,
@@ -39,12 +43,12 @@ pub struct EventLoop {
     pub(super) tcp: Option<TcpListener>,
     pub(super) conns: HashMap<ConnId, Connection>,
     pub(super) next_conn: u64,
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     pub(super) effects: Vec<Effect<OwnedFd>>,
-    touched: Vec<ConnId>,
-    syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
-    checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
-    sealer: Option<(SyncSender<sealer::Job>, JoinHandle<()>)>,
+    pub(super) touched: Vec<ConnId>,
+    syncer: Option<Worker<Job>>,
+    checkpointer: Option<Worker<u64>>,
+    sealer: Option<Worker<sealer::Job>>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
@@ -118,20 +122,11 @@ impl EventLoop {
             tracing::error!(%error, "the storage daemon stops: its storage failed");
         }
         self.conns.clear();
-        if let Some((sender, thread)) = self.syncer.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-        if let Some((sender, thread)) = self.checkpointer.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
+        end(self.syncer.take());
+        end(self.checkpointer.take());
         // It stops in the middle of an object.
         self.parts.wake.stop.store(true, Ordering::Release);
-        if let Some((sender, thread)) = self.sealer.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
+        end(self.sealer.take());
         if result.is_ok() {
             self.parts.log.flush()?;
             self.parts.log.sync_now()?;
@@ -356,112 +351,6 @@ impl EventLoop {
         }
     }
 
-    fn reply(
-        &mut self,
-        id: ConnId,
-        seq: u64,
-        reply: &Reply,
-        descriptor: Option<OwnedFd>,
-        cacheable: bool,
-    ) {
-        if let Some(conn) = self.conns.get_mut(&id) {
-            if let Err(error) = conn.reply(seq, reply, descriptor, cacheable) {
-                tracing::error!(%error, "a reply is too long to send");
-                self.forget(id);
-            } else {
-                self.touched.push(id);
-            }
-        }
-    }
-
-    /// Send what is due on a connection, then look whether it has another call waiting.
-    fn push_out(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        if conn.send().is_err() {
-            return self.forget(id);
-        }
-        let flags = if conn.blocked {
-            epoll::EventFlags::IN | epoll::EventFlags::OUT
-        } else {
-            epoll::EventFlags::IN
-        };
-        if conn.blocked != conn.watching_output || !conn.watching_input {
-            conn.watching_output = conn.blocked;
-            conn.watching_input = true;
-            let data = epoll::EventData::new_u64(id.0);
-            if epoll::modify(&self.epoll, &conn.stream, data, flags).is_err() {
-                return self.forget(id);
-            }
-        }
-        if conn.has_input() {
-            self.take_calls(id);
-        }
-    }
-
-    fn ready(&mut self, id: ConnId, flags: epoll::EventFlags) {
-        let Some(conn) = self.conns.get_mut(&id) else {
-            return;
-        };
-        if flags.contains(epoll::EventFlags::OUT) {
-            self.touched.push(id);
-        }
-        if !flags
-            .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-        {
-            return;
-        }
-        let waiting = conn.busy || conn.blocked;
-        if waiting && conn.has_input() && !flags.contains(epoll::EventFlags::HUP) {
-            // It sends more before its call is answered: leave that in the socket.
-            conn.watching_input = false;
-            let flags = if conn.watching_output {
-                epoll::EventFlags::OUT
-            } else {
-                epoll::EventFlags::empty()
-            };
-            let data = epoll::EventData::new_u64(id.0);
-            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
-            return;
-        }
-        match conn.receive(&mut self.scratch) {
-            Ok(true) => self.take_calls(id),
-            Ok(false) | Err(_) => self.forget(id),
-        }
-    }
-
-    fn take_calls(&mut self, id: ConnId) {
-        while let Some(conn) = self.conns.get_mut(&id) {
-            match conn.next_call() {
-                Ok(None) => return,
-                Ok(Some(call)) => {
-                    // Other daemons send one message after the other and want no answers.
-                    let goes_on = matches!(call.request, Request::Peer(_));
-                    conn.busy = !goes_on;
-                    let (kind, begun) = (Kind::of(&call.request), Instant::now());
-                    self.take_call(id, call);
-                    if !goes_on {
-                        return;
-                    }
-                    self.parts.counters.answered(kind, begun.elapsed(), false);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection is closed");
-                    return self.forget(id);
-                }
-            }
-        }
-    }
-
-    pub(super) fn forget(&mut self, id: ConnId) {
-        self.doors.left(id);
-        // Closing the socket takes it out of the epoll set.
-        if self.conns.remove(&id).is_some() {
-            self.step(Input::Disconnected(id));
-        }
-    }
-
     fn woken(&mut self) -> io::Result<()> {
         let done = self.parts.wake.take();
         self.tell();
@@ -499,5 +388,13 @@ impl EventLoop {
             // Whoever has lost patience gets no answer.
             let _ = sender.try_send(present.clone());
         }
+    }
+}
+
+/// Waits for a thread that ends when nobody can give it work any more.
+fn end<T>(worker: Option<Worker<T>>) {
+    if let Some((work, thread)) = worker {
+        drop(work);
+        let _ = thread.join();
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
-//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then. Bulk
-//! connections have a thread each.
+//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then, a
+//! fourth checksums of data at rest. Bulk connections have a thread each.
 
 mod accept;
 mod bulk;
+mod calls;
 mod connection;
 mod counters;
 mod doors;
@@ -131,6 +132,27 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
     result.map_err(|error| StartError::Io(what.to_string(), error))
 }
 
+/// The sockets at which clients and other daemons connect.
+fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
+    // A socket left over from a daemon that was killed; the lock says it is not in use.
+    let _ = std::fs::remove_file(&options.socket);
+    let unix = at(
+        options.socket.display(),
+        UnixListener::bind(&options.socket),
+    )?;
+    // Anyone may connect; what they may do is decided by who they are.
+    let open = std::fs::Permissions::from_mode(0o666);
+    at(
+        options.socket.display(),
+        std::fs::set_permissions(&options.socket, open),
+    )?;
+    let tcp = match options.tcp {
+        Some(address) => Some(at(address, TcpListener::bind(address))?),
+        None => None,
+    };
+    Ok((unix, tcp))
+}
+
 /// A running storage daemon. Dropping it stops it.
 #[derive(Debug)]
 pub struct Daemon {
@@ -195,22 +217,7 @@ impl Daemon {
         if options.munge.is_some() {
             shard.accept_munge();
         }
-        // A socket left over from a daemon that was killed; the lock says it is not in use.
-        let _ = std::fs::remove_file(&options.socket);
-        let unix = at(
-            options.socket.display(),
-            UnixListener::bind(&options.socket),
-        )?;
-        // Anyone may connect; what they may do is decided by who they are.
-        let open = std::fs::Permissions::from_mode(0o666);
-        at(
-            options.socket.display(),
-            std::fs::set_permissions(&options.socket, open),
-        )?;
-        let tcp = match options.tcp {
-            Some(address) => Some(at(address, TcpListener::bind(address))?),
-            None => None,
-        };
+        let (unix, tcp) = listen(&options)?;
         let tcp_address = match &tcp {
             Some(listener) => Some(at("TCP", listener.local_addr())?),
             None => None,

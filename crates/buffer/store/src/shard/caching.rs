@@ -36,33 +36,25 @@ impl<O: Objects> Shard<O> {
         }
     }
 
+    /// The instance whose names and attributes the client on this connection may cache now.
+    fn cached_instance(&self, conn: ConnId) -> Option<InstanceId> {
+        let (session, _) = self.conns.get(&conn)?.session?;
+        if !self.attached.get(&session)?.caches {
+            return None;
+        }
+        let instance = self.state.sessions.get(&session)?.instance?;
+        let runtime = self.runtime.get(&instance)?;
+        let alone = runtime.sessions.len() == 1 && self.now.steady >= runtime.uncached_until;
+        alone.then_some(instance)
+    }
+
     /// May what is said on this connection now be cached?
     pub(super) fn may_cache(&mut self, conn: ConnId) -> bool {
-        let session = self.conns.get(&conn).and_then(|conn| conn.session);
-        let Some((session, _)) = session else {
+        let Some(instance) = self.cached_instance(conn) else {
             return false;
         };
-        if !self
-            .attached
-            .get(&session)
-            .is_some_and(|attached| attached.caches)
-        {
-            return false;
-        }
-        let instance = self
-            .state
-            .sessions
-            .get(&session)
-            .and_then(|session| session.instance);
-        let Some(instance) = instance else {
-            return false;
-        };
-        let now = self.now.steady;
-        let runtime = self.runtime(instance);
-        if runtime.sessions.len() != 1 || now < runtime.uncached_until {
-            return false;
-        }
-        runtime.cached_until = now.saturating_add(CACHE_TIME + MARGIN);
+        let until = self.now.steady.saturating_add(CACHE_TIME + MARGIN);
+        self.runtime(instance).cached_until = until;
         true
     }
 
@@ -81,9 +73,9 @@ impl<O: Objects> Shard<O> {
             Request::ReadDir { ino, .. } => *ino,
             _ => return true,
         };
-        let session = self.conns.get(&conn).and_then(|conn| conn.session);
-        let session = session.and_then(|(id, _)| self.state.sessions.get(&id));
-        let names = session.and_then(|session| self.names(session.instance?).ok());
+        let names = self
+            .cached_instance(conn)
+            .and_then(|instance| self.names(instance).ok());
         let dir = names.and_then(|instance| instance.names.get(dir));
         dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
     }
