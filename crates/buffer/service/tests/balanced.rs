@@ -5,26 +5,22 @@
     reason = "a test: what cannot be unwrapped has failed"
 )]
 
+mod driven;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::JobScript;
+use driven::{ADA, Driven, Peers};
 use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::protocol::*;
 
-const ADA: Owner = Owner {
-    uid: 1000,
-    gid: 100,
-};
-const ROOT: Owner = Owner { uid: 0, gid: 0 };
 const NODES: u32 = 3;
 
-/// A controller, and nodes and hosts that do at once what they are told.
-struct Site {
-    controller: Controller,
-    now: u64,
-    number: u64,
+/// Nodes and hosts that do at once what they are told.
+#[derive(Default)]
+struct Willing {
+    /// Reports so far.
     count: u64,
     /// Nodes that say nothing.
     silent: BTreeSet<u32>,
@@ -37,84 +33,7 @@ struct Site {
     mounts: Vec<(String, u32, Vec<NodeId>)>,
 }
 
-impl Site {
-    fn new() -> Site {
-        let mut site = Site {
-            controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
-            now: 1000,
-            number: 0,
-            count: 0,
-            silent: BTreeSet::new(),
-            unmountable: BTreeSet::new(),
-            fragments: BTreeMap::new(),
-            stages: Vec::new(),
-            mounts: Vec::new(),
-        };
-        let pool = Request::AddPool {
-            name: "fast".into(),
-            granularity: Bytes(1 << 30),
-            equalize_fragments: false,
-        };
-        site.ask(ROOT, pool).unwrap();
-        for node in 0..NODES {
-            let add = Request::AddNode {
-                name: format!("bb{node}"),
-                pool: "fast".into(),
-                granules: 10,
-                address: Some(format!("bb{node}:7511")),
-            };
-            site.ask(ROOT, add).unwrap();
-        }
-        site
-    }
-
-    fn ask(&mut self, caller: Owner, request: Request) -> Outcome {
-        self.number += 1;
-        let envelope = Envelope {
-            client: 1,
-            number: self.number,
-            caller,
-            request,
-        };
-        let mut inputs = vec![Input::Request(Box::new(envelope))];
-        for _ in 0..1000 {
-            if let Some(outcome) = self.turn(&mut inputs) {
-                return outcome;
-            }
-        }
-        panic!("never answered");
-    }
-
-    fn pass(&mut self, seconds: u64) {
-        for _ in 0..2 * seconds {
-            self.turn(&mut Vec::new());
-        }
-    }
-
-    /// Half a second passes.
-    fn turn(&mut self, inputs: &mut Vec<Input>) -> Option<Outcome> {
-        self.now += 500;
-        inputs.push(Input::Tick);
-        for node in 0..NODES {
-            let fragments = self.fragments.entry(node).or_default();
-            let alive = News::NodeAlive(fragments.iter().copied().collect());
-            self.report(Peer::Node(NodeId(node)), alive, inputs);
-        }
-        let mut answer = None;
-        while !inputs.is_empty() {
-            for input in std::mem::take(inputs) {
-                for effect in self.controller.step(Instant(self.now), input) {
-                    match effect {
-                        Effect::Persist(_) => {}
-                        Effect::Reply { outcome, .. } => answer = Some(outcome),
-                        Effect::Send(peer, order) => self.carry_out(peer, order.command, inputs),
-                    }
-                }
-            }
-        }
-        answer
-    }
-
+impl Willing {
     fn report(&mut self, from: Peer, what: News, inputs: &mut Vec<Input>) {
         if matches!(&from, Peer::Node(node) if self.silent.contains(&node.0)) {
             return;
@@ -127,11 +46,28 @@ impl Site {
         }));
     }
 
-    fn carry_out(&mut self, peer: Peer, command: Command, inputs: &mut Vec<Input>) {
+    /// The node that each host was last told to read from.
+    fn readers(&self) -> BTreeMap<&str, u32> {
+        let last = self.mounts.iter();
+        last.map(|(host, _, nodes)| (host.as_str(), nodes[0].0))
+            .collect()
+    }
+}
+
+impl Peers for Willing {
+    fn tick(&mut self, inputs: &mut Vec<Input>) {
+        for node in 0..NODES {
+            let fragments = self.fragments.entry(node).or_default();
+            let alive = News::NodeAlive(fragments.iter().copied().collect());
+            self.report(Peer::Node(NodeId(node)), alive, inputs);
+        }
+    }
+
+    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
         if matches!(&peer, Peer::Node(node) if self.silent.contains(&node.0)) {
             return;
         }
-        let news = match (&peer, command) {
+        let news = match (&peer, order.command) {
             (Peer::Node(node), Command::SetupFragment(plan)) => {
                 assert_eq!(plan.place.nodes, 1, "a copy stands by itself");
                 let fragments = self.fragments.entry(node.0).or_default();
@@ -162,37 +98,26 @@ impl Site {
         };
         self.report(peer, news, inputs);
     }
+}
 
-    fn setup(&mut self, token: &str, text: &str) -> Outcome {
-        let setup = Setup::of(&JobScript::parse(text, None).unwrap());
-        let request = Request::Setup {
-            token: token.into(),
-            owner: ADA,
-            creator: "test".into(),
-            setup,
-        };
-        self.ask(ADA, request)
-    }
+type Site = Driven<Willing>;
 
-    fn activate(&mut self, hosts: &[&str]) -> Outcome {
-        let request = Request::Activate {
-            token: "7".into(),
-            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-        };
-        self.ask(ADA, request)
-    }
+fn site() -> Site {
+    let controller = Controller::restore(Settings::default(), Vec::new()).unwrap();
+    Driven::new(controller, Willing::default(), NODES)
+}
 
-    /// The node that each host was last told to read from.
-    fn readers(&self) -> BTreeMap<&str, u32> {
-        let last = self.mounts.iter();
-        last.map(|(host, _, nodes)| (host.as_str(), nodes[0].0))
-            .collect()
-    }
+fn activate(site: &mut Site, hosts: &[&str]) -> Outcome {
+    let request = Request::Activate {
+        token: "7".into(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    site.ask(ADA, request)
+}
 
-    fn used(&self) -> Vec<u64> {
-        let status = self.controller.status();
-        status.nodes.iter().map(|node| node.used).collect()
-    }
+fn used(site: &Site) -> Vec<u64> {
+    let status = site.controller.status();
+    status.nodes.iter().map(|node| node.used).collect()
 }
 
 const JOB: &str = "#DW jobdw capacity=3GiB type=scratch access_mode=ldbalance\n\
@@ -201,19 +126,24 @@ const JOB: &str = "#DW jobdw capacity=3GiB type=scratch access_mode=ldbalance\n\
 
 #[test]
 fn each_node_gets_a_copy_of_everything_and_all_copies_count() {
-    let mut site = Site::new();
-    site.setup("7", JOB).unwrap();
-    assert_eq!(site.used(), [3, 3, 3]);
+    let mut site = site();
+    site.setup(ADA, "7", JOB).unwrap();
+    assert_eq!(used(&site), [3, 3, 3]);
     assert_eq!(site.controller.real_size("7", ADA).unwrap(), Bytes(9 << 30));
     let stage_in = Request::StageIn { token: "7".into() };
     site.ask(ADA, stage_in).unwrap();
-    let mut filled: Vec<(u32, u32)> = site.stages.iter().map(|(n, p)| (*n, p.what.line)).collect();
+    let mut filled: Vec<(u32, u32)> = site
+        .peers
+        .stages
+        .iter()
+        .map(|(n, p)| (*n, p.what.line))
+        .collect();
     filled.sort();
     assert_eq!(filled, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3)]);
     let paths = site.controller.paths("7", ADA).unwrap();
     assert_eq!(paths[0].0, "DW_JOB_LDBALANCE");
     // No stage of a running job: it would fill one copy alone.
-    let what = site.stages[0].1.what.clone();
+    let what = site.peers.stages[0].1.what.clone();
     let later = Request::Stage {
         token: "7".into(),
         what,
@@ -221,39 +151,39 @@ fn each_node_gets_a_copy_of_everything_and_all_copies_count() {
     assert_eq!(site.ask(ADA, later).unwrap_err().cause, Cause::Invalid);
     // Seven granules are free on each node, and never more than that is given.
     let more = "#DW jobdw capacity=8GiB type=scratch access_mode=ldbalance\n";
-    let full = site.setup("8", more).unwrap_err();
+    let full = site.setup(ADA, "8", more).unwrap_err();
     assert_eq!(full.cause, Cause::Full);
     assert!(full.reason.contains("room for a whole copy"), "{full}");
-    site.setup("9", &more.replace("8GiB", "7GiB")).unwrap();
-    assert_eq!(site.used(), [10, 10, 10]);
+    site.setup(ADA, "9", &more.replace("8GiB", "7GiB")).unwrap();
+    assert_eq!(used(&site), [10, 10, 10]);
     let end = Request::Teardown {
         token: "7".into(),
         hurry: false,
     };
     site.ask(ADA, end).unwrap();
-    assert_eq!(site.used(), [7, 7, 7]);
+    assert_eq!(used(&site), [7, 7, 7]);
 }
 
 #[test]
 fn hosts_go_round_the_copies_and_leave_one_whose_node_is_away() {
-    let mut site = Site::new();
-    site.setup("7", JOB).unwrap();
-    site.activate(&["a", "b", "c", "d", "e", "f"]).unwrap();
-    let readers = site.readers();
+    let mut site = site();
+    site.setup(ADA, "7", JOB).unwrap();
+    activate(&mut site, &["a", "b", "c", "d", "e", "f"]).unwrap();
+    let readers = site.peers.readers();
     let of = |node| readers.values().filter(|of| **of == node).count();
     assert_eq!([of(0), of(1), of(2)], [2, 2, 2], "{readers:?}");
     let before: BTreeMap<String, u32> = readers
         .iter()
         .map(|(host, node)| ((*host).to_owned(), *node))
         .collect();
-    let orders = site.mounts.len();
+    let orders = site.peers.mounts.len();
 
     // Nine seconds are not long enough to count as away.
-    site.silent.insert(1);
-    site.pass(9);
-    assert_eq!(site.mounts.len(), orders);
-    site.pass(3);
-    let readers = site.readers();
+    site.peers.silent.insert(1);
+    site.pass(9_000);
+    assert_eq!(site.peers.mounts.len(), orders);
+    site.pass(3_000);
+    let readers = site.peers.readers();
     for (host, node) in &before {
         let now = readers[host.as_str()];
         assert_eq!(now == *node, *node != 1, "{host} reads {now}");
@@ -261,38 +191,47 @@ fn hosts_go_round_the_copies_and_leave_one_whose_node_is_away() {
     // Its readers are divided between the others, and told so once.
     let of = |node| readers.values().filter(|of| **of == node).count();
     assert_eq!([of(0), of(1), of(2)], [3, 0, 3]);
-    assert_eq!(site.mounts.len(), orders + 2);
-    assert!(site.mounts[orders..].iter().all(|(_, turn, _)| *turn == 2));
+    assert_eq!(site.peers.mounts.len(), orders + 2);
+    assert!(
+        site.peers.mounts[orders..]
+            .iter()
+            .all(|(_, turn, _)| *turn == 2)
+    );
 
     // Nobody is moved back.
-    site.silent.clear();
-    site.pass(30);
-    assert_eq!(site.mounts.len(), orders + 2);
+    site.peers.silent.clear();
+    site.pass(30_000);
+    assert_eq!(site.peers.mounts.len(), orders + 2);
 }
 
 #[test]
 fn a_copy_that_cannot_be_mounted_is_passed_over() {
-    let mut site = Site::new();
-    site.setup("7", JOB).unwrap();
-    site.unmountable.extend([0, 1]);
-    site.activate(&["a", "b", "c"]).unwrap();
-    assert!(site.readers().values().all(|node| *node == 2));
-    let mut site = Site::new();
-    site.setup("7", JOB).unwrap();
-    site.unmountable.extend([0, 1, 2]);
-    let failed = site.activate(&["a"]).unwrap_err();
+    let mut first = site();
+    first.setup(ADA, "7", JOB).unwrap();
+    first.peers.unmountable.extend([0, 1]);
+    activate(&mut first, &["a", "b", "c"]).unwrap();
+    assert!(first.peers.readers().values().all(|node| *node == 2));
+    let mut other = site();
+    other.setup(ADA, "7", JOB).unwrap();
+    other.peers.unmountable.extend([0, 1, 2]);
+    let failed = activate(&mut other, &["a"]).unwrap_err();
     assert!(failed.reason.contains("refused"), "{failed}");
-    assert_eq!(site.mounts.len(), 3, "each once: {:?}", site.mounts);
+    assert_eq!(
+        other.peers.mounts.len(),
+        3,
+        "each once: {:?}",
+        other.peers.mounts
+    );
 }
 
 #[test]
 fn a_copy_that_is_never_made_is_done_without() {
-    let mut site = Site::new();
-    site.silent.insert(2);
-    site.setup("7", JOB).unwrap();
+    let mut site = site();
+    site.peers.silent.insert(2);
+    site.setup(ADA, "7", JOB).unwrap();
     let stage_in = Request::StageIn { token: "7".into() };
     site.ask(ADA, stage_in).unwrap();
-    assert_eq!(site.stages.len(), 4);
-    site.activate(&["a", "b", "c"]).unwrap();
-    assert!(!site.readers().values().any(|node| *node == 2));
+    assert_eq!(site.peers.stages.len(), 4);
+    activate(&mut site, &["a", "b", "c"]).unwrap();
+    assert!(!site.peers.readers().values().any(|node| *node == 2));
 }

@@ -1,6 +1,9 @@
 //! What users and operators get from a controller: who may do what, what is refused and why.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
+mod driven;
+
+use driven::{ADA, Driven, Peers, ROOT};
 use forebay_model::jobscript::JobScript;
 use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
@@ -9,11 +12,8 @@ use forebay_service::database::Database;
 use forebay_service::host::{self, Host};
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::*;
+use forebay_service::table::Change;
 
-const ADA: Owner = Owner {
-    uid: 1000,
-    gid: 100,
-};
 const BOB: Owner = Owner {
     uid: 1001,
     gid: 101,
@@ -22,97 +22,20 @@ const EVE_IN_ADAS_GROUP: Owner = Owner {
     uid: 1002,
     gid: 100,
 };
-const ROOT: Owner = Owner { uid: 0, gid: 0 };
-
-/// A controller with two nodes of ten 1 GiB granules and a host, all in one place, no faults.
-struct Site {
-    controller: Controller,
+/// Two nodes of ten 1 GiB granules and a host, and what the controller has made durable.
+struct Real {
     nodes: Vec<Node>,
     host: Host,
-    now: u64,
-    number: u64,
     database: Database,
     _directory: tempfile::TempDir,
 }
 
-impl Site {
-    fn new() -> Site {
-        Site::with(Settings::default())
+impl Peers for Real {
+    fn persist(&mut self, changes: &[Change]) {
+        self.database.commit(changes).unwrap();
     }
 
-    fn with(settings: Settings) -> Site {
-        let directory = tempfile::tempdir().unwrap();
-        let database = Database::open(&directory.path().join("state.redb")).unwrap();
-        let controller = Controller::restore(settings, database.load().unwrap()).unwrap();
-        let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
-        let mut site = Site {
-            controller,
-            nodes: vec![node(0), node(1)],
-            host: Host::new("nid1".into(), Instant(0)),
-            now: 1000,
-            number: 0,
-            database,
-            _directory: directory,
-        };
-        let gib = Bytes(1 << 30);
-        let pool = Request::AddPool {
-            name: "fast".into(),
-            granularity: gib,
-            equalize_fragments: false,
-        };
-        site.ask(ROOT, pool).unwrap();
-        for name in ["bb0", "bb1"] {
-            site.ask(
-                ROOT,
-                Request::AddNode {
-                    name: name.into(),
-                    pool: "fast".into(),
-                    granules: 10,
-                    address: Some(format!("{name}:7511")),
-                },
-            )
-            .unwrap();
-        }
-        site
-    }
-
-    fn ask(&mut self, caller: Owner, request: Request) -> Outcome {
-        self.number += 1;
-        let envelope = Envelope {
-            client: 1,
-            number: self.number,
-            caller,
-            request,
-        };
-        let mut inputs = vec![Input::Request(Box::new(envelope))];
-        for _ in 0..1000 {
-            if let Some(answer) = self.turn(&mut inputs) {
-                return answer;
-            }
-        }
-        panic!("never answered");
-    }
-
-    /// Half a second passes; the answer to the last request, if it comes in it.
-    fn turn(&mut self, inputs: &mut Vec<Input>) -> Option<Outcome> {
-        let mut answer = None;
-        self.now += 500;
-        inputs.push(Input::Tick);
-        for input in std::mem::take(inputs) {
-            for effect in self.controller.step(Instant(self.now), input) {
-                match effect {
-                    Effect::Persist(changes) => self.database.commit(&changes).unwrap(),
-                    Effect::Reply {
-                        number, outcome, ..
-                    } if number == self.number => answer = Some(outcome),
-                    Effect::Reply { .. } => {}
-                    Effect::Send(peer, order) => self.carry_out(peer, order, inputs),
-                }
-            }
-        }
-        if answer.is_some() {
-            return answer;
-        }
+    fn tick(&mut self, inputs: &mut Vec<Input>) {
         for node in &mut self.nodes {
             collect(node.step(node::Input::Tick), inputs);
         }
@@ -120,15 +43,6 @@ impl Site {
             if let host::Effect::Report(report) = effect {
                 inputs.push(Input::Report(report));
             }
-        }
-        None
-    }
-
-    /// Nothing is asked for so many milliseconds.
-    fn pass(&mut self, milliseconds: u64) {
-        let mut inputs = Vec::new();
-        for _ in 0..milliseconds / 500 {
-            self.turn(&mut inputs);
         }
     }
 
@@ -176,35 +90,42 @@ impl Site {
             }
         }
     }
+}
 
-    fn setup(&mut self, caller: Owner, token: &str, text: &str) -> Outcome {
-        let setup = Setup::of(&JobScript::parse(text, None).unwrap());
-        self.ask(
-            caller,
-            Request::Setup {
-                token: token.into(),
-                owner: caller,
-                creator: "test".into(),
-                setup,
-            },
-        )
-    }
+type Site = Driven<Real>;
 
-    fn persistent(&mut self, owner: Owner, name: &str, public: bool) -> Outcome {
-        let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
-        let spec = Setup::of(&JobScript::parse(text, None).unwrap())
-            .instance
-            .unwrap();
-        self.ask(
+fn site() -> Site {
+    site_with(Settings::default())
+}
+
+fn site_with(settings: Settings) -> Site {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(&directory.path().join("state.redb")).unwrap();
+    let controller = Controller::restore(settings, database.load().unwrap()).unwrap();
+    let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+    let peers = Real {
+        nodes: vec![node(0), node(1)],
+        host: Host::new("nid1".into(), Instant(0)),
+        database,
+        _directory: directory,
+    };
+    Driven::new(controller, peers, 2)
+}
+
+fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcome {
+    let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
+    let spec = Setup::of(&JobScript::parse(text, None).unwrap())
+        .instance
+        .unwrap();
+    site.ask(
+        owner,
+        Request::CreatePersistent {
+            name: name.into(),
             owner,
-            Request::CreatePersistent {
-                name: name.into(),
-                owner,
-                spec,
-                public,
-            },
-        )
-    }
+            spec,
+            public,
+        },
+    )
 }
 
 fn collect(effects: Vec<node::Effect>, inputs: &mut Vec<Input>) {
@@ -228,7 +149,7 @@ fn token(token: &str) -> String {
 
 #[test]
 fn an_instance_belongs_to_its_user() {
-    let mut site = Site::new();
+    let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     assert_eq!(
         cause(site.ask(
@@ -300,8 +221,8 @@ fn an_instance_belongs_to_its_user() {
 
 #[test]
 fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
-    let mut site = Site::new();
-    site.persistent(ADA, "dbs", false).unwrap();
+    let mut site = site();
+    persistent(&mut site, ADA, "dbs", false).unwrap();
     let user = "#DW persistentdw name=dbs\n";
     assert_eq!(cause(site.setup(BOB, "1", user)), Cause::Denied);
     site.setup(EVE_IN_ADAS_GROUP, "2", user).unwrap();
@@ -337,7 +258,7 @@ fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
 
 #[test]
 fn results_are_kept_until_they_are_staged_out_or_given_up() {
-    let mut site = Site::new();
+    let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     site.ask(ADA, Request::StageIn { token: token("7") })
         .unwrap();
@@ -385,12 +306,12 @@ fn results_are_kept_until_they_are_staged_out_or_given_up() {
     )
     .unwrap();
     assert_eq!(site.controller.status().pools[0].free, 20);
-    assert!(site.nodes.iter().all(|node| node.used() == 0));
+    assert!(site.peers.nodes.iter().all(|node| node.used() == 0));
 }
 
 #[test]
 fn a_pool_gives_all_it_has_and_no_more() {
-    let mut site = Site::new();
+    let mut site = site();
     let all = "#DW jobdw capacity=20GiB type=scratch access_mode=striped\n";
     site.setup(ADA, "1", all).unwrap();
     let failure = site
@@ -447,12 +368,12 @@ fn a_pool_gives_all_it_has_and_no_more() {
 
 #[test]
 fn a_restarted_controller_knows_what_it_knew() {
-    let mut site = Site::new();
+    let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
-    site.persistent(ADA, "dbs", true).unwrap();
+    persistent(&mut site, ADA, "dbs", true).unwrap();
     let before = site.controller.status();
     site.controller =
-        Controller::restore(Settings::default(), site.database.load().unwrap()).unwrap();
+        Controller::restore(Settings::default(), site.peers.database.load().unwrap()).unwrap();
     site.ask(ADA, Request::StageIn { token: token("7") })
         .unwrap();
     assert_eq!(site.controller.status(), before);
@@ -464,7 +385,7 @@ fn a_restarted_controller_knows_what_it_knew() {
 
 #[test]
 fn a_running_job_puts_stages_off_and_changes_its_mind() {
-    let mut site = Site::new();
+    let mut site = site();
     let script = "#DW jobdw capacity=3GiB type=scratch access_mode=striped\n";
     site.setup(ADA, "9", script).unwrap();
     let hosts = vec!["nid1".into()];
@@ -527,7 +448,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
 
 #[test]
 fn hosts_without_an_agent_are_refused_by_name() {
-    let mut site = Site::new();
+    let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     site.pass(61_000);
     let activate = |hosts: &[&str]| Request::Activate {
@@ -548,7 +469,7 @@ fn hosts_without_an_agent_are_refused_by_name() {
 /// A controller that has just begun waits for agents to find it, but not for ever.
 #[test]
 fn hosts_that_never_come_are_named_after_a_while() {
-    let mut site = Site::new();
+    let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
@@ -564,7 +485,7 @@ fn hosts_that_never_come_are_named_after_a_while() {
 
 #[test]
 fn a_user_does_not_take_all_sessions() {
-    let mut site = Site::with(Settings {
+    let mut site = site_with(Settings {
         max_user_sessions: 2,
         ..Settings::default()
     });
@@ -583,7 +504,7 @@ fn a_user_does_not_take_all_sessions() {
 
 #[test]
 fn a_job_runs_once_at_a_time() {
-    let mut site = Site::new();
+    let mut site = site();
     let set_up_by = |site: &mut Site, creator: &str| {
         let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
         site.ask(
