@@ -56,6 +56,22 @@ enum Count {
     Total(u32),
 }
 
+impl Blades {
+    /// Routers that they take, in each group or in all.
+    fn routers(&self) -> u32 {
+        let (Count::PerGroup(nodes) | Count::Total(nodes)) = self.count;
+        nodes.div_ceil(self.nodes_per_router)
+    }
+
+    /// `count` of each group, or of all, counted over the whole machine.
+    fn in_all(&self, count: u32, groups: u64) -> u64 {
+        match self.count {
+            Count::PerGroup(_) => u64::from(count) * groups,
+            Count::Total(_) => u64::from(count),
+        }
+    }
+}
+
 /// Blades of one kind in one group: the nodes on each.
 struct GroupBlades {
     kind: NodeKind,
@@ -164,41 +180,14 @@ fn deal(
     let doc = section.doc;
     let routers = network.chassis_per_group * network.routers_per_chassis;
     let groups = u64::from(network.groups);
-    let needed: u64 = blades
-        .iter()
-        .map(|b| match b.count {
-            Count::PerGroup(n) => u64::from(n.div_ceil(b.nodes_per_router)) * groups,
-            Count::Total(n) => u64::from(n.div_ceil(b.nodes_per_router)),
-        })
-        .sum();
+    let needed: u64 = blades.iter().map(|b| b.in_all(b.routers(), groups)).sum();
     let available = u64::from(routers) * groups;
-    let list = || -> String {
-        let each = blades.iter().map(|b| match b.count {
-            Count::PerGroup(n) => {
-                format!(
-                    "{} {} in each group",
-                    n.div_ceil(b.nodes_per_router),
-                    kind_name(b.kind)
-                )
-            }
-            Count::Total(n) => {
-                format!(
-                    "{} {} in all",
-                    n.div_ceil(b.nodes_per_router),
-                    kind_name(b.kind)
-                )
-            }
-        });
-        each.collect::<Vec<String>>().join(" + ")
-    };
     let offset = blades.first().map_or(section.span.start, |b| b.offset);
     let too_many = || {
+        let list = listed(blades);
         doc.problem(
             offset,
-            format!(
-                "the blades ({}) need {needed} routers of {available}",
-                list()
-            ),
+            format!("the blades ({list}) need {needed} routers of {available}"),
             format!("blades for at most {routers} routers in each of {groups} groups"),
         );
     };
@@ -206,13 +195,11 @@ fn deal(
         too_many();
         return None;
     }
-    let nodes: u64 = blades
-        .iter()
-        .map(|b| match b.count {
-            Count::PerGroup(n) => u64::from(n) * groups,
-            Count::Total(n) => u64::from(n),
-        })
-        .sum();
+    let in_all = |b: &Blades| {
+        let (Count::PerGroup(nodes) | Count::Total(nodes)) = b.count;
+        b.in_all(nodes, groups)
+    };
+    let nodes: u64 = blades.iter().map(in_all).sum();
     if nodes > MAX_NODES {
         doc.problem(
             offset,
@@ -221,32 +208,52 @@ fn deal(
         );
         return None;
     }
-    let empty = || {
-        blades
-            .iter()
-            .map(|b| GroupBlades {
-                kind: b.kind,
-                nodes: Vec::new(),
-            })
-            .collect()
-    };
-    let mut dealt: Vec<Vec<GroupBlades>> = (0..groups).map(|_| empty()).collect();
-    for (index, blade) in blades.iter().enumerate() {
-        if let Count::PerGroup(nodes) = blade.count {
-            for kinds in &mut dealt {
-                let each = blade.nodes_per_router;
-                let full = (0..nodes.div_ceil(each)).map(|i| each.min(nodes - i * each));
-                if let Some(kind) = kinds.get_mut(index) {
-                    kind.nodes.extend(full);
-                }
-            }
-        }
-    }
-    let used = |kinds: &[GroupBlades]| kinds.iter().map(|k| k.nodes.len()).sum::<usize>();
+    let mut dealt: Vec<_> = (0..groups).map(|_| counted_by_group(blades)).collect();
     if dealt.iter().any(|kinds| used(kinds) > routers as usize) {
         too_many();
         return None;
     }
+    deal_totals(blades, routers as usize, &mut dealt);
+    Some(dealt)
+}
+
+/// All blades, for a message.
+fn listed(blades: &[Blades]) -> String {
+    let each = blades.iter().map(|b| {
+        let place = match b.count {
+            Count::PerGroup(_) => "in each group",
+            Count::Total(_) => "in all",
+        };
+        format!("{} {} {place}", b.routers(), kind_name(b.kind))
+    });
+    each.collect::<Vec<String>>().join(" + ")
+}
+
+/// The blades of a group that are counted by group; none yet of those with a total.
+fn counted_by_group(blades: &[Blades]) -> Vec<GroupBlades> {
+    let of_kind = |blade: &Blades| {
+        let each = blade.nodes_per_router;
+        let nodes = match blade.count {
+            Count::PerGroup(nodes) => (0..blade.routers())
+                .map(|i| each.min(nodes - i * each))
+                .collect(),
+            Count::Total(_) => Vec::new(),
+        };
+        GroupBlades {
+            kind: blade.kind,
+            nodes,
+        }
+    };
+    blades.iter().map(of_kind).collect()
+}
+
+/// Routers of a group that are taken.
+fn used(kinds: &[GroupBlades]) -> usize {
+    kinds.iter().map(|kind| kind.nodes.len()).sum()
+}
+
+/// Deals blades with a total to the groups.
+fn deal_totals(blades: &[Blades], routers: usize, dealt: &mut [Vec<GroupBlades>]) {
     // The groups with a free router, next one first.
     let mut open: VecDeque<&mut Vec<GroupBlades>> = dealt.iter_mut().collect();
     let mut order: Vec<(usize, &Blades)> = blades.iter().enumerate().collect();
@@ -257,7 +264,7 @@ fn deal(
         };
         while left > 0 {
             let Some(kinds) = open.pop_front() else { break };
-            if used(kinds) >= routers as usize {
+            if used(kinds) >= routers {
                 continue;
             }
             let count = left.min(blade.nodes_per_router);
@@ -268,7 +275,6 @@ fn deal(
             open.push_back(kinds);
         }
     }
-    Some(dealt)
 }
 
 fn place(section: &Section<'_, '_>, network: &Network, blades: &[Blades]) -> Option<Vec<Node>> {
