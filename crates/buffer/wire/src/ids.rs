@@ -101,7 +101,7 @@ impl Errno {
 
 macro_rules! errnos {
     ($($name:ident),* $(,)?) => {
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "errno(3) says what each means")]
         impl Errno {
             $(pub const $name: Errno = Errno(libc::$name);)*
 

@@ -46,7 +46,6 @@ pub struct Packet {
 pub(crate) const VIA: u8 = u8::MAX;
 
 impl Packet {
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(src: u32, dst: u32, bytes: u32, tag: u64, born: u64, kind: u8) -> Self {
         debug_assert!(kind < 16);
         Packet {

@@ -1,7 +1,7 @@
 //! Staging that a job asks for while it runs: the service behind libdatawarp.
 //!
 //! A job's processes find a Unix socket in their environment
-//! ([`SOCKET`](forebay_wire::staging::SOCKET)): that of `forebay run` on an embedded pool, that of
+//! ([`SOCKET`]): that of `forebay run` on an embedded pool, that of
 //! their host's agent on a pool over several hosts. Only the job's owner and root are answered, as
 //! the kernel says who they are. Stages become the controller's, so that they survive this process,
 //! and so that all processes on all hosts of the job are told the same of them: what was to be

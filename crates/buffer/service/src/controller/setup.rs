@@ -301,7 +301,10 @@ impl Controller {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a part of what is recorded of the instance"
+    )]
     fn create_instance(
         &mut self,
         session: SessionId,

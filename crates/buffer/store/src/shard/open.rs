@@ -67,7 +67,7 @@ impl<O: Objects> Shard<O> {
         Some(if beyond { Err(Errno::EACCES) } else { Ok(()) })
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "the fields of `Request::Create`")]
     pub(super) fn create(
         &mut self,
         context: &Context,

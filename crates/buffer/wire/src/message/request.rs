@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 /// What a client asks for. Names are bytes without `/` or NUL, at most [`MAX_NAME`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the fields are what the operation of that name takes in POSIX
+#[allow(
+    missing_docs,
+    reason = "the fields are what the operation of that name takes in POSIX"
+)]
 pub enum Request {
     /// Begin or resume a session. Answered by [`Reply::Welcome`].
     Hello(Hello),
