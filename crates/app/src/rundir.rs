@@ -48,10 +48,10 @@ impl RunDir {
     /// of simulation, whether the place can be written to.
     pub fn begin(place: Place) -> Result<RunDir, Failure> {
         let target = place.candidate(1);
-        if let Place::Exactly(path) = &place {
-            if path.symlink_metadata().is_ok() {
-                return Err(exists_already(path));
-            }
+        if let Place::Exactly(path) = &place
+            && path.symlink_metadata().is_ok()
+        {
+            return Err(exists_already(path));
         }
         let name = match target.file_name() {
             Some(name) => name.to_string_lossy().into_owned(),

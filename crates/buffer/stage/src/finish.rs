@@ -95,10 +95,8 @@ fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure
         .map_err(|e| Failure::source("reading its state", e))?;
     // The target of a request that existed before keeps what it has.
     let own = found.tree.made || !found.path.as_os_str().is_empty();
-    if own {
-        if let Some(lost) = apply(&*here.source, &found.state, &*here.target)? {
-            job.warnings.warn(&found.tree.shown.join(&found.path), lost);
-        }
+    if own && let Some(lost) = apply(&*here.source, &found.state, &*here.target)? {
+        job.warnings.warn(&found.tree.shown.join(&found.path), lost);
     }
     if found.state.has_same_contents(&now) {
         return Ok(());

@@ -73,10 +73,10 @@ impl Job<'_> {
             } else {
                 self.copy_part(large, part, buffer)
             };
-            if let Err(failure) = outcome {
-                if !large.failed.swap(true, Ordering::Relaxed) {
-                    self.note(&large.file.shown, Err(failure));
-                }
+            if let Err(failure) = outcome
+                && !large.failed.swap(true, Ordering::Relaxed)
+            {
+                self.note(&large.file.shown, Err(failure));
             }
         }
         if large.left.fetch_sub(1, Ordering::AcqRel) > 1 {

@@ -86,7 +86,7 @@ impl Place {
         let good = (1..=MAX_NODES).contains(&self.nodes)
             && self.node.0 < self.nodes
             && self.stripe > 0
-            && self.stripe % crate::layout::BLOCK == 0
+            && self.stripe.is_multiple_of(crate::layout::BLOCK)
             && self.stripe <= 1 << 40
             && (!spread || self.peers.len() == usize::from(self.nodes));
         if good { Ok(()) } else { Err(Errno::EINVAL) }

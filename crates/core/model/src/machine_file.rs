@@ -275,17 +275,17 @@ fn read_link(
     let tile_rate = section.rate("tile_rate");
     let latency = section.time("latency", least_latency);
     let buffer = section.bytes("buffer", Bytes(1)..=Bytes::mib(1024));
-    if let (Some(buffer), Some(packet)) = (&buffer, packet) {
-        if buffer.value < packet {
-            doc.problem(
-                buffer.span.start,
-                format!(
-                    "the buffer of {} cannot hold one packet of {packet}",
-                    buffer.value
-                ),
-                format!("a buffer of at least {packet}, or smaller packets"),
-            );
-        }
+    if let (Some(buffer), Some(packet)) = (&buffer, packet)
+        && buffer.value < packet
+    {
+        doc.problem(
+            buffer.span.start,
+            format!(
+                "the buffer of {} cannot hold one packet of {packet}",
+                buffer.value
+            ),
+            format!("a buffer of at least {packet}, or smaller packets"),
+        );
     }
     section.finish();
     let tiles = tiles?.value;

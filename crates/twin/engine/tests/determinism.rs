@@ -30,13 +30,13 @@ impl Partition for Town {
         // Coarse times, so that many events fall together.
         let delay = (self.state % 16) * 50_000;
         let to = (self.state >> 8) as u32 % PARTITIONS;
-        if to == context.partition || self.state % 3 > 0 {
+        if to == context.partition || !self.state.is_multiple_of(3) {
             let key = (self.state >> 20) as u32 % 4;
             context.queue.push(context.now + delay, key, left - 1);
         } else {
             context.send(to, context.now + LOOKAHEAD + delay, left - 1);
         }
-        if self.state % 5 == 0 {
+        if self.state.is_multiple_of(5) {
             context
                 .queue
                 .push(context.now + 20 * delay + 1, 0, left / 2);

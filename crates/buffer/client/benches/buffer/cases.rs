@@ -242,7 +242,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match (values.get(middle), values.get(middle.wrapping_sub(1))) {
-        (Some(upper), Some(lower)) if values.len() % 2 == 0 => (upper + lower) / 2.0,
+        (Some(upper), Some(lower)) if values.len().is_multiple_of(2) => (upper + lower) / 2.0,
         (Some(middle), _) => *middle,
         _ => f64::NAN,
     }

@@ -44,10 +44,10 @@ impl Controller {
                 if let Some(session) = self.state.sessions.get_mut(session.0) {
                     session.activations.retain(|id| id.0 != key);
                 }
-            } else if !dead.is_empty() {
-                if let Some(row) = self.state.activations.get_mut(key) {
-                    row.hosts.retain(|host, _| !dead.contains(host));
-                }
+            } else if !dead.is_empty()
+                && let Some(row) = self.state.activations.get_mut(key)
+            {
+                row.hosts.retain(|host, _| !dead.contains(host));
             }
         }
     }
@@ -70,15 +70,15 @@ impl Controller {
         for registration in &session.registrations {
             self.state.registrations.remove(registration.0);
         }
-        if !session.registrations.is_empty() {
-            if let Some(session) = self.state.sessions.get_mut(id.0) {
-                session.registrations.clear();
-            }
+        if !session.registrations.is_empty()
+            && let Some(session) = self.state.sessions.get_mut(id.0)
+        {
+            session.registrations.clear();
         }
-        if let Some(instance) = session.instance {
-            if !self.end_instance(instance) {
-                return;
-            }
+        if let Some(instance) = session.instance
+            && !self.end_instance(instance)
+        {
+            return;
         }
         for stage in &session.stages {
             self.state.stages.remove(stage.0);

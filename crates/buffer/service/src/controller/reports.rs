@@ -23,10 +23,10 @@ impl Controller {
             }
             (News::FragmentReady(id), Peer::Node(_)) => {
                 let wanted = self.state.fragments.get(id.0).map(|f| f.state);
-                if wanted == Some(FragmentState::Wanted) {
-                    if let Some(fragment) = self.state.fragments.get_mut(id.0) {
-                        fragment.state = FragmentState::Ready(count);
-                    }
+                if wanted == Some(FragmentState::Wanted)
+                    && let Some(fragment) = self.state.fragments.get_mut(id.0)
+                {
+                    fragment.state = FragmentState::Ready(count);
                 }
             }
             (News::FragmentGone(id), Peer::Node(node)) => self.fragment_gone(id, *node),

@@ -115,12 +115,12 @@ impl Controller {
                 continue;
             }
             all.push(*id);
-            if matches!(stage.state, StageState::Waiting | StageState::Failed(_)) {
-                if let Some(stage) = self.state.stages.get_mut(id.0) {
-                    stage.state = StageState::Queued;
-                    stage.attempt += 1;
-                    stage.queued = self.now;
-                }
+            if matches!(stage.state, StageState::Waiting | StageState::Failed(_))
+                && let Some(stage) = self.state.stages.get_mut(id.0)
+            {
+                stage.state = StageState::Queued;
+                stage.attempt += 1;
+                stage.queued = self.now;
             }
         }
         all

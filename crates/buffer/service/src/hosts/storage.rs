@@ -197,10 +197,10 @@ impl Run {
                     told = Instant::now();
                     self.link.activity(flash.activity(&self.config.name));
                 }
-            } else if let Some((_, daemon, _)) = &self.idle {
-                if daemon.has_ended() {
-                    return Err("the storage daemon has ended: its storage failed".to_owned());
-                }
+            } else if let Some((_, daemon, _)) = &self.idle
+                && daemon.has_ended()
+            {
+                return Err("the storage daemon has ended: its storage failed".to_owned());
             }
         }
     }

@@ -199,11 +199,11 @@ impl Node {
             Input::Created(fragment, outcome) => self.created(fragment, outcome),
             Input::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
             Input::Copying(stage, attempt, progress) => {
-                if let Some(copy) = self.copies.get_mut(&stage) {
-                    if copy.0 == attempt {
-                        copy.1 = progress;
-                        self.report(News::StageProgress(stage, attempt, progress));
-                    }
+                if let Some(copy) = self.copies.get_mut(&stage)
+                    && copy.0 == attempt
+                {
+                    copy.1 = progress;
+                    self.report(News::StageProgress(stage, attempt, progress));
                 }
             }
             Input::Copied(stage, attempt, outcome) => self.copied(stage, attempt, outcome),

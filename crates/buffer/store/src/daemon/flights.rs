@@ -15,7 +15,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 pub const ALIGNMENT: usize = 4096;
 /// Suits this offset, length or address direct I/O?
 pub fn is_aligned(number: u64) -> bool {
-    number % ALIGNMENT as u64 == 0
+    number.is_multiple_of(ALIGNMENT as u64)
 }
 
 /// Requests of a ring under way at a time: more than chunks in the longest request.

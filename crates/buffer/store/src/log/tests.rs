@@ -6,7 +6,7 @@ fn fill(log: &mut Log<Memory>, count: u64, sync_every: u64) {
         log.prepare().unwrap();
         let sequence = log.append(format!("record {i}").as_bytes());
         log.flush().unwrap();
-        if sequence % sync_every == 0 {
+        if sequence.is_multiple_of(sync_every) {
             log.sync_now().unwrap();
         }
     }

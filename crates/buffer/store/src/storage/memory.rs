@@ -105,7 +105,7 @@ impl Memory {
         let state = &mut *state;
         state.dead = false;
         state.fault = Fault::default();
-        if next(&mut state.random) % 2 == 0 {
+        if next(&mut state.random).is_multiple_of(2) {
             state.names = state.synced_names.clone();
         } else {
             state.synced_names = state.names.clone();
@@ -118,7 +118,7 @@ impl Memory {
                         // Torn: only some of its 512-byte sectors arrive.
                         if let Some(data) = data {
                             for (at, sector) in sectors(offset, &data) {
-                                if next(&mut state.random) % 2 == 0 {
+                                if next(&mut state.random).is_multiple_of(2) {
                                     apply(&mut file.synced, at, Some(sector));
                                 }
                             }
@@ -217,7 +217,7 @@ impl Storage for Memory {
         self.mutate(|state, dies| {
             let id = state.files.len();
             state.check_room(id, reserve)?;
-            if !dies || next(&mut state.random) % 2 == 0 {
+            if !dies || next(&mut state.random).is_multiple_of(2) {
                 state.files.push(Contents {
                     reserved: reserve,
                     ..Contents::default()
@@ -249,7 +249,7 @@ impl Storage for Memory {
     fn truncate(&self, name: &str, length: u64, reserve: u64) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
-            if !dies || next(&mut state.random) % 2 == 0 {
+            if !dies || next(&mut state.random).is_multiple_of(2) {
                 state.files[id].pending.push((length, None));
                 state.files[id].reserved = reserve;
             }
@@ -272,7 +272,7 @@ impl Storage for Memory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(from)?;
-            if !dies || next(&mut state.random) % 2 == 0 {
+            if !dies || next(&mut state.random).is_multiple_of(2) {
                 state.names.remove(from);
                 state.names.insert(to.to_owned(), id);
             }
@@ -283,7 +283,7 @@ impl Storage for Memory {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.mutate(|state, dies| {
             state.id(name)?;
-            if !dies || next(&mut state.random) % 2 == 0 {
+            if !dies || next(&mut state.random).is_multiple_of(2) {
                 state.names.remove(name);
             }
             Ok(())

@@ -40,14 +40,14 @@ pub(super) fn check(script: &JobScript, findings: &mut Findings) {
     let mut files: BTreeMap<&StagePath, u32> = BTreeMap::new();
     for stage in &script.stages {
         stageable(script, stage, findings);
-        if stage.kind == StageKind::File {
-            if let Some(first) = files.insert(&stage.destination, stage.line) {
-                findings.add(
-                    start(stage.line),
-                    format!("the stage of line {first} writes the same file"),
-                    "give each its own destination",
-                );
-            }
+        if stage.kind == StageKind::File
+            && let Some(first) = files.insert(&stage.destination, stage.line)
+        {
+            findings.add(
+                start(stage.line),
+                format!("the stage of line {first} writes the same file"),
+                "give each its own destination",
+            );
         }
     }
 }

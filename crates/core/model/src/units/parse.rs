@@ -246,7 +246,7 @@ impl Quantity {
         let factor = u128::from(unit.factor);
         let common = gcd(factor, denominator);
         let (factor, denominator) = (factor / common, denominator / common);
-        if mantissa % denominator != 0 {
+        if !mantissa.is_multiple_of(denominator) {
             return Err(too_fine());
         }
         (mantissa / denominator)

@@ -241,14 +241,14 @@ impl Destinations {
 /// Three factors of `n`, the largest as small as can be, then the second largest; ascending.
 fn near_cube(n: u32) -> [u32; 3] {
     let divisors: Vec<u32> = (1..=n.isqrt())
-        .filter(|d| n % *d == 0)
+        .filter(|d| n.is_multiple_of(*d))
         .flat_map(|d| [d, n / d])
         .collect();
     let mut best = [1, 1, n];
     for &largest in &divisors {
         for &middle in divisors
             .iter()
-            .filter(|&&d| d <= largest && (n / largest) % d == 0)
+            .filter(|&&d| d <= largest && (n / largest).is_multiple_of(d))
         {
             let smallest = n / largest / middle;
             if smallest <= middle && (largest, middle) < (best[2], best[1]) {

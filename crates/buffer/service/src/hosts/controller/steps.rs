@@ -123,10 +123,10 @@ impl Server {
             Event::Came(stream, caller, entry) => {
                 let decision = self.admit(stream, &caller);
                 // Who has gone meanwhile is forgotten when its thread says so, or here.
-                if let Err(unsent) = entry.send(decision) {
-                    if let Ok(admitted) = unsent.0 {
-                        self.forget(admitted.id);
-                    }
+                if let Err(unsent) = entry.send(decision)
+                    && let Ok(admitted) = unsent.0
+                {
+                    self.forget(admitted.id);
                 }
                 Ok(())
             }
@@ -149,12 +149,12 @@ impl Server {
             return;
         };
         hang_up(&connection.stream);
-        if let Some(peer) = &connection.peer {
-            if self.peers.get(peer) == Some(&id) {
-                tracing::warn!(?peer, "disconnected");
-                self.peers.remove(peer);
-                self.activity.remove(peer);
-            }
+        if let Some(peer) = &connection.peer
+            && self.peers.get(peer) == Some(&id)
+        {
+            tracing::warn!(?peer, "disconnected");
+            self.peers.remove(peer);
+            self.activity.remove(peer);
         }
         if connection.asked > 0 {
             self.asked.retain(|_, asker| *asker != id);

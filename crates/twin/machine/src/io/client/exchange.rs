@@ -28,7 +28,7 @@ impl Group {
         } else {
             0
         };
-        if rank.rank % job.ppn == 0 {
+        if rank.rank.is_multiple_of(job.ppn) {
             rank.window = 0;
             self.begin_window(slot, job, context);
         } else {

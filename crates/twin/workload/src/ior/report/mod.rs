@@ -300,7 +300,9 @@ fn human(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB")];
     match units.iter().find(|(shift, _)| bytes >> shift > 0) {
         None => format!("{bytes} bytes"),
-        Some((shift, unit)) if bytes % (1 << shift) == 0 => format!("{} {unit}", bytes >> shift),
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {unit}", bytes >> shift)
+        }
         Some((shift, unit)) => format!("{:.2} {unit}", bytes as f64 / (1_u64 << shift) as f64),
     }
 }
