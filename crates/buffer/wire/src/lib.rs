@@ -14,6 +14,7 @@ pub mod chunk;
 pub mod frame;
 pub mod ids;
 pub mod layout;
+pub mod listen;
 pub mod lock;
 pub mod message;
 pub mod munge;

@@ -42,6 +42,9 @@ pub use status::{InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageSta
 use crate::protocol::{Instant, Order, Peer, Progress, Report, SessionId, StageId};
 use crate::table::{Change, Unreadable};
 
+/// Stages of a persistent instance that are remembered; older ones are dropped once they are over.
+const KEPT_STAGES: usize = 1024;
+
 /// Times and limits; all times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {

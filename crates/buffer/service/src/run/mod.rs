@@ -168,7 +168,6 @@ enum Stop {
 impl Life<'_> {
     fn lead(&mut self, script: &JobScript, options: &RunOptions) -> Result<(i32, bool), RunError> {
         let token = self.token.to_owned();
-        let interrupted = |kept| RunError::Interrupted(token.clone(), kept);
         self.persistents(script)?;
         let setup = Setup::of(script);
         let request = Request::Setup {
@@ -198,6 +197,17 @@ impl Life<'_> {
             Ok(hosts) => hosts,
             Err(failure) => return Err(self.abandon("mount", Stop::Failed(failure))),
         };
+        if let Buffer::Shared(remote) = self.pool {
+            if !remote
+                .host()
+                .is_some_and(|own| hosts.iter().any(|host| host == own))
+            {
+                self.observer.warning(&format!(
+                    "the script runs on this host, but its buffer is mounted on {} only",
+                    hosts.join(", ")
+                ));
+            }
+        }
         if let Err(stop) = self.step(
             "mount",
             Request::Run {
@@ -211,11 +221,7 @@ impl Life<'_> {
         }
         let code = match self.run_script(script, options)? {
             Some(code) => code,
-            None => return Err(interrupted(true)),
-        };
-        let keep = |name, stop| match stop {
-            Stop::Failed(failure) => RunError::Kept(name, failure, token.clone()),
-            Stop::Interrupted => interrupted(true),
+            None => return Err(RunError::Interrupted(token, true)),
         };
         self.step(
             "unmount",
@@ -224,7 +230,7 @@ impl Life<'_> {
             },
             None,
         )
-        .map_err(|stop| keep("unmount", stop))?;
+        .map_err(|stop| self.keep("unmount", stop))?;
         let own = self.standing == Some(Standing::Own);
         let kept = match options.on_failure {
             OnFailure::StageOut => false,
@@ -243,7 +249,7 @@ impl Life<'_> {
                 },
                 Some(Direction::Out),
             )
-            .map_err(|stop| keep("stage out", stop))?;
+            .map_err(|stop| self.keep("stage out", stop))?;
         }
         self.step(
             "tear down",
@@ -253,7 +259,7 @@ impl Life<'_> {
             },
             None,
         )
-        .map_err(|stop| keep("tear down", stop))?;
+        .map_err(|stop| self.keep("tear down", stop))?;
         for destroyed in &script.destroys {
             let request = Request::DestroyPersistent {
                 name: destroyed.name.clone(),
@@ -324,7 +330,13 @@ impl Life<'_> {
     ) -> Result<(), Stop> {
         self.observer.phase(name);
         let begun = Instant::now();
-        let outcome = watch::wait(self.pool, request, self.interrupt, self.observer);
+        let outcome = watch::wait(
+            self.pool,
+            request,
+            |stage| stage.token == self.token,
+            self.interrupt,
+            self.observer,
+        );
         let mut moved = Progress::default();
         if let (Some(direction), Ok(status)) = (direction, self.pool.status()) {
             moved = watch::sum(&status, self.token, direction);
@@ -389,6 +401,19 @@ impl Life<'_> {
                 let kept = done.is_err() || matches!(standing, Ok(Standing::Earlier));
                 RunError::Interrupted(token, kept)
             }
+        }
+    }
+
+    /// Why the job did not go through after its script has run. What there is of it is kept, unless
+    /// somebody else has taken it down.
+    fn keep(&self, step: &'static str, stop: Stop) -> RunError {
+        let token = self.token.to_owned();
+        match stop {
+            Stop::Failed(failure) if matches!(self.look(), Ok(Standing::Nothing)) => {
+                RunError::Step(step, failure)
+            }
+            Stop::Failed(failure) => RunError::Kept(step, failure, token),
+            Stop::Interrupted => RunError::Interrupted(token, true),
         }
     }
 

@@ -87,7 +87,13 @@ fn one(
 ) -> Result<Recovery, Stop> {
     let mut ask = |name: &str, request| {
         observer.phase(&format!("job {token}: {name}"));
-        watch::wait(pool, request, interrupt, observer)
+        watch::wait(
+            pool,
+            request,
+            |stage| stage.token == token,
+            interrupt,
+            observer,
+        )
     };
     let owned = || token.to_owned();
     let mut recovery = if discard {
@@ -133,7 +139,8 @@ pub fn stage_now(
         return Ok(Progress::default());
     };
     observer.phase("stage");
-    match watch::wait(&pool, Request::AwaitStage { stage }, &interrupt, observer) {
+    let wait = Request::AwaitStage { stage };
+    match watch::wait(&pool, wait, |one| one.id == stage, &interrupt, observer) {
         Ok(()) => {}
         Err(Stop::Failed(failure)) => return Err(fail(failure)),
         Err(Stop::Interrupted) => {

@@ -38,7 +38,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -208,7 +208,7 @@ impl Daemon {
             std::fs::set_permissions(&options.socket, open),
         )?;
         let tcp = match options.tcp {
-            Some(address) => Some(at(address, TcpListener::bind(address))?),
+            Some(address) => Some(at(address, forebay_wire::listen::listen(address))?),
             None => None,
         };
         let tcp_address = match &tcp {
