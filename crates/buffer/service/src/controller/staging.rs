@@ -180,7 +180,7 @@ impl Controller {
             let stage = self.state.stages.get(stage.0);
             stage.is_none_or(|s| !s.in_progress() && s.state != StageState::Waiting)
         };
-        let many = session.stages.len().saturating_sub(KEPT_STAGES - 1);
+        let many = (session.stages.len() + 1).saturating_sub(self.settings.kept_stages);
         let old: Vec<StageId> = session
             .stages
             .iter()
