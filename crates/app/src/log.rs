@@ -13,6 +13,9 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Variable that says what is logged.
 const VARIABLE: &str = "FOREBAY_LOG";
 
+/// What is not logged unless it is asked for by name.
+const UNWANTED: &str = "fuser::reply";
+
 /// How logs are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -64,7 +67,13 @@ pub fn start(arguments: &LogArguments) -> Result<(), Failure> {
 fn filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, Failure> {
     let text = text.unwrap_or_default();
     let builder = EnvFilter::builder().with_default_directive(default.into());
-    builder.parse(text).map_err(|error| {
+    // It reports every answer that the kernel no longer wants as an error, that is, for every
+    // operation whose process was interrupted.
+    let all = match text {
+        "" => format!("{UNWANTED}=off,{default}"),
+        text => format!("{UNWANTED}=off,{text}"),
+    };
+    builder.parse(&all).map_err(|error| {
         Failure::Input(format!(
             "{VARIABLE}: `{text}` says not what to log ({error}); \
              write a level such as `debug`, or `forebay_store=debug,warn`"

@@ -103,9 +103,9 @@ pub enum JobCommand {
         /// Which way
         #[arg(value_enum)]
         way: Way,
-        /// From where: an absolute path, or a path in the instance
+        /// From where: a path of the parallel file system for `in`, in the instance for `out`
         source: String,
-        /// To where
+        /// To where: a path in the instance for `in`, of the parallel file system for `out`
         destination: String,
     },
     #[command(flatten)]
@@ -129,9 +129,13 @@ fn directive(
     destination: &str,
 ) -> Result<forebay_model::jobscript::Stage, String> {
     let inside = |path: &str| format!("$DW_JOB_STRIPED/{}", path.trim_start_matches('/'));
+    let outside = |path: &str| match std::path::absolute(path) {
+        Ok(path) => path.display().to_string(),
+        Err(_) => path.to_owned(),
+    };
     let (name, source, destination) = match way {
-        Way::In => ("stage_in", source.to_owned(), inside(destination)),
-        Way::Out => ("stage_out", inside(source), destination.to_owned()),
+        Way::In => ("stage_in", outside(source), inside(destination)),
+        Way::Out => ("stage_out", inside(source), outside(destination)),
     };
     let blank = |text: &&String| text.contains(char::is_whitespace);
     if let Some(path) = [&source, &destination].into_iter().find(blank) {
@@ -155,11 +159,11 @@ fn directive(
         Way::In => Direction::In,
         Way::Out => Direction::Out,
     };
-    script
-        .stages(direction)
-        .next()
-        .cloned()
-        .ok_or_else(|| "no stage".to_owned())
+    let stage = script.stages(direction).next().cloned();
+    let mut stage = stage.ok_or_else(|| "no stage".to_owned())?;
+    // It stands in no script.
+    stage.line = 0;
+    Ok(stage)
 }
 
 /// Runs a command; errors are told on standard error.
@@ -293,7 +297,11 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             };
             let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
             terminal.finish();
-            println!("staged {} files, {}", moved.files, show::size(moved.bytes));
+            println!(
+                "staged {}, {}",
+                show::files(moved.files),
+                show::size(moved.bytes)
+            );
             Ok(ExitCode::SUCCESS)
         }
         JobCommand::Pool(command) => pool::execute(command),

@@ -326,6 +326,8 @@ fn a_pool_gives_all_it_has_and_no_more() {
         failure.reason.contains("1 granules are wanted, 0 are free"),
         "{failure}"
     );
+    let sizes = "(a granule is 1.00 GiB, which is 1.00 GiB and 0 B)";
+    assert!(failure.reason.ends_with(sizes), "{failure}");
     site.ask(
         ADA,
         Request::Teardown {
@@ -446,6 +448,37 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     assert_eq!(cause(site.ask(BOB, limit(2))), Cause::Denied);
 }
 
+/// What `forebay stage` did last is remembered, but not all that it ever did.
+#[test]
+fn a_persistent_instance_can_be_staged_from_for_ever() {
+    let mut site = site_with(Settings {
+        max_stages: 20,
+        kept_stages: 8,
+        ..Settings::default()
+    });
+    persistent(&mut site, ADA, "data", false).unwrap();
+    let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
+                #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
+    let mut what = JobScript::parse(text, None).unwrap().stages[0].clone();
+    what.line = 0;
+    let mut last = None;
+    for _ in 0..30 {
+        let (token, what) = (token("data"), what.clone());
+        let Answer::Stage(stage) = site.ask(ADA, Request::Stage { token, what }).unwrap() else {
+            panic!("no stage")
+        };
+        let failure = site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
+        assert_eq!(
+            failure.reason,
+            "stage_out of $DW_JOB_STRIPED/a: /pfs is away"
+        );
+        last = Some(stage);
+    }
+    assert!(site.controller.stage(last.unwrap()).is_some());
+    let stages = site.controller.status().stages.len();
+    assert!((2..=8).contains(&stages), "{stages}");
+}
+
 #[test]
 fn hosts_without_an_agent_are_refused_by_name() {
     let mut site = site();
@@ -470,7 +503,8 @@ fn hosts_without_an_agent_are_refused_by_name() {
 #[test]
 fn hosts_that_never_come_are_named_after_a_while() {
     let mut site = site();
-    site.setup(ADA, "7", JOB).unwrap();
+    let two_views = "#DW jobdw capacity=3GiB type=scratch access_mode=striped,private\n";
+    site.setup(ADA, "7", two_views).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
@@ -479,7 +513,10 @@ fn hosts_that_never_come_are_named_after_a_while() {
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert!((50_000..70_000).contains(&(site.now - begun)), "{failure}");
     assert_eq!(failure.cause, Cause::NotFound);
-    assert!(failure.reason.contains("no agent of `nid9`"), "{failure}");
+    assert!(
+        failure.reason.contains("no agent of `nid9` has"),
+        "each is named once, not for each view: {failure}"
+    );
     site.ask(ADA, activate(&["nid1"])).unwrap();
 }
 

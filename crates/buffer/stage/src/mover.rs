@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::copy::CHUNK;
-use crate::end::{Folder, State};
+use crate::end::{Folder, Kind, State};
 use crate::error::{Failure, LISTED, Problem, Problems, StageError};
 use crate::file::Destination;
 use crate::journal::Journal;
@@ -329,6 +329,13 @@ impl Job<'_> {
     ) -> Result<(), Problem> {
         let file = source.open_file()?;
         let (parent, name) = target.open_parent()?;
+        if parent
+            .look(&name)
+            .is_ok_and(|there| there.kind == Kind::Other)
+        {
+            let reason = "is a device, a pipe or a socket; a file is not put in its place";
+            return Err(target.problem(reason, Errno::EXIST));
+        }
         let parent: Arc<dyn Folder> = Arc::from(parent);
         self.remember(&parent, target.display());
         let size = file.opened_state().map_or(0, |state| state.size);

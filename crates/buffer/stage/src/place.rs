@@ -82,7 +82,8 @@ impl Place {
         }
     }
 
-    fn problem(&self, reason: impl Into<String>, errno: Errno) -> Problem {
+    /// What is wrong with the place.
+    pub(crate) fn problem(&self, reason: impl Into<String>, errno: Errno) -> Problem {
         Problem::new(self.display(), reason, errno)
     }
 
@@ -107,7 +108,10 @@ impl Place {
                 Err(errno) => Err(errno),
             },
         };
-        opened.map_err(|errno| self.cannot_open(errno))
+        opened.map_err(|errno| match errno {
+            Errno::NOTDIR => self.problem("is no directory; stage it with type=file", errno),
+            errno => self.cannot_open(errno),
+        })
     }
 
     /// Opens the file that is there.

@@ -15,6 +15,7 @@ pub mod frame;
 pub mod ids;
 pub mod layout;
 pub mod link;
+pub mod listen;
 pub mod lock;
 pub mod message;
 pub mod munge;

@@ -100,6 +100,18 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// Granules that are wanted and that are free, where it is for want of them.
+    pub fn granules(&self) -> Option<(u64, u64)> {
+        match *self {
+            Refusal::Full { wanted, free }
+            | Refusal::NoRoomForCopy { wanted, free }
+            | Refusal::Unequal { wanted, free } => Some((wanted, free)),
+            Refusal::Nothing | Refusal::NoNodes | Refusal::TooFewNodes { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -49,6 +49,11 @@ impl Asked {
         }
     }
 
+    /// These stages are not known any more.
+    pub fn forget_stages(&mut self, stages: &[StageId]) {
+        self.last.retain(|_, id| !stages.contains(id));
+    }
+
     fn get(&self, session: SessionId, path: &BufferPath) -> Option<StageId> {
         self.last.get(&(session, path.clone())).copied()
     }

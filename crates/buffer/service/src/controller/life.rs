@@ -1,5 +1,7 @@
 //! Sessions that live and end: mounted, unmounted, taken down when that is safe.
 
+use std::collections::BTreeSet;
+
 use forebay_model::jobscript::{AccessMode, Direction, InstanceType};
 use forebay_policy::removal::{self, Uses};
 
@@ -106,7 +108,8 @@ impl Controller {
     pub(super) fn heard_of(&self, hosts: &[String]) -> Result<(), Failure> {
         let most = self.settings.host_dead_after;
         let silent = |host: &&String| self.silence(&Peer::Host((*host).clone())) > most;
-        let silent: Vec<String> = hosts
+        // A host is asked for once for each view.
+        let silent: BTreeSet<String> = hosts
             .iter()
             .filter(silent)
             .map(|host| format!("`{host}`"))
@@ -116,7 +119,7 @@ impl Controller {
         }
         let reason = format!(
             "no agent of {} has reported for {} s; start it there, or name other hosts",
-            silent.join(", "),
+            Vec::from_iter(silent).join(", "),
             most / 1000
         );
         Err(Failure::new(Cause::NotFound, reason))

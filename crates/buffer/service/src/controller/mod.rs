@@ -71,6 +71,8 @@ pub struct Settings {
     pub max_user_sessions: usize,
     /// Most stages of one session.
     pub max_stages: usize,
+    /// Stages of a persistent instance that are remembered; older ones that are over are dropped.
+    pub kept_stages: usize,
     /// Most storage nodes of an instance.
     pub max_nodes: u32,
     /// Bytes in a stripe of instances on several nodes.
@@ -128,6 +130,7 @@ impl Default for Settings {
             max_sessions: 65_536,
             max_user_sessions: 4096,
             max_stages: 65_536,
+            kept_stages: 1024,
             max_nodes: u32::from(forebay_wire::place::MAX_NODES),
             stripe: 8 << 20,
             secret: [0; 32],

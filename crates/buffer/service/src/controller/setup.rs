@@ -11,6 +11,7 @@ use super::requests::Begun;
 use super::state::may_act;
 use super::*;
 use crate::protocol::*;
+use crate::show;
 
 impl Controller {
     pub(super) fn setup(
@@ -241,9 +242,13 @@ impl Controller {
                 .components()
                 .all(|part| !matches!(part, std::path::Component::ParentDir));
             if !plain || !allowed.iter().any(|directory| path.starts_with(directory)) {
+                let line = match stage.line {
+                    // Not asked for by a script.
+                    0 => String::new(),
+                    line => format!("line {line}: "),
+                };
                 let reason = format!(
-                    "line {}: `{}` is not below a directory from and to which this pool stages: {}",
-                    stage.line,
+                    "{line}`{}` is not below a directory from and to which this pool stages: {}",
                     path.display(),
                     allowed.join(", ")
                 );
@@ -292,9 +297,17 @@ impl Controller {
             Ok(shares) => Ok((pool, shares)),
             Err(refusal) => {
                 self.short_of_space = Some(self.now);
+                let size = |granules: u64| show::size(granules.saturating_mul(pool.granularity.0));
+                let sizes = match refusal.granules() {
+                    Some((wanted, free)) => {
+                        format!(", which is {} and {}", size(wanted), size(free))
+                    }
+                    None => String::new(),
+                };
                 let reason = format!(
-                    "pool `{}`: {refusal} (a granule is {} bytes)",
-                    pool.name, pool.granularity.0
+                    "pool `{}`: {refusal} (a granule is {}{sizes})",
+                    pool.name,
+                    size(1)
                 );
                 Err(Failure::new(Cause::Full, reason))
             }

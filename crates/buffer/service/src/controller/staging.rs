@@ -137,6 +137,10 @@ impl Controller {
         let (id, session) = self.state.own_session(token, caller)?;
         self.usable(session)?;
         self.check_outside(&what)?;
+        if session.lifetime == Lifetime::Persistent {
+            self.forget_ended_stages(id);
+        }
+        let (_, session) = self.state.own_session(token, caller)?;
         if session.stages.len() >= self.settings.max_stages {
             let reason = format!(
                 "`{token}` has {} stages, the most there can be",
@@ -164,6 +168,38 @@ impl Controller {
         Ok(Begun::Answer(Answer::Stage(
             self.add_stage(id, instance, what, state),
         )))
+    }
+
+    /// Drops the oldest stages of a persistent instance that are over, so that it can be staged from
+    /// and to for ever. Those of a job stay: its processes may ask for them until it ends.
+    fn forget_ended_stages(&mut self, id: SessionId) {
+        let Some(session) = self.state.sessions.get(id.0) else {
+            return;
+        };
+        let over = |stage: &&StageId| {
+            let stage = self.state.stages.get(stage.0);
+            stage.is_none_or(|s| !s.in_progress() && s.state != StageState::Waiting)
+        };
+        let many = (session.stages.len() + 1).saturating_sub(self.settings.kept_stages);
+        let old: Vec<StageId> = session
+            .stages
+            .iter()
+            .filter(over)
+            .take(many)
+            .copied()
+            .collect();
+        if old.is_empty() {
+            return;
+        }
+        for stage in &old {
+            self.state.stages.remove(stage.0);
+            self.progress.remove(stage);
+            self.sent.remove(&commands::Subject::Stage(*stage));
+        }
+        self.asked.forget_stages(&old);
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.stages.retain(|stage| !old.contains(stage));
+        }
     }
 
     /// Begins a stage that waits for the end of its job.

@@ -202,7 +202,7 @@ fn describe(stage: &StageRecord, reason: &str) -> String {
         Direction::Out => "stage_out",
     };
     match stage.what.line {
-        // Asked for by a running job.
+        // Asked for by a running job or by `forebay stage`.
         0 => match &stage.what.source {
             StagePath::Pfs(path) => format!("{which} of {path}: {reason}"),
             StagePath::Buffer(inside) => {

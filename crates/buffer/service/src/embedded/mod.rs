@@ -32,6 +32,7 @@ use crate::controller::{
 use crate::database::Database;
 use crate::hosts::Welcome;
 use crate::protocol::{Instant, Order, Owner, StageId, StagePlan};
+use crate::show;
 use crate::views;
 
 /// Name of the pool and of its only node.
@@ -128,7 +129,11 @@ impl Pool {
     /// Opens the pool in a directory.
     pub fn open(options: &PoolOptions) -> Result<Pool, PoolError> {
         let fail = |reason: String| PoolError::new(&options.directory, reason);
-        fs::create_dir_all(&options.directory).map_err(|e| fail(format!("cannot be made: {e}")))?;
+        fs::create_dir_all(&options.directory).map_err(|e| {
+            fail(format!(
+                "cannot be made: {e}; name a directory that can be with --pool"
+            ))
+        })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
         let lock = lock::take(&directory)?;
         for inner in ["jobs", "mounts", "journals", "flash"] {
@@ -237,8 +242,12 @@ impl Drop for Pool {
 /// Refuses a directory in which no pool was ever made.
 pub(crate) fn is_there(options: &PoolOptions) -> Result<(), PoolError> {
     let directory = &options.directory;
-    if directory.join("controller.redb").exists() {
-        return Ok(());
+    match fs::metadata(directory.join("controller.redb")) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(PoolError::new(directory, error));
+        }
+        Err(_) => {}
     }
     let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
     Err(PoolError::new(directory, reason))
@@ -263,12 +272,26 @@ pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
     Ok(controller.status())
 }
 
-/// The size to give a pool: as asked, or four fifths of what is free for a new one.
+/// The size to give a pool: as asked, or four fifths of what is free for a new one. More than the
+/// file system has would be promised in vain.
 fn size(directory: &Path, asked: Option<Bytes>) -> Result<Option<Bytes>, PoolError> {
-    if asked.is_some() || directory.join("controller.redb").exists() {
-        return Ok(asked);
+    if asked.is_none() && directory.join("controller.redb").exists() {
+        return Ok(None);
     }
     let state = rustix::fs::statvfs(directory).map_err(|e| PoolError::new(directory, e))?;
+    if let Some(asked) = asked {
+        let all = state.f_blocks.saturating_mul(state.f_frsize);
+        // Some file systems say nothing.
+        if all > 0 && asked.0 > all {
+            let reason = format!(
+                "{} are more than its file system has, which is {}; name a smaller --pool-size",
+                show::size(asked.0),
+                show::size(all)
+            );
+            return Err(PoolError::new(directory, reason));
+        }
+        return Ok(Some(asked));
+    }
     Ok(Some(Bytes(
         state.f_bavail.saturating_mul(state.f_frsize) / 5 * 4,
     )))

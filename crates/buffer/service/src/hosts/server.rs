@@ -35,7 +35,7 @@ pub struct Listener {
 impl Listener {
     /// Listens on TCP.
     pub fn tcp(address: SocketAddr) -> Result<Listener, ServeError> {
-        let bound = TcpListener::bind(address).map_err(ServeError::at(address))?;
+        let bound = forebay_wire::listen::listen(address).map_err(ServeError::at(address))?;
         Ok(Listener::new(Socket::Tcp(bound)))
     }
 

@@ -74,8 +74,9 @@ impl fmt::Display for RunError {
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
             RunError::Kept(step, failure, token) => write!(
                 f,
-                "{step}: {failure}\nthe results of job {token} are kept in the pool; \
-                 when the cause is removed, `recover` stages them out"
+                "{step}: {failure}\nthe results of job {token} are kept in the pool; when the \
+                 cause is removed, `forebay recover --job-id {token}` stages them out \
+                 (with --discard it destroys them)"
             ),
             RunError::Earlier(step, failure, token) => write!(
                 f,
@@ -92,7 +93,8 @@ impl fmt::Display for RunError {
             }
             RunError::Interrupted(token, true) => write!(
                 f,
-                "interrupted; the data of job {token} is kept in the pool, and `recover` stages it out"
+                "interrupted; the data of job {token} is kept in the pool, and \
+                 `forebay recover --job-id {token}` stages it out"
             ),
             RunError::Interrupted(token, false) => {
                 write!(f, "interrupted; job {token} left nothing behind")

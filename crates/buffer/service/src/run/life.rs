@@ -85,10 +85,7 @@ impl<'a> Life<'a> {
         };
         let kept = self
             .finish(code, options.on_failure)
-            .map_err(|(step, stop)| match stop {
-                Stop::Failed(failure) => RunError::Kept(step, failure, self.token.to_owned()),
-                Stop::Interrupted => RunError::Interrupted(self.token.to_owned(), true),
-            })?;
+            .map_err(|(step, stop)| self.keep(step, stop))?;
         if !kept {
             self.destroy_persistents(script)?;
         }
@@ -116,10 +113,22 @@ impl<'a> Life<'a> {
         if script.stages(Direction::In).next().is_some() {
             self.step("stage in", stage_in, Some(Direction::In))?;
         }
-        let hosts = self.hosts(options);
+        let hosts = self
+            .hosts(options)
+            .map_err(|failure| ("mount", Stop::Failed(failure)))?;
+        if let Buffer::Shared(remote) = self.pool
+            && !remote
+                .host()
+                .is_some_and(|own| hosts.iter().any(|host| host == own))
+        {
+            self.observer.warning(&format!(
+                "the script runs on this host, but its buffer is mounted on {} only",
+                hosts.join(", ")
+            ));
+        }
         let mount = Request::Run {
             token: self.token.to_owned(),
-            hosts: hosts.map_err(|failure| ("mount", Stop::Failed(failure)))?,
+            hosts,
             creator: self.creator.clone(),
         };
         self.step("mount", mount, None)
@@ -229,7 +238,13 @@ impl<'a> Life<'a> {
     ) -> Result<(), Stopped> {
         self.observer.phase(name);
         let begun = Instant::now();
-        let outcome = watch::wait(self.control(), request, self.interrupt, self.observer);
+        let outcome = watch::wait(
+            self.control(),
+            request,
+            |stage| stage.token == self.token,
+            self.interrupt,
+            self.observer,
+        );
         let mut moved = Progress::default();
         if let (Some(direction), Ok(status)) = (direction, self.control().status()) {
             moved = watch::sum(&status, self.token, direction);
@@ -296,6 +311,19 @@ impl<'a> Life<'a> {
                 let kept = done.is_err() || matches!(standing, Ok(Standing::Earlier));
                 RunError::Interrupted(token, kept)
             }
+        }
+    }
+
+    /// Why the job did not go through after its script has run. What there is of it is kept, unless
+    /// somebody else has taken it down.
+    fn keep(&self, step: &'static str, stop: Stop) -> RunError {
+        let token = self.token.to_owned();
+        match stop {
+            Stop::Failed(failure) if matches!(self.look(), Ok(Standing::Nothing)) => {
+                RunError::Step(step, failure)
+            }
+            Stop::Failed(failure) => RunError::Kept(step, failure, token),
+            Stop::Interrupted => RunError::Interrupted(token, true),
         }
     }
 

@@ -6,7 +6,7 @@ use super::life::Stop;
 use super::watch::{self, Interrupt, Observer};
 use super::{Buffer, RunError, Which};
 use crate::control::Control;
-use crate::controller::{Answer, Cause, Failure, Lifetime, Request};
+use crate::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
 use crate::protocol::Progress;
 
 /// What became of an interrupted job.
@@ -90,7 +90,13 @@ fn one(
 ) -> Result<Recovery, Stop> {
     let mut ask = |name: &str, request| {
         observer.phase(&format!("job {token}: {name}"));
-        watch::wait(pool, request, interrupt, observer)
+        watch::wait(
+            pool,
+            request,
+            |stage| stage.token == token,
+            interrupt,
+            observer,
+        )
     };
     let owned = || token.to_owned();
     let mut recovery = if discard {
@@ -137,12 +143,9 @@ pub fn stage_now(
         return Ok(Progress::default());
     };
     observer.phase("stage");
-    match watch::wait(
-        pool.control(),
-        Request::AwaitStage { stage },
-        &interrupt,
-        observer,
-    ) {
+    let wait = Request::AwaitStage { stage };
+    let this = |one: &StageStatus| one.id == stage;
+    match watch::wait(pool.control(), wait, this, &interrupt, observer) {
         Ok(()) => {}
         Err(Stop::Failed(failure)) => return Err(fail(failure)),
         Err(Stop::Interrupted) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::Direction;
 
@@ -11,6 +11,9 @@ use super::life::Stop;
 use crate::control::Control;
 use crate::controller::{Cause, Failure, Request, StageState, StageStatus, Status};
 use crate::protocol::Progress;
+
+/// Whoever waits is told so after this time without anything to see.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// Time between looks at progress.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,14 +64,18 @@ impl Interrupt {
     }
 }
 
-/// Asks for a step and waits until it is done, has failed, or the process is interrupted.
+/// Asks for a step and waits until it is done, has failed, or the process is interrupted. Meanwhile
+/// the observer is told of those stages that are `of` the step, and once if there is nothing to
+/// tell for long.
 pub(super) fn wait(
     pool: &dyn Control,
     request: Request,
+    of: impl Fn(&StageStatus) -> bool,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<(), Stop> {
     let answer = pool.begin(request).map_err(Stop::Failed)?;
+    let (mut heard, mut told, mut seen) = (Instant::now(), false, Vec::new());
     loop {
         match answer.recv_timeout(LOOK) {
             Ok(outcome) => return outcome.map(|_| ()).map_err(Stop::Failed),
@@ -79,15 +86,39 @@ pub(super) fn wait(
             Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(Stop::Interrupted),
             Err(RecvTimeoutError::Timeout) => {
                 // Progress is not worth failing for.
-                let Ok(status) = pool.status() else { continue };
-                let running = |stage: &&StageStatus| stage.state == StageState::Running;
-                let running: Vec<StageStatus> =
-                    status.stages.iter().filter(running).cloned().collect();
+                let status = pool.status();
+                let running: Vec<StageStatus> = status
+                    .iter()
+                    .flat_map(|status| &status.stages)
+                    .filter(|stage| stage.state == StageState::Running && of(stage))
+                    .cloned()
+                    .collect();
                 if !running.is_empty() {
                     observer.progress(&running);
                 }
+                if running != seen {
+                    (heard, told, seen) = (Instant::now(), false, running);
+                } else if !told && heard.elapsed() > SILENCE {
+                    let why = why(status);
+                    observer.note(&format!("{why}; waiting on, an interrupt (Ctrl-C) ends it"));
+                    told = true;
+                }
             }
         }
+    }
+}
+
+/// What may be the reason that nothing goes on, as the pool's state has it.
+fn why(status: Result<Status, Failure>) -> String {
+    let status = match status {
+        Ok(status) => status,
+        Err(failure) => return failure.to_string(),
+    };
+    let away = status.nodes.iter().filter(|node| !node.online);
+    let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
+    match away.as_slice() {
+        [] => "no answer yet".to_owned(),
+        away => format!("no answer yet, and {} offline", away.join(", ")),
     }
 }
 

@@ -81,6 +81,7 @@ fn pools(text: &mut String, status: &Status) {
     ])];
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
+            (false, true) => "drained, offline",
             (_, true) if node.fragments > 0 => "draining",
             (_, true) => "drained",
             (true, false) => "online",
@@ -143,6 +144,7 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
         ]);
     }
     text.push_str(&table("lllllrrr", &rows));
+    out_of_reach(text, status);
 }
 
 fn amount(stage: &StageStatus) -> (String, String) {
@@ -173,7 +175,7 @@ fn stages(text: &mut String, status: &Status) {
         rows.push(vec![
             stage.token.clone(),
             match stage.line {
-                // Asked for by a running job, not by its script.
+                // Asked for by a running job or by `forebay stage`, not by a script.
                 0 => "-".to_owned(),
                 line => line.to_string(),
             },
@@ -189,10 +191,10 @@ fn stages(text: &mut String, status: &Status) {
         if let StageState::Failed(reason) = &stage.state {
             let token = &stage.token;
             let line = match stage.line {
-                0 => "asked for by the running job".to_owned(),
-                line => format!("line {line}"),
+                0 => String::new(),
+                line => format!(", line {line},"),
             };
-            text.push_str(&format!("stage of {token}, {line}, failed: {reason}\n"));
+            text.push_str(&format!("stage of {token}{line} failed: {reason}\n"));
         }
     }
 }
@@ -200,6 +202,29 @@ fn stages(text: &mut String, status: &Status) {
 /// A pool of the kind that is open only while it is used.
 fn is_embedded(status: &Status) -> bool {
     status.pools.iter().all(|pool| pool.name == POOL)
+}
+
+/// Instances with a part on storage nodes that cannot be reached; an embedded pool has none while
+/// nobody uses it.
+fn out_of_reach(text: &mut String, status: &Status) {
+    if is_embedded(status) {
+        return;
+    }
+    for instance in &status.instances {
+        let away: Vec<&str> = status
+            .nodes
+            .iter()
+            .filter(|node| !node.online && instance.nodes.contains(&node.id))
+            .map(|node| node.name.as_str())
+            .collect();
+        if !away.is_empty() {
+            text.push_str(&format!(
+                "{} has data on {}, offline: who needs them waits\n",
+                instance.label,
+                away.join(", ")
+            ));
+        }
+    }
 }
 
 /// What the reader may want to do.
@@ -364,6 +389,21 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
         let text = status(&example(), Instant(125_900));
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn instances_on_nodes_that_are_offline_are_named() {
+        let mut shared = example();
+        shared.pools[0].name = "flash".into();
+        shared.nodes[0].name = "bb1".into();
+        let text = status(&shared, Instant(125_900));
+        assert!(
+            text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
+            "{text}"
+        );
+        shared.nodes[0].online = true;
+        let text = status(&shared, Instant(125_900));
+        assert!(!text.contains("offline"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tables.
 
+use crate::controller::Cause;
 use crate::run::{Recovered, Recovery, RunReport};
 
 use super::{size, time};
@@ -63,17 +64,31 @@ pub fn summary(report: &RunReport) -> String {
     table("lrrrrr", &rows)
 }
 
+/// So many files.
+pub fn files(count: u64) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    }
+}
+
 /// What became of interrupted jobs.
 pub fn recovered(list: &[Recovered]) -> String {
     let mut text = String::new();
     for Recovered { token, recovery } in list {
         let what = match recovery {
             Recovery::StagedOut(moved) => {
-                format!("staged out {} files, {}", moved.files, size(moved.bytes))
+                format!("staged out {}, {}", files(moved.files), size(moved.bytes))
             }
             Recovery::NothingToSave => "had not run; taken down".to_owned(),
             Recovery::Discarded => "results destroyed, as asked".to_owned(),
-            Recovery::Kept(failure) => format!("kept: {failure}"),
+            Recovery::Kept(failure) => match failure.cause {
+                Cause::Denied => format!("left alone: {failure}"),
+                _ => format!(
+                    "kept: {failure}; try again when the cause is removed, or give it up with \
+                     --discard"
+                ),
+            },
         };
         text.push_str(&format!("job {token}: {what}\n"));
     }

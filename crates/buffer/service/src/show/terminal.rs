@@ -14,7 +14,8 @@ use crate::run::Observer;
 
 use super::{size, time};
 
-/// Time between lines where there is no terminal.
+/// Time between lines where there is no terminal, and before the first: what is over sooner is told
+/// by the summary.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// An observer that writes to standard error.
@@ -65,7 +66,7 @@ impl Observer for Terminal {
         self.finish();
         name.clone_into(&mut self.phase);
         self.meters.clear();
-        self.written = None;
+        self.written = Some(Instant::now());
         let _ = writeln!(stderr(), "forebay: {name}");
     }
 
@@ -91,7 +92,7 @@ impl Observer for Terminal {
                 Direction::In => "in",
                 Direction::Out => "out",
             };
-            // A running job's own stages have none.
+            // Those of `forebay stage` have none.
             let line = match stage.line {
                 0 => String::new(),
                 line => format!(" line {line}"),

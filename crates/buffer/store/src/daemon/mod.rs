@@ -147,7 +147,7 @@ fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), Star
         std::fs::set_permissions(&options.socket, open),
     )?;
     let tcp = match options.tcp {
-        Some(address) => Some(at(address, TcpListener::bind(address))?),
+        Some(address) => Some(at(address, forebay_wire::listen::listen(address))?),
         None => None,
     };
     Ok((unix, tcp))

@@ -216,6 +216,9 @@ fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String,
     Ok(all.split_off(skip))
 }
 
+/// As many zeros as are compared at once.
+const ZEROS: [u8; 4096] = [0; 4096];
+
 /// Does a valid record behind `at` say that `sequence` was durable?
 fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
     let Some(tail) = bytes.get(at..) else {
@@ -223,7 +226,14 @@ fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
     };
     // Later records carry numbers just above; this tells places worth a checksum from noise.
     let plausible = sequence..sequence + (bytes.len() / HEAD) as u64;
-    (0..tail.len().saturating_sub(HEAD)).any(|offset| {
+    // Nothing begins in the zeros reserved behind the last byte written: numbers begin with 1.
+    let reserved = tail
+        .rchunks(ZEROS.len())
+        .take_while(|chunk| **chunk == ZEROS[..chunk.len()])
+        .map(<[u8]>::len)
+        .sum::<usize>();
+    let written = tail.len() - reserved;
+    (0..written.min(tail.len().saturating_sub(HEAD))).any(|offset| {
         word(tail, offset + 8).is_some_and(|s| plausible.contains(&s))
             && parse(tail, offset).is_some_and(|r| r.synced >= sequence)
     })

@@ -1,0 +1,70 @@
+//! What goes wrong in the first hour with the program, and what it says then.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+mod forebay;
+
+use forebay::Place;
+
+#[test]
+fn a_pool_file_that_is_not_there_is_not_made_a_pool() {
+    let place = Place::new();
+    let error = place.refused("status --pool pol.toml");
+    assert!(error.contains("pol.toml: there is no such file"), "{error}");
+    place.refused("create-persistent data --capacity 16MiB --pool pol.toml");
+}
+
+#[test]
+fn a_pool_is_not_larger_than_its_file_system() {
+    let place = Place::new();
+    place.write("job.sh", "#!/bin/sh\n");
+    let said = place.run("run --pool pool --pool-size 100PiB job.sh");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(
+        said.err
+            .contains("100 PiB are more than its file system has, which is "),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn paths_of_stages_may_be_relative_to_where_one_is() {
+    let place = Place::new();
+    place.write("input", "some input\n");
+    place.ok("create-persistent data --capacity 16MiB --pool pool --pool-size 64MiB");
+    let said = place.ok("stage in --pool pool --instance data input kept");
+    assert_eq!(said.out, "staged 1 file, 11 B\n");
+    place.ok("stage out --pool pool --instance data kept output");
+    assert_eq!(place.read("output"), "some input\n");
+    let said = place.run("stage in --pool pool --instance data absent kept");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let reason = format!("{}: does not exist", place.path().join("absent").display());
+    assert!(said.err.contains(&reason), "{}", said.err);
+    // Nothing names a line of a script that there is not.
+    assert!(!said.err.contains("line"), "{}", said.err);
+    let status = place.ok("status --pool pool").out;
+    assert!(
+        status.contains(&format!("stage of data failed: {reason}")),
+        "{status}"
+    );
+    place.ok("destroy-persistent data --pool pool");
+}
+
+/// What is over at once has no progress to tell of.
+#[test]
+fn a_short_stage_is_told_by_the_summary_alone() {
+    let place = Place::new();
+    place.write("input", "some input\n");
+    place.write(
+        "job.sh",
+        "#!/bin/sh\n\
+         #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
+         #DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input\n",
+    );
+    let said = place.ok("run --pool pool --pool-size 64MiB job.sh");
+    assert!(said.err.contains("forebay: stage in\n"), "{}", said.err);
+    assert!(!said.err.contains("of 0 files"), "{}", said.err);
+}
