@@ -60,6 +60,7 @@ impl World {
             log,
             peers,
             opens: BTreeMap::new(),
+            lanes: BTreeMap::new(),
         };
         let node = Node::restore(
             NodeId(index as u32),
@@ -129,9 +130,14 @@ impl World {
                 let when = self.now + MS + self.random.below(5 * MS);
                 self.at(when, Event::Sync(index, life, None));
             }
-            Effect::Bulk(conn, session) => {
+            Effect::Bulk(conn, session, lane) => {
+                let before = daemon.lanes.insert((session, lane), conn.0);
                 if let Some(link) = self.links.get_mut(&conn.0) {
                     link.bulk = Some(session);
+                }
+                // What is still on its way on the old one comes to nothing.
+                if let Some(before) = before {
+                    self.hang_up(before);
                 }
                 self.daemon_step(index, Input::Disconnected(conn));
             }

@@ -1,6 +1,6 @@
 //! The event loop of the metadata thread.
 
-use super::bulk::OpenObjects;
+use super::bulk::{Lanes, OpenObjects};
 use super::connection::Connection;
 use super::counters::{Kind, Present};
 use super::doors::{Doors, Seats};
@@ -52,7 +52,8 @@ pub struct EventLoop {
     pub(super) opens: Arc<OpenObjects>,
     pub(super) doors: Doors,
     pub(super) seats: Seats,
-    bulk_pending: Vec<(ConnId, SessionId)>,
+    pub(super) lanes: Lanes,
+    bulk_pending: Vec<(ConnId, SessionId, u32)>,
     peers: Peers,
 }
 
@@ -106,6 +107,7 @@ impl EventLoop {
             opens: Arc::default(),
             doors: Doors::new(options.doors.clone()),
             seats: Seats::new(options.doors),
+            lanes: Lanes::default(),
             bulk_pending: Vec::new(),
             peers: Peers::new(options.key, munge),
         })
@@ -276,11 +278,15 @@ impl EventLoop {
             for effect in effects {
                 self.carry_out(effect);
             }
+            let bulk = std::mem::take(&mut self.bulk_pending);
             for conn in std::mem::take(&mut self.touched) {
-                self.push_out(conn);
+                // A bulk connection's own thread answers its greeting, when it may.
+                if bulk.iter().all(|(other, ..)| *other != conn) {
+                    self.push_out(conn);
+                }
             }
-            for (conn, session) in std::mem::take(&mut self.bulk_pending) {
-                self.hand_over(conn, session);
+            for (conn, session, lane) in bulk {
+                self.hand_over(conn, session, lane);
             }
             if self.effects.is_empty() && !self.parts.shard.has_records() {
                 return Ok(());
@@ -339,7 +345,7 @@ impl EventLoop {
                     );
                 }
             }
-            Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
+            Effect::Bulk(conn, session, lane) => self.bulk_pending.push((conn, session, lane)),
             Effect::BulkOpen(session, handle, object, mode) => {
                 self.opens.open(session, handle, object, mode);
             }

@@ -118,14 +118,17 @@ pub enum Effect<D> {
         /// The instance.
         instance: InstanceId,
     },
-    /// From now on the connection carries bulk data of a session.
-    Bulk(ConnId, SessionId),
+    /// From now on the connection carries bulk data of a session, in the lane of this number. Of an
+    /// older connection in that lane nothing may be carried out any more when this one's greeting is
+    /// answered.
+    Bulk(ConnId, SessionId, u32),
     /// A handle that bulk connections may use. `OpenMode::descriptor` says whether a client on this
     /// host has the object's descriptor.
     BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
     /// What may be written through a handle over bulk connections, in bytes.
     BulkGrant(SessionId, HandleId, u64),
-    /// A handle is closed to bulk connections.
+    /// A handle is closed to bulk connections: what is under way has to end, or to be waited for, before
+    /// anything is sent.
     BulkClose(SessionId, HandleId),
     /// Close a connection.
     Hangup(ConnId),
