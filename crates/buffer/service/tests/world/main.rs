@@ -44,6 +44,7 @@
 
 mod actors;
 mod checks;
+mod codec;
 mod compute;
 mod control;
 mod journals;
@@ -57,6 +58,11 @@ mod storage;
 mod truth;
 mod users;
 mod world;
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use truth::Counts;
 use world::{Faults, World};
@@ -77,22 +83,52 @@ fn run(seed: u64, faults: Faults) -> World {
     world
 }
 
+/// Runs histories, as many at a time as there are processors.
+fn run_all(seeds: Range<u64>) -> Counts {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(u64::MAX);
+    let sums = Mutex::new(Counts::default());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            // Those that were begun before one failed come to their end: the lowest is told.
+            if seed >= seeds.end || failed.load(Ordering::Relaxed) < u64::MAX {
+                return;
+            }
+            match std::panic::catch_unwind(|| run(seed, Faults::of(seed)).truth.counts) {
+                Ok(counts) => sums.lock().unwrap().add(&counts),
+                Err(_) => drop(failed.fetch_min(seed, Ordering::Relaxed)),
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..processors.min(seeds.clone().count()) {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner();
+    assert_eq!(
+        failed,
+        u64::MAX,
+        "seed {failed} failed: replay with FOREBAY_SEED={failed} … -- --nocapture"
+    );
+    sums.into_inner().unwrap()
+}
+
 #[test]
 fn invariants_hold_under_faults() {
     let seeds = match number("FOREBAY_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("FOREBAY_SEEDS").unwrap_or(150),
     };
-    let mut sums = Counts::default();
-    for seed in seeds.clone() {
-        let outcome = std::panic::catch_unwind(|| run(seed, Faults::of(seed)));
-        match outcome {
-            Ok(world) => sums.add(&world.truth.counts),
-            Err(_) => {
-                panic!("seed {seed} failed: replay with FOREBAY_SEED={seed} … -- --nocapture")
-            }
-        }
-    }
+    let begun = Instant::now();
+    let sums = run_all(seeds.clone());
+    println!(
+        "{} seeds in {:.1?}",
+        seeds.end - seeds.start,
+        begun.elapsed()
+    );
     println!("{sums:?}");
     if seeds.end - seeds.start >= 150 {
         // The histories are only worth something if what they are to try really happened.
@@ -117,7 +153,15 @@ fn invariants_hold_under_faults() {
             sums.hurried,
         ];
         assert!(rare.iter().all(|count| *count > 2), "{sums:?}");
-        let others = [sums.persistent_uses, sums.drains, sums.full_logs];
+        let others = [
+            sums.persistent_uses,
+            sums.drains,
+            sums.full_logs,
+            sums.lists,
+            sums.deferred,
+            sums.private_uses,
+            sums.copies_read,
+        ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }
 }

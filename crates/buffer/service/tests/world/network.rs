@@ -10,6 +10,7 @@ use forebay_wire::message::Request;
 use forebay_wire::stream::Address;
 use forebay_wire::{Call, SessionId};
 
+use crate::codec;
 use crate::machines::Place;
 use crate::seat::{ActorId, Ask, LinkId, Out, Said, Turn};
 use crate::world::{Event, MS, World};
@@ -213,6 +214,7 @@ impl World {
                 link.up = when;
                 link.asked = Some(call.request.clone());
             }
+            let call = codec::call(&call, payload.len());
             self.at(when, Event::Up(id, call, payload));
         }
         // Who is out of reach for longer than connections are kept alive loses them.
@@ -253,6 +255,8 @@ impl World {
             return;
         };
         let (from, node, down) = (link.from, link.node, link.down);
+        let (seq, reply) = codec::reply(said.0, &said.1, said.2.len());
+        let said = Box::new((seq, reply, said.2));
         let when = down.max(self.now + self.latency(from, Place::Node(node))) + 1;
         if let Some(link) = self.links.get_mut(&id) {
             link.down = when;

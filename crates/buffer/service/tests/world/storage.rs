@@ -15,6 +15,7 @@ use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
+use crate::codec;
 use crate::journals::Journals;
 use crate::machines::{Daemon, OpenObject, Place, rows};
 use crate::network::{node_at, root};
@@ -179,6 +180,7 @@ impl World {
                 caller: None,
                 request: Request::Peer(message),
             };
+            let call = codec::call(&call, 0);
             self.daemon_step(index, Input::Call(daemon.peers, call));
         }
     }
