@@ -47,12 +47,14 @@ mod checks;
 mod codec;
 mod compute;
 mod control;
+mod faults;
 mod journals;
 mod machines;
 mod network;
 mod pfs;
 mod process;
 mod random;
+mod requests;
 mod seat;
 mod storage;
 mod truth;
@@ -64,8 +66,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use faults::Faults;
 use truth::Counts;
-use world::{Faults, World};
+use world::World;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

@@ -153,7 +153,7 @@ impl Process {
             0..5 => self.write(fs, files, path),
             5 => self.append(fs, files, path),
             6 | 7 => return self.check(fs, files, path),
-            8 => remove(fs, files, path),
+            8 => self.remove(fs, files, path),
             9 => {
                 let private = path.starts_with("private");
                 let to = if private {
@@ -163,7 +163,7 @@ impl Process {
                 } else {
                     path.with_extension("moved") // others' files are there, too
                 };
-                rename(fs, files, path, &to)
+                self.rename(fs, files, path, &to)
             }
             10 => self.cut(fs, files, path),
             _ => fs.sync(),
@@ -267,6 +267,42 @@ impl Process {
         Ok(())
     }
 
+    fn remove(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = unsure(files, path);
+        let removed = fs.unlink_path(path);
+        self.not_twice(&before, path, removed)?;
+        sure(files, path, None, before.cuts);
+        Ok(())
+    }
+
+    fn rename(&self, fs: &Fs, files: &Files, from: &Path, to: &Path) -> Result<(), Errno> {
+        if from == to {
+            return Ok(());
+        }
+        let before = unsure(files, from);
+        unsure(files, to);
+        let renamed = fs.rename_path(from, to);
+        self.not_twice(&before, from, renamed)?;
+        if before.certain {
+            sure(files, to, before.data, before.cuts);
+            sure(files, from, None, before.cuts);
+        }
+        Ok(())
+    }
+
+    /// What was there cannot be missing, unless the request was carried out before, and is now again.
+    fn not_twice(&self, before: &Known, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
+        let power = self.losses.power.load(Ordering::Relaxed);
+        let there = before.certain && before.data.is_some() && (before.synced || !power);
+        let lost = self.losses.disk.load(Ordering::Relaxed) || seat::is_dead();
+        assert!(
+            done != Err(Errno::ENOENT) || !there || lost,
+            "{} was there and is missing",
+            path.display()
+        );
+        done
+    }
+
     /// Power cuts before the oldest change that is not synced.
     fn cuts(&self, before: &Known) -> u64 {
         match before.synced {
@@ -367,25 +403,4 @@ fn settled(files: &Files, path: &Path, cuts: u64) {
     if let Some(known) = files.lock().unwrap().get_mut(path) {
         (known.synced, known.cuts) = (true, cuts);
     }
-}
-
-fn remove(fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-    let before = unsure(files, path);
-    fs.unlink_path(path)?;
-    sure(files, path, None, before.cuts);
-    Ok(())
-}
-
-fn rename(fs: &Fs, files: &Files, from: &Path, to: &Path) -> Result<(), Errno> {
-    if from == to {
-        return Ok(());
-    }
-    let before = unsure(files, from);
-    unsure(files, to);
-    fs.rename_path(from, to)?;
-    if before.certain {
-        sure(files, to, before.data, before.cuts);
-        sure(files, from, None, before.cuts);
-    }
-    Ok(())
 }
