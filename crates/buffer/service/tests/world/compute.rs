@@ -188,6 +188,7 @@ impl World {
                 random,
                 machine: Machine(self.shared.clone()),
                 losses: self.truth.losses.clone(),
+                may_expire: self.faults.outage > 0,
                 steps: 3 + self.random.below(20),
             };
             self.truth.counts.processes += 1;

@@ -45,13 +45,14 @@ impl Faults {
 
     pub fn of(seed: u64) -> Faults {
         let mut random = Random::new(seed ^ 0xfa17);
+        let power = random.chance(400);
         Faults {
             lose: random.below(200),
             repeat: random.below(200),
             delay: random.below(200),
             cut: random.below(2) * random.below(30),
-            crash: random.below(8),
-            power: random.chance(400),
+            crash: random.below(8) + u64::from(power) * random.below(16),
+            power,
             lose_disk: u64::from(random.chance(150)) * random.below(100),
             outage: random.below(2) * random.below(30),
             until: 150 * SECOND,

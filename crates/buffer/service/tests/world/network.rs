@@ -221,7 +221,9 @@ impl World {
         let long = self.apart_until(from, Place::Node(node)) > self.now + 30_000 * MS;
         if breaks || long {
             self.truth.counts.links_broken += 1;
-            let when = self.now + self.random.below(40 * MS);
+            // Often before the answer, which is lost then.
+            let soon = self.random.chance(500);
+            let when = self.now + self.random.below(if soon { MS / 2 } else { 40 * MS });
             self.at(when, Event::DownEnd(id));
         }
     }

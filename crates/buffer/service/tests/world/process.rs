@@ -58,6 +58,8 @@ pub struct Process {
     pub random: Random,
     pub machine: Machine,
     pub losses: Arc<Losses>,
+    /// Machines are cut off, for longer than sessions live.
+    pub may_expire: bool,
     pub steps: u64,
 }
 
@@ -79,11 +81,14 @@ impl Process {
 
     /// An error that a process can meet ends it; any other one is wrong.
     fn met(&self, what: &str, path: &Path, errno: Errno) -> Died {
-        let usual = [Errno::EIO, Errno::ESTALE, Errno::EBADF, Errno::ENOSPC];
+        let usual = [Errno::EIO, Errno::ESTALE, Errno::ENOSPC];
+        // A session that was lost, in a power cut or because it expired, had files open.
+        let power = self.losses.power.load(Ordering::Relaxed);
+        let closed = errno == Errno::EBADF && (power || self.may_expire);
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || lost || seat::is_dead(),
+            usual.contains(&errno) || closed || lost || seat::is_dead(),
             "{what} {}: {errno}",
             path.display()
         );
@@ -212,9 +217,8 @@ impl Process {
             fs.set_attr(opened.file.ino(), Some(&opened.file), set)?;
             data.resize(size as usize, 0);
         }
-        if self.random.chance(300) {
-            let pause = Duration::from_millis(self.random.below(4000));
-            self.machine.sleep(pause);
+        if self.random.chance(500) {
+            self.pause();
         }
         // Who has closed a file without syncing it is not told later what a power cut took.
         let cuts = self.losses.cuts.load(Ordering::Relaxed);
@@ -222,7 +226,7 @@ impl Process {
         let whole = truncate || before.synced || before.cuts == began;
         let begun = if whole { began } else { before.cuts };
         sure(files, path, Some(data), begun);
-        if self.random.chance(500) {
+        if self.random.chance(700) {
             opened.file.sync(false)?;
             // Nor is it, if that happens before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
@@ -267,11 +271,17 @@ impl Process {
         Ok(())
     }
 
-    fn remove(&self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+    fn remove(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
         let before = unsure(files, path);
         let removed = fs.unlink_path(path);
         self.not_twice(&before, path, removed)?;
+        let cuts = self.losses.cuts.load(Ordering::Relaxed);
         sure(files, path, None, before.cuts);
+        if self.random.chance(300) {
+            self.pause();
+            fs.sync()?;
+            settled(files, path, cuts);
+        }
         Ok(())
     }
 
@@ -288,6 +298,11 @@ impl Process {
             sure(files, from, None, before.cuts);
         }
         Ok(())
+    }
+
+    fn pause(&mut self) {
+        let pause = Duration::from_millis(self.random.below(4000));
+        self.machine.sleep(pause);
     }
 
     /// What was there cannot be missing, unless the request was carried out before, and is now again.

@@ -198,7 +198,13 @@ impl User {
                 if !self.started || self.processes > 0 {
                     return None;
                 }
-                self.step = Step::Deactivate;
+                // Some forget to unmount first, and are told so.
+                let forgets = random.chance(150);
+                self.step = if forgets {
+                    Step::StageOut
+                } else {
+                    Step::Deactivate
+                };
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {
@@ -353,6 +359,9 @@ impl User {
             // It does without.
             (Step::Defer, _) => self.step = Step::Run,
             (Step::Deactivate, Cause::NotFound) => self.step = Step::Teardown,
+            (Step::StageOut, Cause::Busy) if reason.contains("unmount it first") => {
+                self.step = Step::Deactivate;
+            }
             (Step::StageOut, _) if give_up => self.step = Step::Teardown,
             (Step::Teardown, Cause::NotFound) if self.persistent => self.step = Step::Ended,
             (Step::Teardown, Cause::Busy) if reason.contains("stage-out(s) are not done") => {
