@@ -154,7 +154,7 @@ impl Process {
     }
 
     fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
-        let done = match self.random.below(12) {
+        let done = match self.random.below(13) {
             0..5 => self.write(fs, files, path),
             5 => self.append(fs, files, path),
             6 | 7 => return self.check(fs, files, path),
@@ -170,7 +170,7 @@ impl Process {
                 };
                 self.rename(fs, files, path, &to)
             }
-            10 => self.cut(fs, files, path),
+            10 | 11 => self.cut(fs, files, path),
             _ => fs.sync(),
         };
         match done {
@@ -259,15 +259,24 @@ impl Process {
             return Ok(());
         };
         let cuts = self.cuts(&before);
-        let ino = fs.resolve(path, true)?.ino;
+        let opened = fs.open_path(path, WRITE)?;
         let size = self.random.below(LONGEST);
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
         };
-        fs.set_attr(ino, None, set)?;
+        let file = self.random.chance(500).then_some(&*opened.file);
+        fs.set_attr(opened.file.ino(), file, set)?;
         data.resize(size as usize, 0);
         sure(files, path, Some(data), cuts);
+        if self.random.chance(600) {
+            self.pause();
+            opened.file.sync(false)?;
+            // Of what others did to it before, nobody is told whether it is lost.
+            if before.synced {
+                settled(files, path, cuts);
+            }
+        }
         Ok(())
     }
 
