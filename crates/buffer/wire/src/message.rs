@@ -14,7 +14,7 @@ use crate::place::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.
@@ -23,6 +23,8 @@ pub const MAX_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
+/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
+pub const MAX_WHOLE: usize = 64 << 10;
 /// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
 pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.
@@ -140,6 +142,8 @@ pub struct Attr {
     /// Ask all nodes with [`Request::StatObject`] and give the answers to
     /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
     pub unsettled: Option<Timestamp>,
+    /// Whether it has extended attributes.
+    pub extended: bool,
 }
 
 impl Attr {
@@ -401,6 +405,24 @@ pub enum Request {
         handle: HandleId,
         open: OpenMode,
     },
+    /// Make a regular file of at most [`MAX_WHOLE`] bytes as a whole: contents, attributes and
+    /// name, in place of what has the name, which must not be a directory. Nobody has it open then.
+    /// Owner and group that `set` leaves out are as [`Request::Create`] gives them; it must not set
+    /// a length. Answered by [`Reply::Attr`]. [`Request::Sync`] without a handle makes the contents durable. `EOPNOTSUPP`: other
+    /// nodes are concerned, and the file has to be made step by step.
+    Put {
+        parent: Ino,
+        name: Vec<u8>,
+        set: SetAttr,
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Attributes and contents of a regular file of at most [`MAX_WHOLE`] bytes, as they are at one
+    /// moment. Leaves no trace in its times. Answered by [`Reply::Whole`]. `EOPNOTSUPP`: it is
+    /// longer, it lies on other nodes, or somebody writes to it; open it.
+    Fetch {
+        ino: Ino,
+    },
     /// Open a file or directory. A repeated `handle` opens nothing further.
     Open {
         ino: Ino,
@@ -463,7 +485,7 @@ pub enum Request {
         what: Allocate,
     },
     /// Make the file's data and everything that leads to it durable. Without `handle`: all changes
-    /// of the name space so far.
+    /// of the name space so far, with the contents of files that came with [`Request::Put`].
     Sync {
         handle: Option<HandleId>,
         data_only: bool,
@@ -593,6 +615,14 @@ pub enum Reply {
         created: bool,
         /// Opens the file's data objects on other nodes, if there may be any.
         permit: Option<Permit>,
+    },
+    /// A file's attributes and contents.
+    Whole {
+        /// Attributes.
+        attr: Attr,
+        /// All its bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
     },
     /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
     /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there

@@ -21,6 +21,10 @@ use crate::network::{node_at, root};
 use crate::seat::Machine;
 use crate::world::{Event, MS, World};
 
+/// Who waits for a sync, by which call, and for which object; and whether for contents of all files
+/// that came whole.
+pub type SyncAsked = (ConnId, u64, Option<ObjectId>, bool);
+
 const SEGMENT: u64 = 4 << 20;
 const LEASE: u64 = 60_000 * MS;
 
@@ -120,10 +124,15 @@ impl World {
                 conn, seq, reply, ..
             } => self.answer(conn.0, Box::new((seq, reply, Vec::new()))),
             Effect::Sync {
-                conn, seq, object, ..
+                conn,
+                seq,
+                object,
+                contents,
+                ..
             } => {
                 let when = self.now + MS + self.random.below(10 * MS);
-                self.at(when, Event::Sync(index, life, Some((conn, seq, object))));
+                let asked = Some((conn, seq, object, contents > 0));
+                self.at(when, Event::Sync(index, life, asked));
             }
             Effect::SyncLog => {
                 let when = self.now + MS + self.random.below(5 * MS);
@@ -177,21 +186,26 @@ impl World {
         }
     }
 
-    /// An object, if any, and the log are made durable.
-    pub fn sync(&mut self, index: usize, asked: Option<(ConnId, u64, Option<ObjectId>)>) {
+    /// Objects, if any, and the log are made durable.
+    pub fn sync(&mut self, index: usize, asked: Option<SyncAsked>) {
         let storage = &mut self.nodes[index];
         let Some((daemon, _)) = &mut storage.running else {
             return;
         };
-        if let Some((_, _, Some(object))) = asked {
-            storage.objects.sync(object);
+        if let Some((_, _, object, contents)) = asked {
+            if contents {
+                storage.objects.sync_all();
+            }
+            object
+                .into_iter()
+                .for_each(|object| storage.objects.sync(object));
         }
         if daemon.log.sync_now().is_err() {
             return self.crash_node(index, false);
         }
         let last = daemon.log.last();
         self.daemon_step(index, Input::Synced(last));
-        if let Some((conn, seq, _)) = asked {
+        if let Some((conn, seq, ..)) = asked {
             self.answer(conn.0, Box::new((seq, Reply::Done, Vec::new())));
         }
     }

@@ -249,6 +249,7 @@ impl EventLoop {
             self.submit(Job {
                 caller: None,
                 object: None,
+                contents: 0,
                 segment,
                 sequence,
             });
@@ -305,6 +306,7 @@ impl EventLoop {
                 object,
                 data_only,
                 fresh,
+                contents,
             } => {
                 let log = &self.parts.log;
                 let (segment, sequence) = (log.segment().to_owned(), log.last());
@@ -312,6 +314,7 @@ impl EventLoop {
                 self.submit(Job {
                     caller: Some((conn, seq)),
                     object,
+                    contents,
                     segment,
                     sequence,
                 });

@@ -94,7 +94,7 @@ pub enum Effect<D> {
         /// The client may cache it.
         cacheable: bool,
     },
-    /// Make an object and then the log durable, and answer `Done`.
+    /// Make an object, or contents of many, and then the log durable, and answer `Done`.
     Sync {
         /// The connection.
         conn: ConnId,
@@ -106,6 +106,9 @@ pub enum Effect<D> {
         data_only: bool,
         /// Its existence is not durable yet.
         fresh: bool,
+        /// So many objects that were [put](crate::objects::Objects::put) since the start must be
+        /// durable, too.
+        contents: u64,
     },
     /// An object was written through a handle that is closed now.
     Written(ObjectId),

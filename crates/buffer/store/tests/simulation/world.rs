@@ -237,8 +237,15 @@ impl World {
                     ));
                 }
                 Effect::Sync {
-                    conn, seq, object, ..
+                    conn,
+                    seq,
+                    object,
+                    contents,
+                    ..
                 } => {
+                    if contents > 0 {
+                        self.objects.sync_all();
+                    }
                     if let Some(object) = object {
                         self.objects.sync(object);
                     }
@@ -248,6 +255,12 @@ impl World {
                         return None;
                     }
                     self.synced = running.log.last();
+                    let all = self.objects.list(INSTANCE).unwrap_or_default();
+                    for (ino, _) in all.into_iter().filter(|_| contents > 0) {
+                        let instance = INSTANCE;
+                        let data = self.objects.contents(ObjectId { instance, ino });
+                        self.synced_data.insert(ino, data.unwrap_or_default());
+                    }
                     if let Some(object) = object {
                         let data = self.objects.contents(object).unwrap_or_default();
                         self.synced_data.insert(object.ino, data);

@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use forebay_store::log::Log;
-use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 use forebay_store::storage::{Fault, Memory};
@@ -379,8 +379,21 @@ impl World {
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
                 Effect::Sync {
-                    conn, seq, object, ..
+                    conn,
+                    seq,
+                    object,
+                    contents,
+                    ..
                 } => {
+                    if contents > 0 {
+                        let objects = self.host(node).objects.clone();
+                        objects.sync_all();
+                        for (ino, _) in objects.list(INSTANCE).unwrap_or_default() {
+                            let instance = INSTANCE;
+                            let data = objects.contents(ObjectId { instance, ino });
+                            self.synced.insert((node, ino), data.unwrap_or_default());
+                        }
+                    }
                     if let Some(object) = object {
                         let host = self.host(node);
                         host.objects.sync(object);

@@ -1,0 +1,113 @@
+//! Small files that come and go whole, with one request each.
+
+use super::{Context, Outcome, Shard};
+use crate::namespace::{Body, Change, Length, READ};
+use crate::objects::{Fetched, ObjectId, Objects};
+use forebay_wire::layout::blocks;
+use forebay_wire::message::{MAX_WHOLE, SetAttr};
+use forebay_wire::{Errno, Ino, Kind, Reply};
+
+impl<O: Objects> Shard<O> {
+    /// Make a file with all that belongs to it. The object comes first: one that no inode refers to
+    /// is removed at the next start.
+    pub(super) fn put(
+        &mut self,
+        context: &Context,
+        at: (Ino, &[u8]),
+        set: &SetAttr,
+        data: &[u8],
+    ) -> Result<Reply, Errno> {
+        if data.len() > MAX_WHOLE {
+            return Err(Errno::EFBIG);
+        }
+        let instance = self.names(context.instance)?;
+        let (place, capacity) = (&instance.spec.place, instance.spec.capacity);
+        let (layout, spread) = (place.layout(), place.is_spread());
+        if spread && data.len() as u64 > layout.stripe() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let now = self.now.wall;
+        let names = &instance.names;
+        let mut whole = names.plan_put(&context.who, at, set, &layout, now)?;
+        self.check_inodes(context.instance)?;
+        let object = ObjectId {
+            instance: context.instance,
+            ino: whole.ino,
+        };
+        let mut stat = None;
+        if !data.is_empty() {
+            let cost = blocks(0, data.len() as u64);
+            let space = &self.runtime(context.instance).space;
+            if space.available(capacity, cost, 0) < cost {
+                return Err(Errno::ENOSPC);
+            }
+            let (atime, mtime) = whole.times;
+            let made = self.objects.put(object, data, atime, mtime)?;
+            let runtime = self.runtime(context.instance);
+            runtime.space.charge(whole.ino, made.space);
+            runtime.fresh.insert(whole.ino);
+            self.contents += 1;
+            stat = Some(made);
+        }
+        if let Change::Put { length, .. } = &mut whole.change {
+            let made = stat.unwrap_or_default();
+            *length = spread.then_some(Length {
+                size: made.size,
+                space: made.space,
+                seen: made.mtime,
+                known: true,
+                used: false,
+            });
+        }
+        self.change(context, whole.change, Outcome::Attr(whole.ino));
+        if let Some(ino) = whole.replaced {
+            self.drop_if_unused(context.instance, ino);
+        }
+        let inode = self.names(context.instance)?.names.find(whole.ino)?;
+        let mut attr = inode.attr(whole.ino);
+        if let Some(stat) = stat.filter(|_| !spread) {
+            super::attr::add(&mut attr, &stat);
+        }
+        Ok(Reply::Attr(attr))
+    }
+
+    /// A file's attributes and contents, as they are at one moment.
+    pub(super) fn fetch(&self, context: &Context, ino: Ino) -> Result<Reply, Errno> {
+        let instance = self.names(context.instance)?;
+        let inode = instance.names.find(ino)?;
+        context.who.may(inode, READ)?;
+        match inode.kind() {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::EISDIR),
+            Kind::Symlink => return Err(Errno::ELOOP),
+            _ => return Err(Errno::ENXIO),
+        }
+        let id = ObjectId {
+            instance: context.instance,
+            ino,
+        };
+        let runtime = self.runtime.get(&context.instance);
+        let fetched = match runtime.is_some_and(|runtime| runtime.space.has_object(ino)) {
+            true => self
+                .objects
+                .fetch(id, MAX_WHOLE)?
+                .ok_or(Errno::EOPNOTSUPP)?,
+            false => Fetched::default(),
+        };
+        let mut attr = inode.attr(ino);
+        let Fetched { stat, mut data } = fetched;
+        if let Body::Striped(length) = &inode.body {
+            let layout = instance.spec.place.layout();
+            let here = layout.node(ino, 0) == instance.names.shard();
+            let one = length.known && length.size <= layout.stripe().min(MAX_WHOLE as u64);
+            if !one || (!here && length.size > 0) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            // Behind the object's end there is a hole.
+            data.resize(length.size as usize, 0);
+        } else if let Some(stat) = stat {
+            super::attr::add(&mut attr, &stat);
+        }
+        Ok(Reply::Whole { attr, data })
+    }
+}
