@@ -3,7 +3,8 @@
 //! that fails.
 
 use forebay_wire::Call;
-use forebay_wire::stream::{self, Address, Answer, Stream};
+use forebay_wire::link::{self, Answer};
+use forebay_wire::stream::{Address, Stream};
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
@@ -55,21 +56,21 @@ impl System for Os {
 
     fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
         let stream = Stream::connect(address, patience)?;
-        Ok(Box::new(stream::Link::new(stream)))
+        Ok(Box::new(link::Link::new(stream)))
     }
 }
 
-impl Channel for stream::Link {
+impl Channel for link::Link {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        stream::Link::send(self, call, payload)
+        link::Link::send(self, call, payload)
     }
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
-        stream::Link::receive(self, seq, into)
+        link::Link::receive(self, seq, into)
     }
 
     fn far_end(&self) -> io::Result<Option<SocketAddr>> {
-        stream::Link::far_end(self)
+        link::Link::far_end(self)
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {

@@ -3,9 +3,10 @@
 
 use forebay_store::daemon::{Daemon, Options};
 use forebay_wire::auth::PoolKey;
+use forebay_wire::link::Link;
 use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume};
 use forebay_wire::place::Place;
-use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::stream::{Address, Stream};
 use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Channel, Link, System};
-use forebay_wire::stream::{Address, Answer};
+use forebay_wire::link::Answer;
+use forebay_wire::stream::Address;
 use forebay_wire::{Call, Reply};
 
 /// Who waits.

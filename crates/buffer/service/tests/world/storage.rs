@@ -9,9 +9,10 @@ use forebay_service::node::{self, Node};
 use forebay_service::protocol::Instant;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched};
 use forebay_store::storage::{Fault, Memory};
 use forebay_wire::layout::{BLOCK, blocks};
+use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
@@ -123,6 +124,17 @@ impl World {
             Effect::Reply {
                 conn, seq, reply, ..
             } => self.answer(conn.0, Box::new((seq, reply, Vec::new()))),
+            Effect::Fetch {
+                conn,
+                seq,
+                object,
+                attr,
+                length,
+            } => {
+                let object = self.nodes[index].objects.fetch(object, MAX_WHOLE);
+                let reply = fetched(*attr, length, object);
+                self.answer(conn.0, Box::new((seq, reply, Vec::new())));
+            }
             Effect::Sync {
                 conn,
                 seq,

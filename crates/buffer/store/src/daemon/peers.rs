@@ -5,11 +5,12 @@
 
 use forebay_wire::auth::PoolKey;
 use forebay_wire::frame;
+use forebay_wire::link::Link;
 use forebay_wire::message::{Hello, PROTOCOL};
 use forebay_wire::munge::Munge;
 use forebay_wire::opening::Dialling;
 use forebay_wire::peer::PeerMessage;
-use forebay_wire::stream::{Address, Link, Stream};
+use forebay_wire::stream::{Address, Stream};
 use forebay_wire::{Call, Errno, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;

@@ -8,9 +8,10 @@ use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
     statat, unlinkat,
 };
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,44 @@ impl DiskObjects {
     /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
     pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
         self.opened(id, access(mode) | OFlags::DIRECT)
+    }
+
+    /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
+    /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed. `EAGAIN`:
+    /// the kernel would have to read it from the device, and the caller does not `wait`.
+    pub fn fetch(&self, id: ObjectId, most: usize, wait: bool) -> Result<Option<Fetched>, Errno> {
+        let file = self.looked_at(id)?;
+        let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
+        let stat = look()?;
+        let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
+        if length > most {
+            return Ok(None);
+        }
+        let mut data = vec![0; length];
+        if wait {
+            match file.read_exact_at(&mut data, 0) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                other => other?,
+            }
+        } else if length > 0 {
+            let into = &mut [IoSliceMut::new(&mut data)];
+            match preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) {
+                Ok(count) if count == length => {}
+                // Some of it, or the file system cannot tell.
+                Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Whoever writes breaks the seal before: one that still holds is that of these bytes.
+        let damage = seal::seal_of(&file)?.and_then(|seal| seal.first_damage(0, &data));
+        if let Some(offset) = damage {
+            tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
+            return Err(Errno::EIO);
+        }
+        let now = look()?;
+        let same = (now.size, now.mtime) == (stat.size, stat.mtime);
+        let stat = Some(stat);
+        Ok(same.then_some(Fetched { stat, data }))
     }
 
     /// Make the contents of all objects durable, and their existence.
@@ -251,34 +290,6 @@ impl Objects for DiskObjects {
             let _ = self.remove(id);
         }
         filled
-    }
-
-    fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno> {
-        let file = self.looked_at(id)?;
-        let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
-        let stat = look()?;
-        let Ok(length) = usize::try_from(stat.size) else {
-            return Ok(None);
-        };
-        if length > most {
-            return Ok(None);
-        }
-        let mut data = vec![0; length];
-        match file.read_exact_at(&mut data, 0) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            other => other?,
-        }
-        let now = look()?;
-        if (now.size, now.mtime) != (stat.size, stat.mtime) {
-            return Ok(None);
-        }
-        let damage = seal::seal_of(&file)?.and_then(|seal| seal.first_damage(0, &data));
-        if let Some(offset) = damage {
-            tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
-            return Err(Errno::EIO);
-        }
-        let stat = Some(stat);
-        Ok(Some(Fetched { stat, data }))
     }
 
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {

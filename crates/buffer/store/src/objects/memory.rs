@@ -51,6 +51,13 @@ impl MemoryObjects {
         }
     }
 
+    /// All of an object; `None` if it is longer than `most` bytes.
+    pub fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno> {
+        let stat = Some(self.stat(id)?);
+        let data = self.with(id, |object| object.bytes.clone())?;
+        Ok((data.len() <= most).then_some(Fetched { stat, data }))
+    }
+
     /// Make all objects durable.
     pub fn sync_all(&self) {
         let mut tables = self.lock();
@@ -144,12 +151,6 @@ impl Objects for MemoryObjects {
         };
         self.lock().objects.insert(id, object);
         self.stat(id)
-    }
-
-    fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno> {
-        let stat = Some(self.stat(id)?);
-        let data = self.with(id, |object| object.bytes.clone())?;
-        Ok((data.len() <= most).then_some(Fetched { stat, data }))
     }
 
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {

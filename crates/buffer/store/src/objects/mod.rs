@@ -71,9 +71,6 @@ pub trait Objects {
         atime: Timestamp,
         mtime: Timestamp,
     ) -> Result<ObjectStat, Errno>;
-    /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
-    /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed.
-    fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno>;
     /// An existing object.
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno>;
     /// Set the length.

@@ -1,11 +1,11 @@
 //! Small files that come and go whole, with one request each.
 
-use super::{Context, Outcome, Shard};
+use super::{Context, Effect, Outcome, Shard};
 use crate::namespace::{Body, Change, Length, READ};
 use crate::objects::{Fetched, ObjectId, Objects};
 use forebay_wire::layout::blocks;
 use forebay_wire::message::{MAX_WHOLE, SetAttr};
-use forebay_wire::{Errno, Ino, Kind, Reply};
+use forebay_wire::{Attr, Errno, Ino, Kind, Reply};
 
 impl<O: Objects> Shard<O> {
     /// Make a file with all that belongs to it. The object comes first: one that no inode refers to
@@ -71,8 +71,9 @@ impl<O: Objects> Shard<O> {
         Ok(Reply::Attr(attr))
     }
 
-    /// A file's attributes and contents, as they are at one moment.
-    pub(super) fn fetch(&self, context: &Context, ino: Ino) -> Result<Reply, Errno> {
+    /// A file's attributes and contents, as they are at one moment. The object is read by the
+    /// driver, who need not keep others waiting for its disk.
+    pub(super) fn fetch(&mut self, context: &Context, ino: Ino) -> Result<Option<Reply>, Errno> {
         let instance = self.names(context.instance)?;
         let inode = instance.names.find(ino)?;
         context.who.may(inode, READ)?;
@@ -82,32 +83,56 @@ impl<O: Objects> Shard<O> {
             Kind::Symlink => return Err(Errno::ELOOP),
             _ => return Err(Errno::ENXIO),
         }
-        let id = ObjectId {
+        let mut length = None;
+        if let Body::Striped(known) = &inode.body {
+            let layout = instance.spec.place.layout();
+            let here = layout.node(ino, 0) == instance.names.shard();
+            let one = known.known && known.size <= layout.stripe().min(MAX_WHOLE as u64);
+            if !one || (!here && known.size > 0) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            length = Some(known.size);
+        }
+        let attr = inode.attr(ino);
+        let object = ObjectId {
             instance: context.instance,
             ino,
         };
         let runtime = self.runtime.get(&context.instance);
-        let fetched = match runtime.is_some_and(|runtime| runtime.space.has_object(ino)) {
-            true => self
-                .objects
-                .fetch(id, MAX_WHOLE)?
-                .ok_or(Errno::EOPNOTSUPP)?,
-            false => Fetched::default(),
-        };
-        let mut attr = inode.attr(ino);
-        let Fetched { stat, mut data } = fetched;
-        if let Body::Striped(length) = &inode.body {
-            let layout = instance.spec.place.layout();
-            let here = layout.node(ino, 0) == instance.names.shard();
-            let one = length.known && length.size <= layout.stripe().min(MAX_WHOLE as u64);
-            if !one || (!here && length.size > 0) {
-                return Err(Errno::EOPNOTSUPP);
-            }
-            // Behind the object's end there is a hole.
-            data.resize(length.size as usize, 0);
-        } else if let Some(stat) = stat {
-            super::attr::add(&mut attr, &stat);
+        if !runtime.is_some_and(|runtime| runtime.space.has_object(ino)) {
+            let nothing = Fetched::default();
+            return Ok(Some(fetched(attr, length, Ok(Some(nothing)))));
         }
-        Ok(Reply::Whole { attr, data })
+        self.effects.push(Effect::Fetch {
+            conn: context.conn,
+            seq: context.seq,
+            object,
+            attr: Box::new(attr),
+            length,
+        });
+        Ok(None)
     }
+}
+
+/// The answer to a [`Request::Fetch`](forebay_wire::Request::Fetch), from what
+/// [`Effect::Fetch`] says and what the object is: `None` if it is too long or being written.
+pub fn fetched(
+    mut attr: Attr,
+    length: Option<u64>,
+    object: Result<Option<Fetched>, Errno>,
+) -> Reply {
+    let Fetched { stat, mut data } = match object {
+        Ok(Some(object)) => object,
+        Ok(None) => return Reply::Failed(Errno::EOPNOTSUPP),
+        // The file was removed meanwhile.
+        Err(Errno::ENOENT) => return Reply::Failed(Errno::ESTALE),
+        Err(errno) => return Reply::Failed(errno),
+    };
+    match (length, stat) {
+        // Behind the object's end there is a hole.
+        (Some(length), _) => data.resize(length as usize, 0),
+        (None, Some(stat)) => super::attr::add(&mut attr, &stat),
+        (None, None) => {}
+    }
+    Reply::Whole { attr, data }
 }

@@ -5,9 +5,9 @@ use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::InstanceSpec;
+use forebay_wire::message::{InstanceSpec, MAX_WHOLE};
 use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -235,6 +235,17 @@ impl World {
                             object: descriptor,
                         },
                     ));
+                }
+                Effect::Fetch {
+                    conn,
+                    seq,
+                    object,
+                    attr,
+                    length,
+                } => {
+                    let object = self.objects.fetch(object, MAX_WHOLE);
+                    let (reply, object) = (fetched(*attr, length, object), None);
+                    replies.push((conn, Sent { seq, reply, object }));
                 }
                 Effect::Sync {
                     conn,

@@ -3,8 +3,8 @@
 use super::*;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::chunk::{self, CHUNK_HEADER, MAX_CHUNK};
+use forebay_wire::link::Link;
 use forebay_wire::message::OpenMode;
-use forebay_wire::stream::Link;
 use forebay_wire::{HandleId, Ino, InstanceId, Timestamp};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

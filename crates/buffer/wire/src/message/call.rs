@@ -1,0 +1,62 @@
+//! Who calls: how a connection joins a session, and what comes with every request.
+
+use super::Request;
+#[cfg(doc)]
+use super::{CACHE_TIME, MAX_SLOTS, PROTOCOL, Reply};
+use crate::ids::{InstanceId, SessionId};
+use serde::{Deserialize, Serialize};
+
+/// The first request on a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Must be [`PROTOCOL`].
+    pub version: u16,
+    /// The instance to attach to; `None` for a connection that administers the daemon.
+    pub instance: Option<InstanceId>,
+    /// The session this connection joins; `None` begins one.
+    pub resume: Option<Resume>,
+    /// Which of the session's slots this connection is, below [`MAX_SLOTS`].
+    pub slot: u32,
+    /// This connection carries only [`Request::Read`] and [`Request::Write`], and they bypass the
+    /// daemon's queue of metadata requests.
+    pub bulk: bool,
+    /// All of the session's requests come from one cache, which keeps what it is told as long as
+    /// [`CACHE_TIME`] if the reply permits. Replies do while the session is its instance's only one.
+    pub caches: bool,
+}
+
+/// Proof that a connection belongs to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The session.
+    pub session: SessionId,
+    /// What [`Reply::Welcome`] said when the session began.
+    pub secret: u128,
+}
+
+/// On whose behalf a request is made. Only a connection from root or from the daemon's own user
+/// may set it; for every other one it is the peer itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups. `None`: the sender can find out, and wants to be asked only if it matters.
+    /// A request whose outcome depends on them then does nothing and fails with
+    /// [`Errno::EGROUPS`](crate::Errno::EGROUPS).
+    pub groups: Option<Vec<u32>>,
+    /// The sender has already checked permission bits and owners (a mount whose kernel does).
+    pub checked: bool,
+}
+
+/// A request with its place in the slot's order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Number of the request in its slot: one more than that of the one before it.
+    pub seq: u64,
+    /// On whose behalf; `None` for the peer itself.
+    pub caller: Option<Caller>,
+    /// What to do.
+    pub request: Request,
+}

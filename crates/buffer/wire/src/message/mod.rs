@@ -1,0 +1,43 @@
+//! What clients ask of a storage daemon, and what it answers.
+//!
+//! A client's attachment to an instance is a *session*. Each of its connections is a *slot* with
+//! at most one request outstanding, numbered 1, 2, 3, … by [`Call::seq`]. A daemon remembers the
+//! outcome of the last change made through each slot, so that a repeated request is answered
+//! again and not carried out again, also after the daemon crashed and recovered.
+
+mod call;
+mod file;
+mod instance;
+mod reply;
+mod request;
+
+pub use call::{Call, Caller, Hello, Resume};
+pub use file::{
+    Allocate, Attr, Entry, Kind, New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode,
+};
+pub use instance::{InstanceSpec, Scrubbed, Usage};
+pub use reply::Reply;
+pub use request::Request;
+
+/// Version of everything in this module. Both sides must speak the same one.
+pub const PROTOCOL: u16 = 4;
+/// Longest name of a directory entry, in bytes.
+pub const MAX_NAME: usize = 255;
+/// Longest target of a symbolic link, in bytes.
+pub const MAX_TARGET: usize = 4095;
+/// Longest value of an extended attribute, in bytes.
+pub const MAX_XATTR: usize = 64 * 1024;
+/// Most data in one read or write over a socket, in bytes.
+pub const MAX_DATA: usize = 4 << 20;
+/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
+pub const MAX_WHOLE: usize = 64 << 10;
+/// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
+pub const CACHE_TIME: u64 = 1_000_000_000;
+/// Connections a session may have.
+pub const MAX_SLOTS: u32 = 64;
+/// The slot on which a session opens its handles again after a restart of the daemon, before it
+/// calls on any other. A daemon that knows of all sessions that they have done so drops what
+/// nobody has open.
+pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
+/// The slot of [`Request::AwaitLocks`].
+pub const WATCH_SLOT: u32 = MAX_SLOTS - 2;
