@@ -3,6 +3,7 @@
 
 mod attributes;
 mod caller;
+mod whole;
 
 pub(crate) use caller::{Mattered, Process};
 

@@ -361,6 +361,7 @@ fn changes(request: &Request) -> bool {
         Request::Open { open, .. } => open.truncate,
         Request::Make { .. }
         | Request::Create { .. }
+        | Request::Put { .. }
         | Request::Unlink { .. }
         | Request::RmDir { .. }
         | Request::Rename { .. }

@@ -9,8 +9,7 @@ use forebay_model::units::Bytes;
 use forebay_service::controller::{self, Controller, Outcome, Request, Settings};
 use forebay_service::protocol::*;
 use forebay_service::{host, node};
-use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::shard::ConnId;
+use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::Memory;
 use forebay_wire::Call;
 use forebay_wire::peer::PeerMessage;
@@ -24,6 +23,7 @@ use crate::pfs::Pfs;
 use crate::random::Random;
 use crate::requests::envelope;
 use crate::seat::{ActorId, Asked, LinkId, Machine, Said, Shared};
+use crate::storage::SyncAsked;
 use crate::truth::Truth;
 use crate::users::{Step, User};
 
@@ -46,7 +46,7 @@ pub enum Event {
     Tick(Place),
     Users,
     /// A node's log becomes durable, in this life of the node.
-    Sync(usize, u64, Option<(ConnId, u64, Option<ObjectId>)>),
+    Sync(usize, u64, Option<SyncAsked>),
     Syn(ActorId, u64, usize),
     Wake(ActorId, u64, Wake),
     Up(LinkId, Call, Vec<u8>),

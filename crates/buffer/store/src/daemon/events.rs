@@ -4,12 +4,14 @@ use super::bulk::{Lanes, OpenObjects};
 use super::connection::Connection;
 use super::counters::{Kind, Present};
 use super::doors::{Doors, Seats};
+use super::fetcher::{self, start_fetchers};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
-use crate::shard::{ConnId, Effect, Input};
+use crate::shard::{ConnId, Effect, Input, fetched};
+use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::{Reply, Request, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -20,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,7 @@ pub struct EventLoop {
     syncer: Option<(SyncSender<Job>, JoinHandle<()>)>,
     checkpointer: Option<(SyncSender<u64>, JoinHandle<()>)>,
     sealer: Option<(SyncSender<sealer::Job>, JoinHandle<()>)>,
+    fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
@@ -81,6 +84,7 @@ impl EventLoop {
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
         let sealer = start_sealer(parts.objects.clone(), parts.wake.clone())?;
+        let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
         let munge = options.munge;
         let decoder = match munge.clone() {
             Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
@@ -100,6 +104,7 @@ impl EventLoop {
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
             sealer: Some(sealer),
+            fetchers: Some(fetchers),
             decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
@@ -127,6 +132,10 @@ impl EventLoop {
         if let Some((sender, thread)) = self.checkpointer.take() {
             drop(sender);
             let _ = thread.join();
+        }
+        if let Some((sender, threads)) = self.fetchers.take() {
+            drop(sender);
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         }
         // It stops in the middle of an object.
         self.parts.wake.stop.store(true, Ordering::Release);
@@ -251,6 +260,7 @@ impl EventLoop {
             self.submit(Job {
                 caller: None,
                 object: None,
+                contents: 0,
                 segment,
                 sequence,
             });
@@ -311,6 +321,7 @@ impl EventLoop {
                 object,
                 data_only,
                 fresh,
+                contents,
             } => {
                 let log = &self.parts.log;
                 let (segment, sequence) = (log.segment().to_owned(), log.last());
@@ -318,10 +329,24 @@ impl EventLoop {
                 self.submit(Job {
                     caller: Some((conn, seq)),
                     object,
+                    contents,
                     segment,
                     sequence,
                 });
             }
+            Effect::Fetch {
+                conn,
+                seq,
+                object,
+                attr,
+                length,
+            } => self.fetch(fetcher::Job {
+                conn,
+                seq,
+                object,
+                attr: *attr,
+                length,
+            }),
             Effect::Written(object) => {
                 // When too many wait, this one has no checksums until it is looked at again.
                 if let Some((sender, _)) = &self.sealer {
@@ -360,6 +385,25 @@ impl EventLoop {
                 self.forget(conn);
             }
         }
+    }
+
+    /// Answer with a small object: at once if it is in memory, else when it has been read.
+    fn fetch(&mut self, job: fetcher::Job) {
+        let objects = &self.parts.objects;
+        let mut object = objects.fetch(job.object, MAX_WHOLE, false);
+        let mut job = job;
+        if object == Err(forebay_wire::Errno::EAGAIN) {
+            let Some((sender, _)) = &self.fetchers else {
+                return;
+            };
+            match sender.try_send(job) {
+                Ok(()) => return,
+                Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => job = left,
+            }
+            object = objects.fetch(job.object, MAX_WHOLE, true);
+        }
+        let reply = fetched(job.attr, job.length, object);
+        self.reply(job.conn, job.seq, &reply, None, false);
     }
 
     fn reply(

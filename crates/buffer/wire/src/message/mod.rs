@@ -29,6 +29,8 @@ pub const MAX_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
+/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
+pub const MAX_WHOLE: usize = 64 << 10;
 /// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
 pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.
