@@ -70,7 +70,9 @@ impl Fs {
             Err(Errno::ENOENT) => {}
             other => return other,
         }
-        let parent = self.mkdir_all(path.parent().unwrap_or(Path::new("")), mode)?;
+        // Without even a root the instance is gone.
+        let parent = path.parent().ok_or(Errno::ENOENT)?;
+        let parent = self.mkdir_all(parent, mode)?;
         let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
         match self.mkdir(parent.ino, name, mode) {
             Err(Errno::EEXIST) => self.lookup(parent.ino, name),

@@ -8,6 +8,7 @@
 //! is alone in the eyes of node 0 then may see what that client changes between other nodes up to
 //! a second late.)
 
+use crate::cuts::{Boots, Cuts};
 use crate::session::{Options, Said, Session, UnderWay, lock};
 use crate::system::System;
 use forebay_wire::layout::Layout;
@@ -71,6 +72,8 @@ pub struct Sessions {
     turns: Mutex<u32>,
     returned: Condvar,
     alone: Mutex<Alone>,
+    /// Files that were cut and not synced.
+    pub(crate) cuts: Cuts,
 }
 
 /// Until when node 0 is known to have no other client, and when it was last heard of and asked.
@@ -153,6 +156,7 @@ impl Sessions {
             caches,
             layout,
             places,
+            cuts: Cuts::default(),
             next_handle: AtomicU64::new(1),
         };
         sessions.with(Node(0))?;
@@ -223,6 +227,16 @@ impl Sessions {
             self.caches,
         )?;
         Ok(place.session.get_or_init(|| session))
+    }
+
+    /// The starts of all nodes' hosts. With `all` also of those that no session was begun with yet.
+    pub fn boots(&self, all: bool) -> Boots {
+        let known = |node: Node| self.places.get(usize::from(node.0))?.session.get();
+        let boot = |node| match all {
+            true => self.with(node).map_or(0, Session::boot),
+            false => known(node).map_or(0, Session::boot),
+        };
+        self.nodes().map(boot).collect()
     }
 
     /// Make a request of `node`. The daemon's refusal is an answer that may be believed, too.

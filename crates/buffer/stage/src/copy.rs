@@ -117,6 +117,15 @@ fn add(hasher: &mut blake3::Hasher, offset: u64, piece: &[u8]) {
     hasher.update(piece);
 }
 
+/// The checksum of a file that is copied in one piece.
+pub(crate) fn digest_of(whole: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    if !whole.is_empty() {
+        add(&mut hasher, 0, whole);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
 /// The checksum of these pieces of a copy.
 pub(crate) fn digest(
     copy: &dyn Body,

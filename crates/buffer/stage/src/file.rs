@@ -221,14 +221,18 @@ impl Job<'_> {
             .rename(&file.hidden_name, &file.name)
             .map_err(|e| Failure::target("giving its copy its name", e))?;
         self.record(&file.key, None, &file.state, digest)?;
-        let size = file.state.size;
-        self.totals.files.fetch_add(1, Ordering::Relaxed);
-        self.totals.bytes.fetch_add(size, Ordering::Relaxed);
-        self.progress.staged_file();
-        if size <= self.options.segment.max(1) {
-            self.sync_sometimes(file, size)?;
+        self.count(&file.state);
+        if file.state.size <= self.options.segment.max(1) {
+            self.sync_sometimes(&*file.parent, Some(&*file.hidden), file.state.size)?;
         }
         Ok(())
+    }
+
+    /// A file's copy has its name.
+    pub fn count(&self, state: &State) {
+        self.totals.files.fetch_add(1, Ordering::Relaxed);
+        self.totals.bytes.fetch_add(state.size, Ordering::Relaxed);
+        self.progress.staged_file();
     }
 
     pub fn record(
@@ -241,15 +245,18 @@ impl Job<'_> {
         let Some(journal) = &self.journal else {
             return Ok(());
         };
-        let copied = Copied {
-            size: state.size,
-            modified: state.modified_at(),
-            digest,
-        };
+        let copied = Copied::of(state, digest);
         journal.add(key, part, &copied).map_err(fatal)
     }
 
-    pub fn sync_sometimes(&self, file: &OpenFile, bytes: u64) -> Result<(), Failure> {
+    /// Puts everything on stable storage now and then: `bytes` more were copied below `parent`, the
+    /// last of them to `last`.
+    pub fn sync_sometimes(
+        &self,
+        parent: &dyn Folder,
+        last: Option<&dyn Body>,
+        bytes: u64,
+    ) -> Result<(), Failure> {
         let Some(journal) = &self.journal else {
             return Ok(());
         };
@@ -258,11 +265,11 @@ impl Job<'_> {
         }
         self.unsynced.store(0, Ordering::Relaxed);
         let sync = || {
-            if file.hidden.must_flush() {
-                let flushed = file.hidden.flush();
+            if let Some(last) = last.filter(|last| last.must_flush()) {
+                let flushed = last.flush();
                 flushed.map_err(|e| Problem::new("", crate::error::describe(e), e))?;
             }
-            let flushed = file.parent.flush();
+            let flushed = parent.flush();
             flushed.map_err(|e| Problem::new("", crate::error::describe(e), e))
         };
         journal.synced(sync).map_err(fatal)

@@ -27,8 +27,9 @@ pub(crate) fn finish(job: &Job<'_>, found: &Found) {
             return;
         }
     }
+    let mut nearby = (None, None);
     for name in &found.names {
-        let outcome = further_name(name);
+        let outcome = further_name(name, &mut nearby);
         if outcome.is_ok() {
             job.totals.hard_links.fetch_add(1, Ordering::Relaxed);
             job.progress.staged_file();
@@ -55,11 +56,15 @@ fn parts(path: &Path) -> (Arc<Path>, &OsStr) {
     (Arc::from(parent), path.file_name().unwrap_or_default())
 }
 
-fn further_name(name: &FoundName) -> Result<(), Failure> {
+/// Makes a further name. `nearby` are the directories of the last one.
+fn further_name(
+    name: &FoundName,
+    (first_nearby, nearby): &mut (Option<Directory>, Option<Directory>),
+) -> Result<(), Failure> {
     let (first_directory, first) = parts(&name.first);
     let (directory, last) = parts(&name.path);
-    let from = Directory::open(&name.tree, &first_directory)?;
-    let to = Directory::open(&name.tree, &directory)?;
+    let from = Directory::at(first_nearby, &name.tree, &first_directory)?;
+    let to = Directory::at(nearby, &name.tree, &directory)?;
     let made = |errno| match errno {
         Errno::NOENT => Failure::File(
             format!("its other name {} was not staged", name.first.display()),
@@ -67,6 +72,11 @@ fn further_name(name: &FoundName) -> Result<(), Failure> {
         ),
         errno => Failure::target("making a further name", errno),
     };
+    match to.target.link(last, &*from.target, first) {
+        // An earlier run may have made it.
+        Err(Errno::EXIST) => {}
+        outcome => return outcome.map_err(made),
+    }
     let source = from.target.look(first).map_err(made)?;
     if to
         .target
@@ -123,6 +133,7 @@ fn sync(job: &Job<'_>, found: &Found, last: bool) -> Result<(), Problem> {
     match &job.journal {
         None => flush(),
         Some(journal) => {
+            job.settle()?;
             journal.synced(flush)?;
             if last && job.problems.is_empty() {
                 journal.complete()

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::end::State;
 use crate::error::Problem;
 
 const FORMAT: &str = "forebay-stage-1";
@@ -31,6 +32,17 @@ pub(crate) struct Copied {
     pub size: u64,
     pub modified: i128,
     pub digest: String,
+}
+
+impl Copied {
+    /// What a file with this state and checksum is known by.
+    pub fn of(state: &State, digest: String) -> Copied {
+        Copied {
+            size: state.size,
+            modified: state.modified_at(),
+            digest,
+        }
+    }
 }
 
 /// The host of a mover: the disk that journals lie on, and the time. A simulation takes the place
@@ -99,6 +111,7 @@ pub(crate) struct Journal {
     path: PathBuf,
     known: BTreeMap<Key, Copied>,
     complete: bool,
+    goes_on: bool,
     writer: Mutex<(BufWriter<Box<dyn Pages>>, Instant)>,
 }
 
@@ -112,9 +125,10 @@ impl Journal {
         };
         let boot = host.boot();
         let header = format!("{FORMAT} {stage} ");
-        let bytes = host.read(path).map_err(problem)?.unwrap_or_default();
+        let bytes = host.read(path).map_err(problem)?;
+        let goes_on = bytes.is_some();
         // What is not text is not read as a journal either.
-        let text = String::from_utf8(bytes).unwrap_or_default();
+        let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
         let (known, complete) = read(&text, &header, &boot);
         // Written anew: what counts, without what does not.
         let mut contents = format!("{header}{boot}\n");
@@ -128,6 +142,7 @@ impl Journal {
             path: path.to_owned(),
             known,
             complete,
+            goes_on,
             writer: Mutex::new((BufWriter::new(pages), host.now())),
         })
     }
@@ -135,6 +150,11 @@ impl Journal {
     /// Whether the stage was done.
     pub fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// Whether an earlier run may have left something.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// What an earlier run noted.

@@ -10,7 +10,7 @@
 //! of users and access control lists.
 //!
 //! What is promised:
-//! - A file gets its name when all of it is there; before that it has a hidden one.
+//! - A file gets its name when all of it is there; before that it has a hidden one, or none.
 //! - The source is only read. A file that changes while it is copied is told, not taken.
 //! - When [`stage`] returns success, everything is on stable storage; with [`Verify::ReadBack`] it
 //!   has been read from there again and is what was read at the source.
@@ -31,6 +31,7 @@ mod mover;
 mod place;
 mod progress;
 mod request;
+mod small;
 mod verify;
 mod walk;
 

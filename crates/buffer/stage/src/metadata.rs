@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::end::{Attributes, State};
+use crate::end::{Attributes, State, is_kept};
 use crate::error::{Failure, describe};
 
 /// Gives `target` what `source` has: owner, extended attributes, permissions, times. Returns what
@@ -39,7 +39,7 @@ fn extended<S: Attributes + ?Sized, T: Attributes + ?Sized>(
         }
     };
     for name in names {
-        if !name.starts_with(b"user.") && !name.starts_with(b"system.posix_acl_") {
+        if !is_kept(&name) {
             continue;
         }
         let told = |what: &str, errno| {

@@ -17,6 +17,7 @@ use crate::large::Queue;
 use crate::place::{Place, descend};
 use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
+use crate::small::Unsure;
 use crate::verify::{Ledger, Whereabouts};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
@@ -96,6 +97,8 @@ pub(crate) struct Job<'a> {
     parents: Mutex<BTreeMap<u64, Parent>>,
     /// What is to be read back in the end.
     pub written: Ledger,
+    /// What is not to be noted in the journal yet.
+    pub unsure: Mutex<Unsure>,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
@@ -134,6 +137,7 @@ pub fn stage(
         pending: AtomicU64::new(0),
         parents: Mutex::new(BTreeMap::new()),
         written: Mutex::default(),
+        unsure: Mutex::default(),
     };
     let (sender, receiver) = bounded(AHEAD);
     let alone = options.workers == 0;
@@ -227,21 +231,20 @@ impl Job<'_> {
         if self.is_stopped() {
             return;
         }
-        let mut buffer = vec![0u8; CHUNK];
-        self.task(task, &mut None, &mut buffer);
+        let mut desk = Desk::default();
+        self.task(task, &mut desk);
         while let Some((large, part)) = self.claim() {
-            self.part(&large, part, &mut buffer);
+            self.part(&large, part, &mut desk.buffer);
         }
     }
 
     /// One copying thread: parts of large files first, then the next thing that was found.
     fn work(&self, tasks: &Receiver<Task>) {
-        let mut buffer = vec![0u8; CHUNK];
-        let mut nearby: Option<Directory> = None;
+        let mut desk = Desk::default();
         let mut more = true;
         loop {
             if let Some((large, part)) = self.claim() {
-                self.part(&large, part, &mut buffer);
+                self.part(&large, part, &mut desk.buffer);
                 continue;
             }
             if !more {
@@ -256,7 +259,7 @@ impl Job<'_> {
                 Ok(task) => {
                     // Taken even if it comes to nothing, so that the walk does not wait for room.
                     if !self.is_stopped() {
-                        self.task(task, &mut nearby, &mut buffer);
+                        self.task(task, &mut desk);
                     }
                     self.pending.fetch_sub(1, Ordering::AcqRel);
                 }
@@ -266,7 +269,12 @@ impl Job<'_> {
         }
     }
 
-    fn task(&self, task: Task, nearby: &mut Option<Directory>, buffer: &mut [u8]) {
+    fn task(&self, task: Task, desk: &mut Desk) {
+        let Desk {
+            nearby,
+            buffer,
+            whole,
+        } = desk;
         match task {
             Task::File {
                 tree,
@@ -277,10 +285,6 @@ impl Job<'_> {
                 let shown = tree.shown.join(&directory).join(&name);
                 let key = tree_key(&tree, &directory, &name);
                 let outcome = Directory::at(nearby, &tree, &directory).and_then(|here| {
-                    let source = here
-                        .source
-                        .open(&name, Some(&seen))
-                        .map_err(|e| Failure::source("opening it", e))?;
                     let at = Whereabouts::Tree {
                         tree: tree.clone(),
                         directory: directory.clone(),
@@ -293,6 +297,13 @@ impl Job<'_> {
                         shown: shown.clone(),
                         at,
                     };
+                    if self.small(here, &seen, &to, whole)? {
+                        return Ok(());
+                    }
+                    let source = here
+                        .source
+                        .open(&to.name, Some(&seen))
+                        .map_err(|e| Failure::source("opening it", e))?;
                     self.file(source, to, buffer)
                 });
                 self.note(&shown, outcome);
@@ -376,6 +387,24 @@ pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
         .join(name)
 }
 
+/// What a copying thread has at hand.
+struct Desk {
+    nearby: Option<Directory>,
+    buffer: Vec<u8>,
+    /// All of a small file.
+    whole: Vec<u8>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk {
+            nearby: None,
+            buffer: vec![0; CHUNK],
+            whole: Vec::new(),
+        }
+    }
+}
+
 /// A directory on both sides; the one a thread used last is kept open.
 pub(crate) struct Directory {
     tree: usize,
@@ -385,7 +414,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    fn at<'d>(
+    pub fn at<'d>(
         last: &'d mut Option<Directory>,
         tree: &Tree,
         path: &Arc<Path>,

@@ -2,15 +2,16 @@
 //! of what was read at the source.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 use crate::copy::{CHUNK, Pieces, digest};
-use crate::end::{Body, Folder};
+use crate::end::{Body, Folder, SMALL};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
 use crate::mover::{Job, Tree};
@@ -52,6 +53,16 @@ pub(crate) struct Written {
     pub damaged: Arc<AtomicBool>,
 }
 
+impl Written {
+    /// How far it goes, in bytes.
+    fn length(&self) -> u64 {
+        match &self.pieces {
+            Pieces::All(from, to) => to.saturating_sub(*from),
+            Pieces::Some(some) => some.iter().map(|(_, length)| u64::from(*length)).sum(),
+        }
+    }
+}
+
 /// All that is to be read back.
 pub(crate) type Ledger = Mutex<Vec<Written>>;
 
@@ -59,7 +70,7 @@ pub(crate) type Ledger = Mutex<Vec<Written>>;
 /// told, and gets a hidden name, so that the next try makes it anew.
 pub(crate) fn verify(job: &Job<'_>) {
     let written = std::mem::take(&mut *job.written.lock().unwrap_or_else(PoisonError::into_inner));
-    let next = AtomicUsize::new(0);
+    let next = Mutex::new(0);
     if job.options.workers == 0 {
         return read_back(job, &written, &next);
     }
@@ -70,18 +81,58 @@ pub(crate) fn verify(job: &Job<'_>) {
     });
 }
 
-fn read_back(job: &Job<'_>, written: &[Written], next: &AtomicUsize) {
+/// Copies that a thread has the kernel read from their storage at a time, and their bytes: one
+/// after the other, every small one would be waited for.
+const AT_ONCE: (usize, u64) = (32, 1 << 20);
+
+/// The next copies for one thread.
+fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    let rest = written.get(*next..).unwrap_or_default();
+    let mut bytes = 0u64;
+    let fits = |one: &&Written| {
+        bytes = bytes.saturating_add(one.length());
+        bytes <= AT_ONCE.1
+    };
+    let count = rest.iter().take(AT_ONCE.0).take_while(fits).count();
+    let some = rest.get(..count.max(1)).unwrap_or_default();
+    *next += some.len();
+    some
+}
+
+fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
     let mut buffer = vec![0u8; CHUNK];
     let mut nearby = None;
-    while let Some(one) = written.get(next.fetch_add(1, Ordering::Relaxed)) {
-        if job.is_stopped() {
+    loop {
+        let some = claim(written, next);
+        if some.is_empty() {
             return;
         }
-        if one.damaged.load(Ordering::Relaxed) {
-            continue;
+        let mut open = Vec::with_capacity(some.len());
+        for one in some {
+            if job.is_stopped() {
+                return;
+            }
+            if one.damaged.load(Ordering::Relaxed) {
+                continue;
+            }
+            match opened(one, &mut nearby) {
+                Ok(Some(body)) => {
+                    forget(&*body);
+                    begin_to_read(&*body, &one.pieces);
+                    open.push((one, body));
+                }
+                Ok(None) => {}
+                Err(failure) => job.note(&one.at.shown(), Err(failure)),
+            }
         }
-        let outcome = compare(job, one, &mut nearby, &mut buffer);
-        job.note(&one.at.shown(), outcome);
+        for (one, body) in open {
+            if job.is_stopped() {
+                return;
+            }
+            let outcome = compare(job, one, body, &mut nearby, &mut buffer);
+            job.note(&one.at.shown(), outcome);
+        }
     }
 }
 
@@ -105,16 +156,13 @@ fn folder<'n>(
     }
 }
 
-fn compare(
-    job: &Job<'_>,
-    written: &Written,
-    nearby: &mut Nearby,
-    buffer: &mut [u8],
-) -> Result<(), Failure> {
-    let told = |problem: Problem| {
-        let errno = Errno::from_raw_os_error(problem.code);
-        Failure::File(format!("reading it back: {}", problem.reason), errno)
-    };
+fn told(problem: Problem) -> Failure {
+    let errno = Errno::from_raw_os_error(problem.code);
+    Failure::File(format!("reading it back: {}", problem.reason), errno)
+}
+
+/// Opens a copy; `None` if it has been found to be damaged meanwhile.
+fn opened(written: &Written, nearby: &mut Nearby) -> Result<Option<Box<dyn Body>>, Failure> {
     let opened = match &written.at {
         Whereabouts::Tree {
             tree,
@@ -125,13 +173,20 @@ fn compare(
             .map_err(|e| Failure::target("reading it back", e)),
         Whereabouts::Single(place) => place.open_file().map_err(told),
     };
-    let body = match opened {
-        Ok(body) => body,
-        // Another thread has found another part of it damaged meanwhile.
-        Err(_) if written.damaged.load(Ordering::Acquire) => return Ok(()),
-        Err(failure) => return Err(failure),
-    };
-    forget(&*body);
+    match opened {
+        // Another thread has found another part of it damaged.
+        Err(_) if written.damaged.load(Ordering::Acquire) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+fn compare(
+    job: &Job<'_>,
+    written: &Written,
+    body: Box<dyn Body>,
+    nearby: &mut Nearby,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
     let found = digest(&*body, &written.pieces, job.progress, buffer);
     match found {
         Ok(found) if found == written.digest => return Ok(()),
@@ -183,5 +238,15 @@ pub(crate) fn damaged_name(name: &OsStr) -> OsString {
 fn forget(body: &dyn Body) {
     if let Some(descriptor) = body.descriptor() {
         let _ = fadvise(descriptor, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Has the kernel read a small file without being waited for.
+fn begin_to_read(body: &dyn Body, pieces: &Pieces) {
+    let Pieces::All(0, to @ ..=SMALL) = pieces else {
+        return;
+    };
+    if let (Some(descriptor), Some(length)) = (body.descriptor(), NonZeroU64::new(*to)) {
+        let _ = fadvise(descriptor, 0, Some(length), Advice::WillNeed);
     }
 }

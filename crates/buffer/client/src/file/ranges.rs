@@ -2,6 +2,7 @@
 
 use super::File;
 use super::part::Part;
+use crate::cuts::{Boots, is_undone};
 use crate::unsynced::Taken;
 use forebay_wire::layout::{BLOCK, Layout, blocks};
 use forebay_wire::message::Allocate;
@@ -18,13 +19,23 @@ impl File {
         };
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
         let taken: Vec<(&Part, Taken)> = parts.collect();
+        let cut = self.fs.sessions.cuts.take(self.ino);
         let nodes: Vec<Node> = taken.iter().map(|(part, _)| part.node).collect();
         let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
             self.sync_others(&request, &nodes)
         } else {
-            Ok(())
+            Ok(Vec::new())
         };
-        let synced = others.and_then(|()| self.fs.call(self.home.node, request));
+        let synced = others.and_then(|others| {
+            self.fs.call(self.home.node, request)?;
+            Ok(others)
+        });
+        if let Some(cut) = cut {
+            match &synced {
+                Ok(others) => self.check_cut(&cut, others)?,
+                Err(_) => self.fs.sessions.cuts.put_back(self.ino, cut),
+            }
+        }
         for (part, taken) in taken {
             if synced.is_err() {
                 part.unsynced.put_back(taken);
@@ -37,9 +48,22 @@ impl File {
         synced.map(|_| ())
     }
 
+    /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?
+    fn check_cut(&self, cut: &Boots, others: &[Node]) -> Result<(), Errno> {
+        for node in others.iter().chain([&self.home.node]) {
+            if is_undone(cut, *node, self.fs.sessions.with(*node)?.boot()) {
+                tracing::error!(ino = %self.ino, node = node.0,
+                    "the storage node was started anew, and what was cut off the file may be back");
+                return Err(Errno::EIO);
+            }
+        }
+        Ok(())
+    }
+
     /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
     /// the object is empty: if the file was cut, a power cut there would bring its old end back.
-    fn sync_others(&self, request: &Request, written: &[Node]) -> Result<(), Errno> {
+    /// Returns the nodes.
+    fn sync_others(&self, request: &Request, written: &[Node]) -> Result<Vec<Node>, Errno> {
         let objects = self.fs.objects_of(self.ino)?;
         let holds = |(node, object): (Node, Option<_>)| {
             let some = object.is_some() || written.contains(&node);
@@ -52,7 +76,7 @@ impl File {
         }
         let mut again = Vec::new();
         let mut failed = None;
-        let requests = nodes.into_iter().map(|node| (node, request.clone()));
+        let requests = nodes.iter().map(|node| (*node, request.clone()));
         self.fs
             .sessions
             .each(None, requests, |node, said| match said {
@@ -64,7 +88,7 @@ impl File {
             self.open_part(node)?;
             self.fs.call(node, request.clone())?;
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(nodes), Err)
     }
 
     /// Reserve, free or clear a range.

@@ -6,8 +6,8 @@
 
 use super::File;
 use super::part::Part;
+use crate::session::{Lane, bulk_receive};
 use crate::sessions::WINDOW;
-use crate::system::Link;
 use forebay_wire::layout::Piece;
 use forebay_wire::message::MAX_DATA;
 use forebay_wire::{Errno, Reply, Request};
@@ -19,7 +19,7 @@ struct Flying<'a, M> {
     piece: Piece,
     memory: M,
     /// `None`: no connection took it, and it has to be sent again.
-    link: Option<Link>,
+    lane: Option<Lane>,
 }
 
 impl File {
@@ -104,7 +104,7 @@ impl File {
                 part,
                 piece,
                 memory,
-                link: session.bulk_send(request, &[]),
+                lane: session.bulk_send(request, &[]),
             });
         }
         for first in flying {
@@ -122,10 +122,9 @@ impl File {
             part,
             piece,
             memory,
-            link,
+            lane,
         } = flying;
-        let session = self.fs.sessions.with(piece.node)?;
-        let answer = link.and_then(|link| session.bulk_receive(link, memory));
+        let answer = lane.and_then(|lane| bulk_receive(lane, memory));
         let count = match answer {
             Some((Reply::Data, count)) => count,
             Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
@@ -197,14 +196,14 @@ impl File {
                     settle(piece, result);
                 }
             }
-            let link = self.fs.sessions.with(piece.node).map(|session| {
+            let lane = self.fs.sessions.with(piece.node).map(|session| {
                 session.bulk_send(part.write_request(piece.object_offset, false), memory)
             });
             flying.push_back(Flying {
                 part,
                 piece,
                 memory,
-                link: link.ok().flatten(),
+                lane: lane.ok().flatten(),
             });
             if (claimed as u64) < piece.length {
                 break; // what follows would leave a gap
@@ -222,12 +221,9 @@ impl File {
             part,
             piece,
             memory,
-            link,
+            lane,
         } = flying;
-        let answer = link.and_then(|link| {
-            let session = self.fs.sessions.with(piece.node).ok()?;
-            session.bulk_receive(link, &mut [])
-        });
+        let answer = lane.and_then(|lane| bulk_receive(lane, &mut []));
         let result = match answer {
             Some((Reply::Written { count, .. }, _)) => Ok(count as usize),
             Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod caller;
+mod whole;
 
 pub(crate) use caller::{Mattered, Process};
 
@@ -147,6 +148,9 @@ impl Fs {
     /// Change attributes. `file`: the open file through which it is done, if any.
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
         let handle = file.map(File::handle);
+        if set.size.is_some() {
+            self.sessions.cuts.note(ino, self.sessions.boots(true));
+        }
         self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
     }
 
@@ -254,6 +258,7 @@ impl Fs {
         mode: OpenMode,
         request: Request,
     ) -> Result<Found, Errno> {
+        let before = mode.truncate.then(|| self.sessions.boots(false));
         let said = self.said(node, request)?;
         let heard = Instant::now();
         let (mut attr, created, permit) = match said.reply {
@@ -277,6 +282,14 @@ impl Fs {
         // Nobody can have written to it yet.
         if created {
             attr.unsettled = None;
+        } else if let Some(mut boots) = before {
+            // Of a node that was not spoken to before, its start is known as soon as can be.
+            if boots.contains(&0) {
+                let all = self.sessions.boots(true);
+                let unknown = boots.iter_mut().zip(&all).filter(|(boot, _)| **boot == 0);
+                unknown.for_each(|(boot, now)| *boot = *now);
+            }
+            self.sessions.cuts.note(attr.ino, boots);
         }
         Ok(Found::Here(Opened {
             file,

@@ -1,12 +1,9 @@
 //! Data over the socket, on connections of their own that bypass the queue of other requests.
 
-use super::{Session, lock};
-use crate::system::Link;
+use super::Session;
+use super::lanes::{Lane, SEQ};
 use forebay_wire::{Call, Errno, Reply, Request};
 use std::io;
-
-/// A connection carries one request at a time, so that they need not be told apart.
-const SEQ: u64 = 1;
 
 impl Session {
     /// Read or write over a bulk connection. Repeated after failures unless `once`.
@@ -19,20 +16,15 @@ impl Session {
     ) -> Result<(Reply, usize), Errno> {
         let call = bulk_call(request);
         let answer = self.persist(|| {
-            let link = lock(&self.pool).bulk.pop();
-            let mut link = match link {
-                Some(link) => link,
-                None => self.connect(0, SEQ, true)?,
-            };
-            let answer = match link.call(&call, payload, into) {
+            let mut lane = self.lane()?;
+            let sent = lane.send(&call, payload);
+            match sent.and_then(|()| lane.done(into)) {
                 Err(error) if once => {
                     tracing::error!(%error, "it is not known whether an append was carried out");
-                    return Err(io::Error::other(Errno::EIO));
+                    Err(io::Error::other(Errno::EIO))
                 }
-                other => other?,
-            };
-            lock(&self.pool).bulk.push(link);
-            Ok(answer)
+                other => other,
+            }
         })?;
         match answer.reply {
             Reply::Failed(errno) => Err(errno),
@@ -41,28 +33,23 @@ impl Session {
     }
 
     /// Send a request without waiting for what becomes of it. `None`: no connection took it.
-    pub fn bulk_send(&self, request: Request, payload: &[u8]) -> Option<Link> {
-        let link = lock(&self.pool).bulk.pop();
-        let mut link = match link {
-            Some(link) => link,
-            None => self.connect(0, SEQ, true).ok()?,
-        };
-        link.send(&bulk_call(request), payload).ok()?;
-        Some(link)
-    }
-
-    /// What became of a request that was [sent](Session::bulk_send). `None`: it is not known.
-    pub fn bulk_receive(&self, mut link: Link, into: &mut [u8]) -> Option<(Reply, usize)> {
-        let answer = link.receive(SEQ, into).ok()?;
-        lock(&self.pool).bulk.push(link);
-        Some((answer.reply, answer.payload))
+    pub fn bulk_send(&self, request: Request, payload: &[u8]) -> Option<Lane> {
+        let mut lane = self.lane().ok()?;
+        lane.send(&bulk_call(request), payload).ok()?;
+        Some(lane)
     }
 
     /// Forget idle bulk connections: a handle opened since the daemon restarted is unknown there.
     pub fn renew(&self) -> Result<(), Errno> {
-        lock(&self.pool).bulk.clear();
+        self.lanes.forget_idle();
         self.call(None, Request::StatFs).map(|_| ())
     }
+}
+
+/// What became of a request that was [sent](Session::bulk_send). `None`: it is not known.
+pub fn bulk_receive(lane: Lane, into: &mut [u8]) -> Option<(Reply, usize)> {
+    let answer = lane.done(into).ok()?;
+    Some((answer.reply, answer.payload))
 }
 
 fn bulk_call(request: Request) -> Call {

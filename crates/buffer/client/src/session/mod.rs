@@ -2,8 +2,11 @@
 
 mod bulk;
 mod connect;
+mod lanes;
 mod locks;
 
+pub use bulk::bulk_receive;
+pub use lanes::Lane;
 pub use locks::Done;
 
 use crate::system::{Link, Os, System};
@@ -68,7 +71,6 @@ struct Slot {
 struct Pool {
     free: Vec<Slot>,
     made: u32,
-    bulk: Vec<Link>,
 }
 
 /// How a handle is opened again after a restart of the daemon.
@@ -113,6 +115,7 @@ pub struct Session {
     options: Options,
     place: OnceLock<Place>,
     pool: Mutex<Pool>,
+    lanes: Arc<lanes::Lanes>,
     returned: Condvar,
     identity: Mutex<Identity>,
     epoch: AtomicU64,
@@ -146,6 +149,7 @@ impl Session {
             options,
             place: OnceLock::new(),
             pool: Mutex::default(),
+            lanes: Arc::default(),
             returned: Condvar::new(),
             identity: Mutex::default(),
             epoch: AtomicU64::new(0),
@@ -357,6 +361,7 @@ fn changes(request: &Request) -> bool {
         Request::Open { open, .. } => open.truncate,
         Request::Make { .. }
         | Request::Create { .. }
+        | Request::Put { .. }
         | Request::Unlink { .. }
         | Request::RmDir { .. }
         | Request::Rename { .. }

@@ -125,14 +125,20 @@ impl World {
     }
 
     /// A host's mount of an instance with this label.
-    fn mounted(&self, index: usize, label: &str) -> Option<(ActivationId, MountPlan)> {
+    fn mounted(
+        &self,
+        index: usize,
+        label: &str,
+        private: bool,
+    ) -> Option<(ActivationId, MountPlan)> {
         let host = &self.hosts[index];
         let mounts = host.mounts.lock().unwrap();
         let mut plans = host.plans.iter();
         let found = plans.find(|(id, plan)| {
             let labelled = self.truth.labels.get(&plan.instance);
             let free = !host.using.values().any(|(_, used)| used.contains(id));
-            let there = mounts.contains_key(id) && plan.mode == AccessMode::Striped;
+            let kind = private == (plan.mode == AccessMode::Private);
+            let there = mounts.contains_key(id) && kind;
             there && free && labelled.is_some_and(|known| known == label)
         });
         found.map(|(id, plan)| (*id, plan.clone()))
@@ -148,13 +154,16 @@ impl World {
             if !hosts.contains(&host_name(index)) {
                 continue;
             }
-            let Some((own, _)) = self.mounted(index, &token) else {
+            let Some((own, plan)) = self.mounted(index, &token, false) else {
                 continue;
             };
             let persistent = uses.first().and_then(|name| {
-                let (id, _) = self.mounted(index, name)?;
+                let (id, _) = self.mounted(index, name, false)?;
                 Some((id, name.clone()))
             });
+            let private = self.mounted(index, &token, true).map(|(id, _)| id);
+            self.truth.counts.private_uses += u64::from(private.is_some());
+            self.truth.counts.copies_read += u64::from(plan.mode == AccessMode::LoadBalanced);
             let caller = Caller {
                 uid: owner.uid,
                 gid: owner.gid,
@@ -170,6 +179,7 @@ impl World {
                     let files = self.truth.jobs[name].files.clone();
                     (attached(id), files)
                 }),
+                private: private.map(|id| (attached(&id), job.private.clone())),
                 files: job.files.clone(),
                 outs: job.outs.clone(),
                 inputs: job.inputs.clone(),
@@ -178,6 +188,7 @@ impl World {
                 random,
                 machine: Machine(self.shared.clone()),
                 losses: self.truth.losses.clone(),
+                may_expire: self.faults.outage > 0,
                 steps: 3 + self.random.below(20),
             };
             self.truth.counts.processes += 1;
@@ -188,6 +199,7 @@ impl World {
             });
             let mut used = BTreeSet::from([own]);
             used.extend(persistent.map(|(id, _)| id));
+            used.extend(private);
             let using = &mut self.hosts[index].using;
             using.insert(actor, (token.clone(), used));
         }

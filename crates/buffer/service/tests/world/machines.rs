@@ -16,7 +16,7 @@ use forebay_wire::message::OpenMode;
 use forebay_wire::{HandleId, SessionId};
 
 use crate::journals::Journals;
-use crate::seat::ActorId;
+use crate::seat::{ActorId, LinkId};
 
 /// A simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,8 @@ pub struct Daemon {
     pub peers: ConnId,
     /// Handles that bulk connections may use.
     pub opens: BTreeMap<(SessionId, HandleId), OpenObject>,
+    /// The last connection in each lane.
+    pub lanes: BTreeMap<(SessionId, u32), LinkId>,
 }
 
 pub struct OpenObject {

@@ -26,40 +26,71 @@
 //!
 //! and run more of them with `FOREBAY_SEEDS=10000`.
 //!
-//! To see that it finds things, break a rule and run it. Each of these made one of the first seeds
-//! fail (the number is that of the seed):
-//! - a shard that answers `Sync` at once instead of asking its driver to sync (0);
-//! - a client that does not notice that a node lost its power between write and sync (0);
-//! - a journal that keeps what it knew of parts of a large file which is begun anew (12);
-//! - a controller that puts a new fragment among others which are made already (15);
-//! - a daemon that answers before a new or removed instance is durable (1, 16);
-//! - a home that waits for ever for a node that has lost its part of the instance, with a file (62) or
-//!   a directory (543).
+//! To see that it finds things, break a rule and run it. Each of these was tried by changing one
+//! line; the number is the first seed that failed, and what noticed it is said behind it.
 //!
-//! Not real are: the daemon's event loop and its bulk connections, frames, mounts by the kernel, and
-//! data objects that a client on the daemon's own host reads and writes by itself; clients here are
-//! all on other hosts.
+//! | rule that is broken | seed | noticed by |
+//! |---|---:|---|
+//! | store: a sync is answered when it has been done | 3 | results staged out |
+//! | store: a repeated request is answered again, not carried out again | 82 | a file is missing |
+//! | store: an older connection of a slot is not heard any more | 97 | results staged out |
+//! | store: other nodes cut their parts of a file | 0 | what a process reads |
+//! | store: instances are durable before they are answered | 30 | what the books call ready |
+//! | client: nothing is asked of a lane while one is broken | 0 | what a process reads |
+//! | client: a sync after a power cut fails | 20 | results staged out |
+//! | client: a sync of a file that was cut fails after a power cut | 43 | what a process reads |
+//! | client: handles are opened again after a restart | 1 | a process' errors |
+//! | client: a sync goes to all nodes of a file | 3 | results staged out |
+//! | stage: copies are put on stable storage | 0 | results staged out |
+//! | controller: what is not staged out is not destroyed | 146 | before destruction |
+//! | controller: nothing is staged out while it is mounted | 5 | at the beginning of a stage |
+//! | controller: the end of an earlier attempt is not that of a stage | 17 | results staged out |
+//! | controller: a fragment takes room until it is gone | 7 | granules in the books |
+//! | controller: a repeated request is begun once | 40 | the end |
+//! | controller: what a job writes when it runs again is staged out again | 4 | results staged out |
+//! | controller: hosts are waited for until they have unmounted | 2 | at the beginning of a stage |
+//! | host: what cannot be unmounted is still mounted | 7 | the end |
+//!
+//! Not noticed here, but by `forebay-store`'s simulations, are a message between daemons that is
+//! taken twice (`spread`, seed 7), a transaction that is announced before it is durable (`spread`, 2),
+//! and promises of more space than there is (`simulation`, 2). Not noticed at all in 300 seeds, because
+//! another rule keeps the harm off, are: a node that does not count its granules itself, that forgets
+//! which fragments it has buried, or that does not look at how old an order is.
+//!
+//! Not real are: the daemon's event loop and its bulk connections (`store/tests/fences.rs` has those),
+//! sockets, mounts by the kernel, and data objects that a client on the daemon's own host reads and
+//! writes by itself; clients here are all on other hosts. Messages to and from storage daemons are
+//! put into frames and taken out again.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be unwrapped has failed")]
 
 mod actors;
 mod checks;
+mod codec;
 mod compute;
 mod control;
+mod faults;
 mod journals;
 mod machines;
 mod network;
 mod pfs;
 mod process;
 mod random;
+mod requests;
 mod seat;
 mod storage;
 mod truth;
 mod users;
 mod world;
 
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use faults::Faults;
 use truth::Counts;
-use world::{Faults, World};
+use world::World;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -77,22 +108,52 @@ fn run(seed: u64, faults: Faults) -> World {
     world
 }
 
+/// Runs histories, as many at a time as there are processors.
+fn run_all(seeds: Range<u64>) -> Counts {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(u64::MAX);
+    let sums = Mutex::new(Counts::default());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            // Those that were begun before one failed come to their end: the lowest is told.
+            if seed >= seeds.end || failed.load(Ordering::Relaxed) < u64::MAX {
+                return;
+            }
+            match std::panic::catch_unwind(|| run(seed, Faults::of(seed)).truth.counts) {
+                Ok(counts) => sums.lock().unwrap().add(&counts),
+                Err(_) => drop(failed.fetch_min(seed, Ordering::Relaxed)),
+            }
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..processors.min(seeds.clone().count()) {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner();
+    assert_eq!(
+        failed,
+        u64::MAX,
+        "seed {failed} failed: replay with FOREBAY_SEED={failed} … -- --nocapture"
+    );
+    sums.into_inner().unwrap()
+}
+
 #[test]
 fn invariants_hold_under_faults() {
     let seeds = match number("FOREBAY_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("FOREBAY_SEEDS").unwrap_or(150),
     };
-    let mut sums = Counts::default();
-    for seed in seeds.clone() {
-        let outcome = std::panic::catch_unwind(|| run(seed, Faults::of(seed)));
-        match outcome {
-            Ok(world) => sums.add(&world.truth.counts),
-            Err(_) => {
-                panic!("seed {seed} failed: replay with FOREBAY_SEED={seed} … -- --nocapture")
-            }
-        }
-    }
+    let begun = Instant::now();
+    let sums = run_all(seeds.clone());
+    println!(
+        "{} seeds in {:.1?}",
+        seeds.end - seeds.start,
+        begun.elapsed()
+    );
     println!("{sums:?}");
     if seeds.end - seeds.start >= 150 {
         // The histories are only worth something if what they are to try really happened.
@@ -117,7 +178,15 @@ fn invariants_hold_under_faults() {
             sums.hurried,
         ];
         assert!(rare.iter().all(|count| *count > 2), "{sums:?}");
-        let others = [sums.persistent_uses, sums.drains, sums.full_logs];
+        let others = [
+            sums.persistent_uses,
+            sums.drains,
+            sums.full_logs,
+            sums.lists,
+            sums.deferred,
+            sums.private_uses,
+            sums.copies_read,
+        ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }
 }

@@ -10,6 +10,7 @@ use forebay_wire::message::Request;
 use forebay_wire::stream::Address;
 use forebay_wire::{Call, SessionId};
 
+use crate::codec;
 use crate::machines::Place;
 use crate::seat::{ActorId, Ask, LinkId, Out, Said, Turn};
 use crate::world::{Event, MS, World};
@@ -213,13 +214,16 @@ impl World {
                 link.up = when;
                 link.asked = Some(call.request.clone());
             }
+            let call = codec::call(&call, payload.len());
             self.at(when, Event::Up(id, call, payload));
         }
         // Who is out of reach for longer than connections are kept alive loses them.
         let long = self.apart_until(from, Place::Node(node)) > self.now + 30_000 * MS;
         if breaks || long {
             self.truth.counts.links_broken += 1;
-            let when = self.now + self.random.below(40 * MS);
+            // Often before the answer, which is lost then.
+            let soon = self.random.chance(500);
+            let when = self.now + self.random.below(if soon { MS / 2 } else { 40 * MS });
             self.at(when, Event::DownEnd(id));
         }
     }
@@ -253,6 +257,8 @@ impl World {
             return;
         };
         let (from, node, down) = (link.from, link.node, link.down);
+        let (seq, reply) = codec::reply(said.0, &said.1, said.2.len());
+        let said = Box::new((seq, reply, said.2));
         let when = down.max(self.now + self.latency(from, Place::Node(node))) + 1;
         if let Some(link) = self.links.get_mut(&id) {
             link.down = when;

@@ -13,6 +13,7 @@ use forebay_wire::message::{OpenMode, SetAttr};
 
 use crate::random::Random;
 use crate::seat::{self, Machine};
+use crate::world::host_name;
 
 /// What is known of a file that a process writes.
 #[derive(Clone, Debug, Default)]
@@ -25,9 +26,6 @@ pub struct Known {
     pub synced: bool,
     /// Power cuts there had been when it was last synced or empty.
     pub cuts: u64,
-    /// It was longer when it was last synced, or is not surely what it was then: until it is synced
-    /// a power cut can bring its old end back, and nobody is told.
-    pub shrunk: bool,
 }
 
 /// Files below the striped directory of an instance.
@@ -48,6 +46,8 @@ pub struct Process {
     /// The job's own instance and, if it uses one, a persistent one.
     pub own: Fs,
     pub persistent: Option<(Fs, Files)>,
+    /// The host's private directory, if the job has such ones.
+    pub private: Option<(Fs, Files)>,
     pub files: Files,
     /// Directories for results.
     pub outs: Vec<PathBuf>,
@@ -58,6 +58,8 @@ pub struct Process {
     pub random: Random,
     pub machine: Machine,
     pub losses: Arc<Losses>,
+    /// Machines are cut off, for longer than sessions live.
+    pub may_expire: bool,
     pub steps: u64,
 }
 
@@ -79,11 +81,14 @@ impl Process {
 
     /// An error that a process can meet ends it; any other one is wrong.
     fn met(&self, what: &str, path: &Path, errno: Errno) -> Died {
-        let usual = [Errno::EIO, Errno::ESTALE, Errno::EBADF, Errno::ENOSPC];
+        let usual = [Errno::EIO, Errno::ESTALE, Errno::ENOSPC];
+        // A session that was lost, in a power cut or because it expired, had files open.
+        let power = self.losses.power.load(Ordering::Relaxed);
+        let closed = errno == Errno::EBADF && (power || self.may_expire);
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || lost || seat::is_dead(),
+            usual.contains(&errno) || closed || lost || seat::is_dead(),
             "{what} {}: {errno}",
             path.display()
         );
@@ -95,7 +100,17 @@ impl Process {
         if let Some((fs, files)) = self.persistent.clone() {
             self.use_persistent(&fs, &files)?;
         }
+        if let Some((fs, files)) = self.private.clone() {
+            let path = Path::new("private").join(host_name(self.host));
+            for _ in 0..4 {
+                let path = path.join(format!("p{}", self.random.below(2)));
+                self.step(&fs, &files, &path)?;
+            }
+        }
         let outs = self.outs.clone();
+        if outs.is_empty() {
+            return Ok(()); // It only reads.
+        }
         for out in &outs {
             let made = self.own.mkdir_all(out, 0o755);
             made.map_err(|errno| self.met("mkdir", out, errno))?;
@@ -139,20 +154,23 @@ impl Process {
     }
 
     fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
-        let done = match self.random.below(12) {
+        let done = match self.random.below(13) {
             0..5 => self.write(fs, files, path),
             5 => self.append(fs, files, path),
             6 | 7 => return self.check(fs, files, path),
-            8 => remove(fs, files, path),
+            8 => self.remove(fs, files, path),
             9 => {
-                let to = if self.outs.iter().any(|out| path.starts_with(out)) {
+                let private = path.starts_with("private");
+                let to = if private {
+                    path.with_file_name(format!("p{}", self.random.below(2)))
+                } else if self.outs.iter().any(|out| path.starts_with(out)) {
                     path.with_file_name(format!("h{}_{}", self.host, self.random.below(4)))
                 } else {
                     path.with_extension("moved") // others' files are there, too
                 };
-                rename(fs, files, path, &to)
+                self.rename(fs, files, path, &to)
             }
-            10 => self.cut(fs, files, path),
+            10 | 11 => self.cut(fs, files, path),
             _ => fs.sync(),
         };
         match done {
@@ -170,7 +188,6 @@ impl Process {
 
     fn write(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
         let before = unsure(files, path);
-        let had_data = !before.certain || before.data.as_ref().is_some_and(|d| !d.is_empty());
         let truncate = !before.certain || self.random.chance(250);
         let began = self.losses.cuts.load(Ordering::Relaxed);
         let mode = OpenMode { truncate, ..WRITE };
@@ -179,28 +196,41 @@ impl Process {
             true => Vec::new(),
             false => before.data.unwrap_or_default(),
         };
-        let offset = self.random.below(LONGEST / 2);
-        let length = 1 + self.random.below(LONGEST / 2);
-        let bytes = self.bytes(length);
-        opened.file.write_all_at(&bytes, offset)?;
-        let end = (offset + length) as usize;
-        if data.len() < end {
-            data.resize(end, 0);
+        // What is written again while the file stays open must not give way to what was there.
+        for _ in 0..1 + self.random.below(4) {
+            let offset = self.random.below(LONGEST / 2);
+            let length = 1 + self.random.below(LONGEST / 2);
+            let bytes = self.bytes(length);
+            opened.file.write_all_at(&bytes, offset)?;
+            let end = (offset + length) as usize;
+            if data.len() < end {
+                data.resize(end, 0);
+            }
+            data[offset as usize..end].copy_from_slice(&bytes);
         }
-        data[offset as usize..end].copy_from_slice(&bytes);
+        if self.random.chance(200) {
+            let size = self.random.below(LONGEST);
+            let set = SetAttr {
+                size: Some(size),
+                ..SetAttr::default()
+            };
+            fs.set_attr(opened.file.ino(), Some(&opened.file), set)?;
+            data.resize(size as usize, 0);
+        }
+        if self.random.chance(500) {
+            self.pause();
+        }
         // Who has closed a file without syncing it is not told later what a power cut took.
         let cuts = self.losses.cuts.load(Ordering::Relaxed);
         let before_synced = before.synced;
-        let shrunk = before.shrunk || (truncate && had_data);
-        let anew = truncate && !shrunk;
-        let whole = anew || before.synced || before.cuts == began;
+        let whole = truncate || before.synced || before.cuts == began;
         let begun = if whole { began } else { before.cuts };
-        sure(files, path, Some(data), begun, shrunk);
-        if self.random.chance(500) {
+        sure(files, path, Some(data), begun);
+        if self.random.chance(700) {
             opened.file.sync(false)?;
             // Nor is it, if that happens before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
-            let calm = anew || (before_synced && !shrunk) || now == began;
+            let calm = truncate || before_synced || now == began;
             if whole && calm {
                 settled(files, path, cuts);
             }
@@ -219,7 +249,7 @@ impl Process {
         let bytes = self.bytes(length);
         let count = opened.file.append(&bytes)?;
         data.extend_from_slice(&bytes[..count]);
-        sure(files, path, Some(data), cuts, before.shrunk);
+        sure(files, path, Some(data), cuts);
         Ok(())
     }
 
@@ -229,17 +259,72 @@ impl Process {
             return Ok(());
         };
         let cuts = self.cuts(&before);
-        let ino = fs.resolve(path, true)?.ino;
+        let opened = fs.open_path(path, WRITE)?;
         let size = self.random.below(LONGEST);
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
         };
-        fs.set_attr(ino, None, set)?;
-        let shrunk = before.shrunk || (size as usize) < data.len();
+        let file = self.random.chance(500).then_some(&*opened.file);
+        fs.set_attr(opened.file.ino(), file, set)?;
         data.resize(size as usize, 0);
-        sure(files, path, Some(data), cuts, shrunk);
+        sure(files, path, Some(data), cuts);
+        if self.random.chance(600) {
+            self.pause();
+            opened.file.sync(false)?;
+            // Of what others did to it before, nobody is told whether it is lost.
+            if before.synced {
+                settled(files, path, cuts);
+            }
+        }
         Ok(())
+    }
+
+    fn remove(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
+        let before = unsure(files, path);
+        let removed = fs.unlink_path(path);
+        self.not_twice(&before, path, removed)?;
+        let cuts = self.losses.cuts.load(Ordering::Relaxed);
+        sure(files, path, None, before.cuts);
+        if self.random.chance(300) {
+            self.pause();
+            fs.sync()?;
+            settled(files, path, cuts);
+        }
+        Ok(())
+    }
+
+    fn rename(&self, fs: &Fs, files: &Files, from: &Path, to: &Path) -> Result<(), Errno> {
+        if from == to {
+            return Ok(());
+        }
+        let before = unsure(files, from);
+        unsure(files, to);
+        let renamed = fs.rename_path(from, to);
+        self.not_twice(&before, from, renamed)?;
+        if before.certain {
+            sure(files, to, before.data, before.cuts);
+            sure(files, from, None, before.cuts);
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self) {
+        let pause = Duration::from_millis(self.random.below(4000));
+        self.machine.sleep(pause);
+    }
+
+    /// What was there cannot be missing, unless the request was carried out before, and is now again.
+    fn not_twice(&self, before: &Known, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
+        let power = self.losses.power.load(Ordering::Relaxed);
+        let there = before.certain && before.data.is_some() && (before.synced || !power);
+        let lost = self.losses.disk.load(Ordering::Relaxed) || seat::is_dead();
+        assert!(
+            done != Err(Errno::ENOENT) || !there || lost,
+            "{} was there and is missing",
+            path.display()
+        );
+        done
     }
 
     /// Power cuts before the oldest change that is not synced.
@@ -326,14 +411,13 @@ fn unsure(files: &Files, path: &Path) -> Known {
 }
 
 /// It has happened.
-fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64, shrunk: bool) {
+fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
     if !seat::is_dead() {
         let known = Known {
             data,
             certain: true,
             synced: false,
             cuts,
-            shrunk,
         };
         files.lock().unwrap().insert(path.to_owned(), known);
     }
@@ -341,27 +425,6 @@ fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64, shrunk: bo
 
 fn settled(files: &Files, path: &Path, cuts: u64) {
     if let Some(known) = files.lock().unwrap().get_mut(path) {
-        (known.synced, known.cuts, known.shrunk) = (true, cuts, false);
+        (known.synced, known.cuts) = (true, cuts);
     }
-}
-
-fn remove(fs: &Fs, files: &Files, path: &Path) -> Result<(), Errno> {
-    let before = unsure(files, path);
-    fs.unlink_path(path)?;
-    sure(files, path, None, before.cuts, false);
-    Ok(())
-}
-
-fn rename(fs: &Fs, files: &Files, from: &Path, to: &Path) -> Result<(), Errno> {
-    if from == to {
-        return Ok(());
-    }
-    let before = unsure(files, from);
-    unsure(files, to);
-    fs.rename_path(from, to)?;
-    if before.certain {
-        sure(files, to, before.data, before.cuts, before.shrunk);
-        sure(files, from, None, before.cuts, false);
-    }
-    Ok(())
 }

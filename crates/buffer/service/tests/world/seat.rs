@@ -60,6 +60,8 @@ pub enum Out {
 /// What the world and all actors share.
 #[derive(Debug)]
 pub struct Shared {
+    /// Names threads.
+    seed: u64,
     /// Nanoseconds.
     clock: AtomicU64,
     base: Instant,
@@ -73,8 +75,9 @@ impl std::fmt::Debug for Out {
 }
 
 impl Shared {
-    pub fn new() -> Arc<Shared> {
+    pub fn new(seed: u64) -> Arc<Shared> {
         Arc::new(Shared {
+            seed,
             clock: AtomicU64::new(0),
             base: Instant::now(),
             out: Mutex::default(),
@@ -164,6 +167,7 @@ pub fn begin(
         let _ = seat.asks.send((seat.id, Ask::End(outcome)));
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20);
+    let thread = thread.name(format!("seed {}", shared.seed));
     thread.spawn(run).unwrap()
 }
 

@@ -9,17 +9,23 @@ use forebay_service::node::{self, Node};
 use forebay_service::protocol::Instant;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched};
 use forebay_store::storage::{Fault, Memory};
 use forebay_wire::layout::{BLOCK, blocks};
+use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
+use crate::codec;
 use crate::journals::Journals;
 use crate::machines::{Daemon, OpenObject, Place, rows};
 use crate::network::{node_at, root};
 use crate::seat::Machine;
 use crate::world::{Event, MS, World};
+
+/// Who waits for a sync, by which call, and for which object; and whether for contents of all files
+/// that came whole.
+pub type SyncAsked = (ConnId, u64, Option<ObjectId>, bool);
 
 const SEGMENT: u64 = 4 << 20;
 const LEASE: u64 = 60_000 * MS;
@@ -60,6 +66,7 @@ impl World {
             log,
             peers,
             opens: BTreeMap::new(),
+            lanes: BTreeMap::new(),
         };
         let node = Node::restore(
             NodeId(index as u32),
@@ -119,19 +126,40 @@ impl World {
             Effect::Reply {
                 conn, seq, reply, ..
             } => self.answer(conn.0, Box::new((seq, reply, Vec::new()))),
+            Effect::Fetch {
+                conn,
+                seq,
+                object,
+                attr,
+                length,
+            } => {
+                let object = self.nodes[index].objects.fetch(object, MAX_WHOLE);
+                let reply = fetched(*attr, length, object);
+                self.answer(conn.0, Box::new((seq, reply, Vec::new())));
+            }
             Effect::Sync {
-                conn, seq, object, ..
+                conn,
+                seq,
+                object,
+                contents,
+                ..
             } => {
                 let when = self.now + MS + self.random.below(10 * MS);
-                self.at(when, Event::Sync(index, life, Some((conn, seq, object))));
+                let asked = Some((conn, seq, object, contents > 0));
+                self.at(when, Event::Sync(index, life, asked));
             }
             Effect::SyncLog => {
                 let when = self.now + MS + self.random.below(5 * MS);
                 self.at(when, Event::Sync(index, life, None));
             }
-            Effect::Bulk(conn, session) => {
+            Effect::Bulk(conn, session, lane) => {
+                let before = daemon.lanes.insert((session, lane), conn.0);
                 if let Some(link) = self.links.get_mut(&conn.0) {
                     link.bulk = Some(session);
+                }
+                // What is still on its way on the old one comes to nothing.
+                if let Some(before) = before {
+                    self.hang_up(before);
                 }
                 self.daemon_step(index, Input::Disconnected(conn));
             }
@@ -173,25 +201,31 @@ impl World {
                 caller: None,
                 request: Request::Peer(message),
             };
+            let call = codec::call(&call, 0);
             self.daemon_step(index, Input::Call(daemon.peers, call));
         }
     }
 
-    /// An object, if any, and the log are made durable.
-    pub fn sync(&mut self, index: usize, asked: Option<(ConnId, u64, Option<ObjectId>)>) {
+    /// Objects, if any, and the log are made durable.
+    pub fn sync(&mut self, index: usize, asked: Option<SyncAsked>) {
         let storage = &mut self.nodes[index];
         let Some((daemon, _)) = &mut storage.running else {
             return;
         };
-        if let Some((_, _, Some(object))) = asked {
-            storage.objects.sync(object);
+        if let Some((_, _, object, contents)) = asked {
+            if contents {
+                storage.objects.sync_all();
+            }
+            object
+                .into_iter()
+                .for_each(|object| storage.objects.sync(object));
         }
         if daemon.log.sync_now().is_err() {
             return self.crash_node(index, false);
         }
         let last = daemon.log.last();
         self.daemon_step(index, Input::Synced(last));
-        if let Some((conn, seq, _)) = asked {
+        if let Some((conn, seq, ..)) = asked {
             self.answer(conn.0, Box::new((seq, Reply::Done, Vec::new())));
         }
     }

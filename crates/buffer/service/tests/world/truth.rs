@@ -30,7 +30,7 @@ counts! {
     jobs, jobs_staged_out, refused_for_good, refused_full, refused_kept, hurried, persistent_uses,
     controller_crashes, node_crashes, power_cuts, host_crashes, disks_lost, messages_lost,
     messages_repeated, links_broken, isolations, failed_copies, pfs_crashes, pfs_away, processes,
-    files_compared, drains, full_logs,
+    files_compared, drains, full_logs, lists, deferred, private_uses, copies_read,
 }
 
 /// A job's data.
@@ -46,6 +46,10 @@ pub struct JobTruth {
     pub inputs: Vec<(PathBuf, Arc<Vec<u8>>)>,
     /// What its processes have written.
     pub files: Files,
+    /// The same in its hosts' private directories.
+    pub private: Files,
+    /// What lies in [`DEFERRED`] is to be staged out: a process asked for that, and it was granted.
+    pub deferred: bool,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +67,9 @@ pub struct Truth {
     pub damaged: BTreeSet<InstanceId>,
     pub losses: Arc<Losses>,
 }
+
+/// The directory of results that the script does not name: the job itself asks for them.
+pub const DEFERRED: &str = "striped/deferred";
 
 /// The directory of a job's results with this number, in the instance.
 pub fn out(line: u64) -> PathBuf {
@@ -90,6 +97,9 @@ impl Truth {
                 continue;
             };
             if !known.certain || (power && !known.synced) {
+                continue;
+            }
+            if path.starts_with(DEFERRED) && !job.deferred {
                 continue;
             }
             let inside = path.strip_prefix("striped").unwrap();

@@ -1,7 +1,7 @@
 //! Users: each brings one job through its life, or a persistent instance, repeating every request
 //! until it is answered, and deciding what to do about refusals.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_model::jobscript::JobScript;
@@ -10,18 +10,44 @@ use forebay_service::protocol::{Instant, Owner};
 
 use crate::pfs::Pfs;
 use crate::random::Random;
-use crate::truth::{Truth, out};
+use crate::truth::{DEFERRED, Truth, out};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Setup,
     StageIn,
     Activate,
+    /// Asks for more to be staged out at the end.
+    Defer,
     Run,
     Deactivate,
     StageOut,
     Teardown,
     Ended,
+}
+
+/// Input that a list names.
+fn list_of_inputs(
+    token: &str,
+    inside: &str,
+    script: &mut String,
+    inputs: &mut Vec<(PathBuf, Arc<Vec<u8>>)>,
+    random: &mut Random,
+    pfs: &Pfs,
+) {
+    let mut list = String::from("# what the job reads\n\n");
+    for number in 0..random.below(5) {
+        let path = format!("/pfs/{token}/l{number}");
+        let bytes: Vec<u8> = (0..random.below(9000)).map(|i| (i / 3) as u8).collect();
+        pfs.put(Path::new(&path), Some(&bytes));
+        list.push_str(&format!("{path}\n"));
+        inputs.push((format!("striped/list/l{number}").into(), Arc::new(bytes)));
+    }
+    let path = format!("/pfs/{token}/list");
+    pfs.put(Path::new(&path), Some(list.as_bytes()));
+    script.push_str(&format!(
+        "#DW stage_in type=list source={path} destination={inside}/list\n"
+    ));
 }
 
 /// A user with a job.
@@ -48,6 +74,8 @@ pub struct User {
     /// When the next step begins.
     rest: Instant,
     ran: bool,
+    /// It has not asked yet for what it wants staged out besides.
+    defers: bool,
     reruns: u32,
 }
 
@@ -68,39 +96,56 @@ impl User {
         };
         // One granule is 1 MiB.
         let capacity = 1 + random.below(12);
+        // A copy on each node, only read.
+        let copied = !persistent && random.chance(100);
+        let mode = match (copied, random.chance(300)) {
+            (true, _) => "ldbalance",
+            (false, true) => "striped,private",
+            (false, false) => "striped",
+        };
+        let inside = if copied {
+            "$DW_JOB_LDBALANCE"
+        } else {
+            "$DW_JOB_STRIPED"
+        };
         let mut script =
-            format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode=striped");
-        if random.chance(300) {
-            script.push_str(",private");
-        }
-        script.push('\n');
+            format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode={mode}\n");
         let mut outs = Vec::new();
         let mut inputs = Vec::new();
         let mut uses = Vec::new();
         if !persistent {
             pfs.put(&Path::new("/pfs").join(&token), None);
-            for line in 0..random.below(3) {
+            for line in 0..u64::from(copied) + random.below(3) {
                 let path = format!("/pfs/{token}/{line}");
                 let length = random.below(3) * random.below(30_000);
                 let first = random.next();
                 let bytes: Vec<u8> = (0..length).map(|i| (first + i / 5) as u8).collect();
                 pfs.put(Path::new(&path), Some(&bytes));
                 inputs.push((format!("striped/in{line}").into(), Arc::new(bytes)));
-                script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination=$DW_JOB_STRIPED/in{line}\n"));
+                script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination={inside}/in{line}\n"));
             }
-            let used = persistents > 0 && random.chance(400);
+            if random.chance(300) {
+                truth.counts.lists += 1;
+                list_of_inputs(&token, inside, &mut script, &mut inputs, random, pfs);
+            }
+            let used = persistents > 0 && !copied && random.chance(400);
             if used {
                 let name = format!("data_{}", random.below(persistents));
                 script.push_str(&format!("#DW persistentdw name={name}\n"));
                 uses.push(name);
                 truth.counts.persistent_uses += 1;
             }
-            for line in 0..1 + random.below(2) {
+            let lines = if copied { 0 } else { 1 + random.below(2) };
+            for line in 0..lines {
                 outs.push(out(line));
                 script.push_str(&format!("#DW stage_out type=directory source=$DW_JOB_STRIPED/out{line} destination=/pfs/{token}/out{line}\n"));
             }
         }
         let script = JobScript::parse(&script, None).unwrap();
+        let defers = !persistent && !copied && random.chance(300);
+        if defers {
+            outs.push(DEFERRED.into());
+        }
         let job = truth.jobs.entry(token.clone()).or_default();
         (job.outs, job.inputs) = (outs, inputs);
         truth.counts.jobs += u64::from(!persistent);
@@ -128,6 +173,7 @@ impl User {
                 3000 + random.below(60_000)
             }),
             ran: false,
+            defers,
             reruns: 0,
         }
     }
@@ -152,7 +198,13 @@ impl User {
                 if !self.started || self.processes > 0 {
                     return None;
                 }
-                self.step = Step::Deactivate;
+                // Some forget to unmount first, and are told so.
+                let forgets = random.chance(150);
+                self.step = if forgets {
+                    Step::StageOut
+                } else {
+                    Step::Deactivate
+                };
             }
             if self.persistent && self.step == Step::StageIn {
                 if !others_ended {
@@ -200,6 +252,15 @@ impl User {
                 token,
                 hosts: self.hosts.clone(),
             },
+            Step::Defer => {
+                let script = format!(
+                    "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n\
+                     #DW stage_out type=directory source=$DW_JOB_STRIPED/deferred \
+                     destination=/pfs/{token}/deferred\n"
+                );
+                let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
+                Request::Defer { token, what }
+            }
             Step::Run | Step::Deactivate => Request::Deactivate { token },
             Step::StageOut => Request::StageOut { token },
             Step::Teardown if self.persistent => Request::DestroyPersistent {
@@ -247,6 +308,15 @@ impl User {
                 truth.jobs.get_mut(&self.token).unwrap().runs += 1;
                 self.ran = true;
                 self.started = false;
+                if std::mem::take(&mut self.defers) {
+                    Step::Defer
+                } else {
+                    Step::Run
+                }
+            }
+            Step::Defer => {
+                truth.counts.deferred += 1;
+                truth.jobs.get_mut(&self.token).unwrap().deferred = true;
                 Step::Run
             }
             Step::Run | Step::Deactivate => Step::StageOut,
@@ -286,7 +356,12 @@ impl User {
             }
             (Step::StageIn, _) if give_up => self.step = Step::Teardown,
             (Step::Activate, _) if give_up => self.step = Step::Deactivate,
+            // It does without.
+            (Step::Defer, _) => self.step = Step::Run,
             (Step::Deactivate, Cause::NotFound) => self.step = Step::Teardown,
+            (Step::StageOut, Cause::Busy) if reason.contains("unmount it first") => {
+                self.step = Step::Deactivate;
+            }
             (Step::StageOut, _) if give_up => self.step = Step::Teardown,
             (Step::Teardown, Cause::NotFound) if self.persistent => self.step = Step::Ended,
             (Step::Teardown, Cause::Busy) if reason.contains("stage-out(s) are not done") => {

@@ -13,7 +13,7 @@ use forebay_wire::message::{New, OnExisting, OpenMode, SetAttr, SetTime, XattrMo
 use forebay_wire::{Attr, Ino, Timestamp};
 use rustix::io::Errno;
 
-use super::{Attributes, Body, Folder, Kind, State, Time};
+use super::{Attributes, Body, Folder, Kind, Put, State, Time};
 
 /// Bytes of a directory that are asked for at a time.
 const PAGE: u32 = 64 << 10;
@@ -119,30 +119,45 @@ pub(super) fn state(attr: &Attr) -> State {
     }
 }
 
-/// Owner, permissions and times of `wanted` for an inode that belongs to `owner` now.
-fn take_on(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &State) -> Result<(), Errno> {
+/// Owner, permissions and times of `wanted`.
+fn attributes(wanted: &State) -> SetAttr {
     let time = |time: Time| {
         Some(SetTime::At(Timestamp {
             secs: time.seconds,
             nanos: time.nanoseconds,
         }))
     };
-    let mut set = SetAttr {
+    SetAttr {
         mode: u16::try_from(wanted.mode & 0o7777).ok(),
-        uid: (owner.0 != wanted.uid).then_some(wanted.uid),
-        gid: (owner.1 != wanted.gid).then_some(wanted.gid),
+        uid: Some(wanted.uid),
+        gid: Some(wanted.gid),
         size: None,
         atime: time(wanted.accessed),
         mtime: time(wanted.modified),
-    };
+    }
+}
+
+/// Sets attributes as far as that is permitted: only root may give files away; the group may still
+/// be one of ours.
+fn as_permitted<T>(
+    mut set: SetAttr,
+    mut act: impl FnMut(SetAttr) -> Result<T, forebay_wire::Errno>,
+) -> Result<T, Errno> {
     loop {
-        match fs.set_attr(ino, None, set.clone()).map_err(errno) {
-            // Only root may give files away; the group may still be one of ours.
+        match act(set.clone()).map_err(errno) {
             Err(Errno::PERM) if set.uid.is_some() => set.uid = None,
             Err(Errno::PERM) if set.gid.is_some() => set.gid = None,
-            outcome => return outcome.map(|_| ()),
+            outcome => return outcome,
         }
     }
+}
+
+/// Gives an inode that belongs to `owner` what `wanted` has.
+fn take_on(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &State) -> Result<(), Errno> {
+    let mut set = attributes(wanted);
+    set.uid = set.uid.filter(|uid| *uid != owner.0);
+    set.gid = set.gid.filter(|gid| *gid != owner.1);
+    as_permitted(set, |set| fs.set_attr(ino, None, set)).map(|_| ())
 }
 
 /// An inode's extended attributes.
@@ -282,6 +297,33 @@ impl Folder for Directory {
             self.space.note(descriptor)?;
         }
         Ok(Box::new(Contents::new(self.space.clone(), made)))
+    }
+
+    fn fetch(&self, _: &OsStr, seen: &State, into: &mut Vec<u8>) -> Result<Option<State>, Errno> {
+        match self.space.fs.fetch(Ino(seen.inode.1)) {
+            Ok((attr, data)) => {
+                let state = state(&attr);
+                *into = data;
+                Ok((state.is_small() && !attr.extended).then_some(state))
+            }
+            Err(forebay_wire::Errno::EOPNOTSUPP) => Ok(None),
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn put(&self, name: &OsStr, data: &[u8], like: &State) -> Result<Put, Errno> {
+        let fs = &self.space.fs;
+        let put = as_permitted(attributes(like), |set| {
+            fs.put((self.ino, name.as_bytes()), set, data.to_vec())
+        });
+        match put {
+            // This host's journal is as old as its storage daemon's objects.
+            Ok(_) if fs.is_local(self.ino).map_err(errno)? => Ok(Put::Done),
+            Ok(_) => Ok(Put::Unsure),
+            // There may be room on other nodes.
+            Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(Put::Not),
+            Err(error) => Err(error),
+        }
     }
 
     fn goal(&self, name: &OsStr) -> Result<OsString, Errno> {

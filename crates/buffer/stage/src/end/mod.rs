@@ -25,6 +25,9 @@ pub use instance::Space;
 pub(crate) use local::{open_folder, open_path};
 pub(crate) use within::{Found, make_within, open_within};
 
+/// Longest file that is copied in one piece, in bytes.
+pub const SMALL: u64 = forebay_wire::message::MAX_WHOLE as u64;
+
 /// What something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -90,10 +93,31 @@ impl State {
         (self.size, self.inode, self.modified) == (now.size, now.inode, now.modified)
     }
 
+    /// Whether a file may be copied in one piece: it is short, and without holes.
+    pub fn is_small(&self) -> bool {
+        self.kind == Kind::File && self.size <= SMALL && !self.is_sparse()
+    }
+
     /// Whether it takes less space than it is long.
     pub fn is_sparse(&self) -> bool {
         self.space < self.size
     }
+}
+
+/// What came of making a file at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is there.
+    Done,
+    /// It is there, and nobody may rely on it before the next [`Folder::flush`].
+    Unsure,
+    /// It has to be made step by step.
+    Not,
+}
+
+/// Is this the name of an extended attribute that copies keep?
+pub(crate) fn is_kept(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
 /// Something open that has attributes.
@@ -136,6 +160,37 @@ pub trait Folder: Attributes + Send + Sync {
     /// Opens a file for writing and reading back, making it if need be for its owner alone; what
     /// is in it goes unless `keep`.
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno>;
+    /// All of a [small](State::is_small) file at once, in `into`, and its state; `seen` is what the
+    /// entry was when it was found. `None`: it has to be opened to be copied, because it is
+    /// something else by now, has extended attributes, or is being written.
+    fn fetch(
+        &self,
+        name: &OsStr,
+        seen: &State,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<State>, Errno> {
+        let body = self.open(name, Some(seen))?;
+        let state = body.opened_state()?;
+        let names = match body.attribute_names() {
+            Ok(names) => names,
+            Err(Errno::NOTSUP | Errno::NOSYS) => Vec::new(),
+            // Opened, it is told.
+            Err(_) => return Ok(None),
+        };
+        let length = usize::try_from(state.size).unwrap_or(usize::MAX);
+        if !state.is_small() || names.iter().any(|name| is_kept(name)) {
+            return Ok(None);
+        }
+        into.resize(length, 0);
+        let whole = body.read(into, 0)? == length && state.is_unchanged(&body.state()?);
+        Ok(whole.then_some(state))
+    }
+    /// Makes a file with these contents and what else belongs to it, as `state` says, in place of
+    /// what has the name.
+    fn put(&self, name: &OsStr, data: &[u8], state: &State) -> Result<Put, Errno> {
+        let _ = (name, data, state);
+        Ok(Put::Not)
+    }
     /// What a symbolic link points to.
     fn goal(&self, name: &OsStr) -> Result<OsString, Errno>;
     /// Makes a symbolic link with the owner and times of `state`.

@@ -95,15 +95,17 @@ impl EventLoop {
         Some(id)
     }
 
-    /// Give a connection a thread of its own. The reply to its greeting has been sent.
-    pub(super) fn hand_over(&mut self, id: ConnId, session: SessionId) {
-        let Some(conn) = self.conns.remove(&id) else {
+    /// Give a connection a thread of its own, which answers its greeting as soon as the connection
+    /// before it in its lane is over.
+    pub(super) fn hand_over(&mut self, id: ConnId, session: SessionId, lane: u32) {
+        let Some(mut conn) = self.conns.remove(&id) else {
             return;
         };
         let guest = self.doors.guest(id).flatten();
         self.doors.left(id);
         self.step(Input::Disconnected(id));
         let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
+        self.lanes.cut(session, lane);
         let Some(seat) = self.seats.take(guest) else {
             tracing::warn!(
                 user = guest,
@@ -111,6 +113,11 @@ impl EventLoop {
             );
             return;
         };
+        let socket = match conn.stream.as_fd().try_clone_to_owned() {
+            Ok(socket) => socket,
+            Err(error) => return tracing::warn!(%error, "a bulk connection is turned away"),
+        };
+        let tenure = self.lanes.take(session, lane, socket);
         let opens = self.opens.clone();
         let counters = self.parts.counters.clone();
         let objects: DiskObjects = self.parts.objects.clone();
@@ -118,20 +125,29 @@ impl EventLoop {
             .name("forebay-bulk".into())
             .spawn(move || {
                 let _span = tracing::error_span!("session", session = session.0).entered();
-                let served = bulk::serve(
-                    &conn.stream,
-                    conn.leftover(),
-                    session,
-                    bulk::Shared {
-                        opens: &opens,
-                        objects: &objects,
-                        counters: &counters,
-                        path: counters.path,
-                    },
-                );
-                if let Err(error) = served {
-                    tracing::warn!(%error, "a bulk connection is closed");
+                if tenure.begin() {
+                    let welcomed = conn.stream.set_nonblocking(false);
+                    let served = welcomed.and_then(|()| conn.send()).and_then(|()| {
+                        bulk::serve(
+                            &conn.stream,
+                            conn.leftover(),
+                            session,
+                            bulk::Shared {
+                                opens: &opens,
+                                objects: &objects,
+                                counters: &counters,
+                                path: counters.path,
+                                end: tenure.end(),
+                            },
+                        )
+                    });
+                    match served {
+                        Err(_) if tenure.end().is_cut() => {}
+                        Err(error) => tracing::warn!(%error, "a bulk connection is closed"),
+                        Ok(()) => {}
+                    }
                 }
+                drop(tenure);
                 drop(seat);
             });
         if let Err(error) = spawned {

@@ -35,6 +35,8 @@ kinds! {
     Request::Lookup { .. } => "lookup",
     Request::GetAttr { .. } => "getattr",
     Request::Create { .. } => "create",
+    Request::Put { .. } => "put",
+    Request::Fetch { .. } => "fetch",
     Request::Open { .. } => "open",
     Request::Close { .. } => "close",
     Request::Reserve { .. } => "reserve",

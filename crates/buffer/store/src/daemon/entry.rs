@@ -19,6 +19,8 @@ impl EventLoop {
             && hello.bulk
             && let Some(guest) = self.doors.guest(id)
             && !self.seats.is_free(guest)
+            // Whose place it takes leaves a seat, once it is known that it may take it.
+            && !hello.resume.is_some_and(|r| self.lanes.is_taken(r.session, hello.slot))
         {
             tracing::warn!(user = guest, "too many bulk connections: one is refused");
             return self.refuse(id, seq, Errno::EAGAIN);

@@ -1,15 +1,17 @@
 //! The event loop of the metadata thread.
 
-use super::bulk::OpenObjects;
+use super::bulk::{Lanes, OpenObjects};
 use super::connection::Connection;
 use super::counters::Present;
 use super::doors::{Doors, Seats};
+use super::fetcher::{self, start_fetchers};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
-use crate::shard::{ConnId, Effect, Input};
+use crate::shard::{ConnId, Effect, Input, fetched};
+use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::{Reply, SessionId};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -20,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,6 +51,7 @@ pub struct EventLoop {
     syncer: Option<Worker<Job>>,
     checkpointer: Option<Worker<u64>>,
     sealer: Option<Worker<sealer::Job>>,
+    fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
@@ -56,7 +59,8 @@ pub struct EventLoop {
     pub(super) opens: Arc<OpenObjects>,
     pub(super) doors: Doors,
     pub(super) seats: Seats,
-    bulk_pending: Vec<(ConnId, SessionId)>,
+    pub(super) lanes: Lanes,
+    bulk_pending: Vec<(ConnId, SessionId, u32)>,
     peers: Peers,
 }
 
@@ -84,6 +88,7 @@ impl EventLoop {
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
         let sealer = start_sealer(parts.objects.clone(), parts.wake.clone())?;
+        let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
         let munge = options.munge;
         let decoder = match munge.clone() {
             Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
@@ -103,6 +108,7 @@ impl EventLoop {
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
             sealer: Some(sealer),
+            fetchers: Some(fetchers),
             decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
@@ -110,6 +116,7 @@ impl EventLoop {
             opens: Arc::default(),
             doors: Doors::new(options.doors.clone()),
             seats: Seats::new(options.doors),
+            lanes: Lanes::default(),
             bulk_pending: Vec::new(),
             peers: Peers::new(options.key, munge),
         })
@@ -124,6 +131,10 @@ impl EventLoop {
         self.conns.clear();
         end(self.syncer.take());
         end(self.checkpointer.take());
+        if let Some((sender, threads)) = self.fetchers.take() {
+            drop(sender);
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
         // It stops in the middle of an object.
         self.parts.wake.stop.store(true, Ordering::Release);
         end(self.sealer.take());
@@ -244,6 +255,7 @@ impl EventLoop {
             self.submit(Job {
                 caller: None,
                 object: None,
+                contents: 0,
                 segment,
                 sequence,
             });
@@ -271,11 +283,15 @@ impl EventLoop {
             for effect in effects {
                 self.carry_out(effect);
             }
+            let bulk = std::mem::take(&mut self.bulk_pending);
             for conn in std::mem::take(&mut self.touched) {
-                self.push_out(conn);
+                // A bulk connection's own thread answers its greeting, when it may.
+                if bulk.iter().all(|(other, ..)| *other != conn) {
+                    self.push_out(conn);
+                }
             }
-            for (conn, session) in std::mem::take(&mut self.bulk_pending) {
-                self.hand_over(conn, session);
+            for (conn, session, lane) in bulk {
+                self.hand_over(conn, session, lane);
             }
             if self.effects.is_empty() && !self.parts.shard.has_records() {
                 return Ok(());
@@ -300,6 +316,7 @@ impl EventLoop {
                 object,
                 data_only,
                 fresh,
+                contents,
             } => {
                 let log = &self.parts.log;
                 let (segment, sequence) = (log.segment().to_owned(), log.last());
@@ -307,10 +324,24 @@ impl EventLoop {
                 self.submit(Job {
                     caller: Some((conn, seq)),
                     object,
+                    contents,
                     segment,
                     sequence,
                 });
             }
+            Effect::Fetch {
+                conn,
+                seq,
+                object,
+                attr,
+                length,
+            } => self.fetch(fetcher::Job {
+                conn,
+                seq,
+                object,
+                attr: *attr,
+                length,
+            }),
             Effect::Written(object) => {
                 // When too many wait, this one has no checksums until it is looked at again.
                 if let Some((sender, _)) = &self.sealer {
@@ -334,7 +365,7 @@ impl EventLoop {
                     );
                 }
             }
-            Effect::Bulk(conn, session) => self.bulk_pending.push((conn, session)),
+            Effect::Bulk(conn, session, lane) => self.bulk_pending.push((conn, session, lane)),
             Effect::BulkOpen(session, handle, object, mode) => {
                 self.opens.open(session, handle, object, mode);
             }
@@ -349,6 +380,25 @@ impl EventLoop {
                 self.forget(conn);
             }
         }
+    }
+
+    /// Answer with a small object: at once if it is in memory, else when it has been read.
+    fn fetch(&mut self, job: fetcher::Job) {
+        let objects = &self.parts.objects;
+        let mut object = objects.fetch(job.object, MAX_WHOLE, false);
+        let mut job = job;
+        if object == Err(forebay_wire::Errno::EAGAIN) {
+            let Some((sender, _)) = &self.fetchers else {
+                return;
+            };
+            match sender.try_send(job) {
+                Ok(()) => return,
+                Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => job = left,
+            }
+            object = objects.fetch(job.object, MAX_WHOLE, true);
+        }
+        let reply = fetched(job.attr, job.length, object);
+        self.reply(job.conn, job.seq, &reply, None, false);
     }
 
     fn woken(&mut self) -> io::Result<()> {

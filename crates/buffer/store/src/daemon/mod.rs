@@ -13,6 +13,7 @@ mod counters;
 mod doors;
 mod entry;
 mod events;
+mod fetcher;
 mod flights;
 mod peers;
 mod proof;

@@ -19,10 +19,8 @@ const DELAY: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 /// Objects that wait for their seals. Those beyond stay without until they are checked.
 const MOST_WAITING: usize = 1 << 18;
-/// Objects that are sealed together.
+/// Objects that are sealed before it is looked who else wants something.
 const BATCH: usize = 1024;
-/// From so many on, making them durable together is cheaper than one by one.
-const MANY: usize = 16;
 /// Damaged objects that one check names.
 const MOST_NAMED: usize = 1000;
 const QUEUE: usize = 4096;
@@ -156,19 +154,9 @@ impl Sealer {
     }
 
     fn seal(&mut self, turns: &[Turn]) {
-        let stop = &self.wake.stop;
-        let patient = |turn: &Turn| turn.since.elapsed() < LONGEST;
-        if turns.len() < MANY {
-            for turn in turns {
-                let sealed = self.objects.seal(turn.id, patient(turn), &self.wake.stop);
-                self.sealed(turn, sealed);
-            }
-            return;
-        }
-        let ids: Vec<ObjectId> = turns.iter().map(|turn| turn.id).collect();
-        let yields = turns.iter().all(patient);
-        let sealed = self.objects.seal_many(&ids, yields, stop);
-        for (turn, sealed) in turns.iter().zip(sealed) {
+        for turn in turns {
+            let patient = turn.since.elapsed() < LONGEST;
+            let sealed = self.objects.seal(turn.id, patient, &self.wake.stop);
             self.sealed(turn, sealed);
         }
     }

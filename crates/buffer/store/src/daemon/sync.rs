@@ -20,6 +20,8 @@ pub struct Job {
     pub caller: Option<(ConnId, u64)>,
     /// An object to sync first: which, without its times, and with its existence.
     pub object: Option<(ObjectId, bool, bool)>,
+    /// So many of the objects that were put since the start are to be durable first.
+    pub contents: u64,
     /// The log's current segment, and its last flushed record.
     pub segment: String,
     pub sequence: u64,
@@ -50,13 +52,26 @@ fn run_syncer(
     wake: &Wake,
     counters: &Counters,
 ) {
+    let mut durable = 0;
+    // Whose contents were lost when that failed nobody knows: no later sync may say all is well.
+    let mut contents = Ok(());
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(QUEUE));
+        let wanted = batch.iter().map(|job| job.contents).max().unwrap_or(0);
+        if wanted > durable && contents.is_ok() {
+            contents = objects.sync_all();
+            durable = wanted;
+            if let Err(error) = &contents {
+                tracing::error!(%error, "contents of files cannot be made durable: syncs fail from \
+                    now on, until the daemon is started anew");
+            }
+        }
         let mut results: Vec<Result<(), Errno>> = batch
             .iter()
             .map(|job| match job.object {
                 Some((id, data_only, fresh)) => objects.sync(id, data_only, fresh),
+                None if job.contents > 0 => contents,
                 None => Ok(()),
             })
             .collect();

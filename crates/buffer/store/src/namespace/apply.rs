@@ -1,6 +1,6 @@
 //! Carry out changes.
 
-use super::{Body, Change, Dir, Inode, Namespace, NewInode};
+use super::{Body, Change, Dir, Inode, Length, Namespace, NewInode};
 use forebay_wire::message::{New, OnExisting};
 use forebay_wire::{Ino, Kind, Timestamp};
 
@@ -137,6 +137,14 @@ impl Namespace {
                     self.dir_mut(*ino)?.parent = *parent;
                 }
             }
+            Change::Put {
+                parent,
+                name,
+                inode,
+                times,
+                length,
+                now,
+            } => self.put(*parent, name, (inode, *times, *length), *now)?,
             Change::Length { ino, length, times } => {
                 let inode = self.inode_mut(*ino)?;
                 if let Some((mtime, ctime)) = times {
@@ -148,6 +156,31 @@ impl Namespace {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        (new, times, length): (&NewInode, (Timestamp, Timestamp), Option<Length>),
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        if self.inodes.contains_key(&new.ino) {
+            return Err("the inode exists");
+        }
+        let mut built = new.build(parent, self.spread, now);
+        (built.atime, built.mtime) = times;
+        if let (Body::Striped(known), Some(length)) = (&mut built.body, length) {
+            *known = length;
+        }
+        let what = (new.ino, built.kind());
+        match self.touch_dir(parent, now)?.replace(name, what) {
+            None => self.add_name(parent, name, what, now)?,
+            Some((old, _)) => self.drop_link(old, now)?,
+        }
+        self.inodes.insert(new.ino, built);
+        self.take_number(new.ino);
         Ok(())
     }
 

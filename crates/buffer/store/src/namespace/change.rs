@@ -145,6 +145,21 @@ pub enum Change {
         /// New `mtime` and `ctime`, if they change.
         times: Option<(Timestamp, Timestamp)>,
     },
+    /// A new file that is whole already, in place of what has the name.
+    Put {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// The inode.
+        inode: NewInode,
+        /// Its `atime` and `mtime`.
+        times: (Timestamp, Timestamp),
+        /// What is known of a striped file's length.
+        length: Option<Length>,
+        /// When.
+        now: Timestamp,
+    },
 }
 
 /// An inode to be made.

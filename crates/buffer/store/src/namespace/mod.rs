@@ -7,11 +7,13 @@
 mod apply;
 mod change;
 mod plan;
+mod put;
 mod rename;
 mod step;
 
 pub use change::{Change, NewInode, SetInode};
 pub use plan::{Credentials, EXEC, READ, WRITE};
+pub use put::Whole;
 pub use step::{Lock, Ready, lock_of};
 
 use forebay_wire::place::Place;
@@ -248,6 +250,7 @@ impl Inode {
             mtime: self.mtime,
             ctime: self.ctime,
             unsettled,
+            extended: !self.xattrs.is_empty(),
         }
     }
 }

@@ -271,69 +271,7 @@ impl Namespace {
         writable: bool,
         now: Timestamp,
     ) -> Result<Change, Errno> {
-        let inode = self.find(ino)?;
-        let mut set = SetInode {
-            ctime: now,
-            ..SetInode::default()
-        };
-        if let Some(mode) = wish.mode {
-            who.owns(inode)?;
-            let mut mode = mode & 0o7777;
-            if mode & 0o2000 != 0 && !who.privileged() && !who.in_group(inode.gid)? {
-                mode &= !0o2000;
-            }
-            set.mode = Some(mode);
-        }
-        if wish.uid.is_some() || wish.gid.is_some() {
-            let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
-            let own_group = || match wish.gid {
-                Some(gid) if gid != inode.gid => who.in_group(gid),
-                _ => Ok(true),
-            };
-            let own = who.uid == inode.uid && same_uid;
-            if !(who.privileged() || (own && own_group()?)) {
-                return Err(Errno::EPERM);
-            }
-            (set.uid, set.gid) = (wish.uid, wish.gid);
-            if inode.dir().is_none() && wish.mode.is_none() {
-                set.mode = Some(without_set_id(inode.mode));
-            }
-        }
-        if let Some(size) = wish.size {
-            match inode.kind() {
-                Kind::File => {}
-                Kind::Dir => return Err(Errno::EISDIR),
-                _ => return Err(Errno::EINVAL),
-            }
-            if !writable {
-                who.may(inode, WRITE)?;
-            }
-            if i64::try_from(size).is_err() {
-                return Err(Errno::EFBIG);
-            }
-            set.mtime = Some(now);
-            if who.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
-                set.mode = Some(without_set_id(inode.mode));
-            }
-        }
-        for (time, target) in [(wish.atime, &mut set.atime), (wish.mtime, &mut set.mtime)] {
-            *target = match time {
-                None => *target,
-                Some(SetTime::Now) => {
-                    if who.owns(inode).is_err() {
-                        who.may(inode, WRITE)?;
-                    }
-                    Some(now)
-                }
-                Some(SetTime::At(at)) => {
-                    who.owns(inode)?;
-                    if at.nanos >= 1_000_000_000 {
-                        return Err(Errno::EINVAL);
-                    }
-                    Some(at)
-                }
-            };
-        }
+        let set = may_set(who, self.find(ino)?, wish, writable, now)?;
         Ok(Change::Set { ino, set })
     }
 
@@ -385,6 +323,79 @@ impl Namespace {
             now,
         })
     }
+}
+
+/// What of an inode is set, if `who` may do so: see [`Namespace::plan_set`].
+pub(super) fn may_set(
+    who: &Credentials,
+    inode: &Inode,
+    wish: &SetAttr,
+    writable: bool,
+    now: Timestamp,
+) -> Result<SetInode, Errno> {
+    let mut set = SetInode {
+        ctime: now,
+        ..SetInode::default()
+    };
+    if let Some(mode) = wish.mode {
+        who.owns(inode)?;
+        let mut mode = mode & 0o7777;
+        if mode & 0o2000 != 0 && !who.privileged() && !who.in_group(inode.gid)? {
+            mode &= !0o2000;
+        }
+        set.mode = Some(mode);
+    }
+    if wish.uid.is_some() || wish.gid.is_some() {
+        let same_uid = wish.uid.is_none_or(|uid| uid == inode.uid);
+        let own_group = || match wish.gid {
+            Some(gid) if gid != inode.gid => who.in_group(gid),
+            _ => Ok(true),
+        };
+        let own = who.uid == inode.uid && same_uid;
+        if !(who.privileged() || (own && own_group()?)) {
+            return Err(Errno::EPERM);
+        }
+        (set.uid, set.gid) = (wish.uid, wish.gid);
+        if inode.dir().is_none() && wish.mode.is_none() {
+            set.mode = Some(without_set_id(inode.mode));
+        }
+    }
+    if let Some(size) = wish.size {
+        match inode.kind() {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        if !writable {
+            who.may(inode, WRITE)?;
+        }
+        if i64::try_from(size).is_err() {
+            return Err(Errno::EFBIG);
+        }
+        set.mtime = Some(now);
+        if who.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
+            set.mode = Some(without_set_id(inode.mode));
+        }
+    }
+    for (time, target) in [(wish.atime, &mut set.atime), (wish.mtime, &mut set.mtime)] {
+        *target = match time {
+            None => *target,
+            Some(SetTime::Now) => {
+                if who.owns(inode).is_err() {
+                    who.may(inode, WRITE)?;
+                }
+                Some(now)
+            }
+            Some(SetTime::At(at)) => {
+                who.owns(inode)?;
+                if at.nanos >= 1_000_000_000 {
+                    return Err(Errno::EINVAL);
+                }
+                Some(at)
+            }
+        };
+    }
+    Ok(set)
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {

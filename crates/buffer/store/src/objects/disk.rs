@@ -1,18 +1,19 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
-use super::pace::Pace;
-use super::seal::{self, Rested, Sealed, Verdict};
-use super::{ObjectId, ObjectStat, Objects};
+use super::seal::{self, Sealed, Verdict};
+use super::{Fetched, ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
     statat, unlinkat,
 };
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,8 @@ const FOLDERS: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct DiskObjects {
     root: Arc<PathBuf>,
+    /// The directory, open since the start, so that its file system tells what it has lost since.
+    whole: Arc<File>,
     dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
 }
 
@@ -32,6 +35,7 @@ impl DiskObjects {
         std::fs::create_dir_all(root)?;
         Ok(DiskObjects {
             root: Arc::new(root.to_owned()),
+            whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
         })
     }
@@ -67,41 +71,6 @@ impl DiskObjects {
         Ok(seal::seal(&self.looked_at(id)?, yields, stop)?)
     }
 
-    /// As [`seal`](DiskObjects::seal) for many small objects: their data are made durable all at
-    /// once, which takes about as long as for one of them. None is sealed if others use the device
-    /// and they `yield`.
-    pub fn seal_many(
-        &self,
-        ids: &[ObjectId],
-        yields: bool,
-        stop: &AtomicBool,
-    ) -> Vec<Result<Sealed, Errno>> {
-        let root = File::open(&*self.root);
-        if yields
-            && root
-                .as_ref()
-                .is_ok_and(|root| Pace::of(root).others_are_busy())
-        {
-            return vec![Ok(Sealed::Busy); ids.len()];
-        }
-        let look = |id: &ObjectId| Ok(seal::look(&self.looked_at(*id)?)?);
-        let looked: Vec<Result<_, Errno>> = ids.iter().map(look).collect();
-        let synced = root
-            .map_err(Errno::from)
-            .and_then(|root| Ok(rustix::fs::syncfs(&root)?));
-        let finish = |(id, looked): (&ObjectId, Result<_, Errno>)| match looked? {
-            Err(sealed) => Ok(sealed),
-            // That takes its time, and meanwhile the others would not be what they were.
-            Ok(rested) if Rested::is_large(&rested) => self.seal(*id, yields, stop),
-            Ok(rested) => {
-                synced?;
-                let file = self.looked_at(*id)?;
-                Ok(seal::finish(&file, &rested, &mut Pace::default(), stop)?)
-            }
-        };
-        ids.iter().zip(looked).map(finish).collect()
-    }
-
     /// Compare an object with its checksums; says its length, too.
     pub fn check(&self, id: ObjectId, stop: &AtomicBool) -> Result<(Verdict, u64), Errno> {
         let file = self.looked_at(id)?;
@@ -119,6 +88,49 @@ impl DiskObjects {
     /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
     pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
         self.opened(id, access(mode) | OFlags::DIRECT)
+    }
+
+    /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
+    /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed. `EAGAIN`:
+    /// the kernel would have to read it from the device, and the caller does not `wait`.
+    pub fn fetch(&self, id: ObjectId, most: usize, wait: bool) -> Result<Option<Fetched>, Errno> {
+        let file = self.looked_at(id)?;
+        let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
+        let stat = look()?;
+        let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
+        if length > most {
+            return Ok(None);
+        }
+        let mut data = vec![0; length];
+        if wait {
+            match file.read_exact_at(&mut data, 0) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                other => other?,
+            }
+        } else if length > 0 {
+            let into = &mut [IoSliceMut::new(&mut data)];
+            match preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) {
+                Ok(count) if count == length => {}
+                // Some of it, or the file system cannot tell.
+                Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Whoever writes breaks the seal before: one that still holds is that of these bytes.
+        let damage = seal::seal_of(&file)?.and_then(|seal| seal.first_damage(0, &data));
+        if let Some(offset) = damage {
+            tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
+            return Err(Errno::EIO);
+        }
+        let now = look()?;
+        let same = (now.size, now.mtime) == (stat.size, stat.mtime);
+        let stat = Some(stat);
+        Ok(same.then_some(Fetched { stat, data }))
+    }
+
+    /// Make the contents of all objects durable, and their existence.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        Ok(rustix::fs::syncfs(&*self.whole)?)
     }
 
     /// Make an object's contents durable, and its existence if `fresh`.
@@ -146,6 +158,19 @@ fn access(mode: OpenMode) -> OFlags {
         (_, false) => OFlags::RDONLY,
         (false, true) => OFlags::WRONLY,
         (true, true) => OFlags::RDWR,
+    }
+}
+
+fn object_stat(stat: &rustix::fs::Stat) -> ObjectStat {
+    let time = |secs, nanos| Timestamp {
+        secs,
+        nanos: nanos as u32,
+    };
+    ObjectStat {
+        size: stat.st_size as u64,
+        space: stat.st_blocks as u64 * 512,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
     }
 }
 
@@ -239,21 +264,38 @@ impl Objects for DiskObjects {
         }
     }
 
+    fn put(
+        &mut self,
+        id: ObjectId,
+        data: &[u8],
+        atime: Timestamp,
+        mtime: Timestamp,
+    ) -> Result<ObjectStat, Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let file = File::from(self.opened(id, flags)?);
+        let times = Timestamps {
+            last_access: timespec(Some(atime)),
+            last_modification: timespec(Some(mtime)),
+        };
+        let fill = || {
+            file.write_all_at(data, 0)?;
+            rustix::fs::futimens(&file, &times)?;
+            let stat = object_stat(&rustix::fs::fstat(&file)?);
+            // Without checksums nothing is wrong. Nobody else has it open to write to it.
+            let _ = seal::put_on_whole(&file, data, stat.mtime);
+            Ok(stat)
+        };
+        let filled: Result<ObjectStat, Errno> = fill();
+        if filled.is_err() {
+            let _ = self.remove(id);
+        }
+        filled
+    }
+
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {
         let dir = self.dir(id.instance)?;
         let stat = statat(&*dir, name(id.ino), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(ObjectStat {
-            size: stat.st_size as u64,
-            space: stat.st_blocks as u64 * 512,
-            atime: Timestamp {
-                secs: stat.st_atime,
-                nanos: stat.st_atime_nsec as u32,
-            },
-            mtime: Timestamp {
-                secs: stat.st_mtime,
-                nanos: stat.st_mtime_nsec as u32,
-            },
-        })
+        Ok(object_stat(&stat))
     }
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {

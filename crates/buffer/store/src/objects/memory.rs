@@ -1,6 +1,6 @@
 //! Objects in memory, for simulation: contents as ranges of bytes, space in blocks of 4 KiB.
 
-use super::{ObjectId, ObjectStat, Objects};
+use super::{Fetched, ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,19 @@ impl MemoryObjects {
         if let Some(object) = tables.objects.get(&id).cloned() {
             tables.synced.insert(id, object);
         }
+    }
+
+    /// All of an object; `None` if it is longer than `most` bytes.
+    pub fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno> {
+        let stat = Some(self.stat(id)?);
+        let data = self.with(id, |object| object.bytes.clone())?;
+        Ok((data.len() <= most).then_some(Fetched { stat, data }))
+    }
+
+    /// Make all objects durable.
+    pub fn sync_all(&self) {
+        let mut tables = self.lock();
+        tables.synced = tables.objects.clone();
     }
 
     /// Write as a client with a descriptor does.
@@ -121,6 +134,23 @@ impl Objects for MemoryObjects {
         };
         self.lock().objects.entry(id).or_insert(object);
         Ok(())
+    }
+
+    fn put(
+        &mut self,
+        id: ObjectId,
+        data: &[u8],
+        atime: Timestamp,
+        mtime: Timestamp,
+    ) -> Result<ObjectStat, Errno> {
+        let object = Object {
+            bytes: data.to_vec(),
+            blocks: (0..(data.len() as u64).div_ceil(BLOCK)).collect(),
+            atime,
+            mtime,
+        };
+        self.lock().objects.insert(id, object);
+        self.stat(id)
     }
 
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno> {

@@ -38,6 +38,15 @@ pub struct ObjectStat {
     pub mtime: Timestamp,
 }
 
+/// A whole object as it was at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// What it adds to its file's attributes; `None`: the file has no object.
+    pub stat: Option<ObjectStat>,
+    /// All its bytes.
+    pub data: Vec<u8>,
+}
+
 /// Where data objects are kept.
 pub trait Objects {
     /// What passing an object to a client takes.
@@ -53,6 +62,15 @@ pub trait Objects {
     fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
     /// Make an empty object with these times; it may be there already, and then stays as it is.
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
+    /// Make an object with these bytes and times; what is there of that name goes. Either the whole
+    /// object is there afterwards or none.
+    fn put(
+        &mut self,
+        id: ObjectId,
+        data: &[u8],
+        atime: Timestamp,
+        mtime: Timestamp,
+    ) -> Result<ObjectStat, Errno>;
     /// An existing object.
     fn stat(&self, id: ObjectId) -> Result<ObjectStat, Errno>;
     /// Set the length.

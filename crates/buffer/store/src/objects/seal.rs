@@ -91,9 +91,9 @@ pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
     fsetxattr(file, XATTR, &seal.encode(), XattrFlags::empty())
 }
 
-/// An object as it was before its data were made durable, to be sealed if it still is.
+/// An object that is to be sealed if it still is like this when its sums have been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rested {
+struct Rested {
     boot: u128,
     size: u64,
     mtime: Timestamp,
@@ -101,13 +101,13 @@ pub struct Rested {
 
 impl Rested {
     /// Whether looking who else uses the device pays for this object alone.
-    pub fn is_large(&self) -> bool {
+    fn is_large(&self) -> bool {
         self.size >= pace::LARGE
     }
 }
 
 /// Looks at an object that is to be sealed; `Err` if it is not to be, or not yet.
-pub fn look(file: &File) -> io::Result<Result<Rested, Sealed>> {
+fn look(file: &File) -> io::Result<Result<Rested, Sealed>> {
     let Some(boot) = *BOOT else {
         return Ok(Err(Sealed::Cannot));
     };
@@ -124,9 +124,9 @@ pub fn look(file: &File) -> io::Result<Result<Rested, Sealed>> {
     Ok(Ok(Rested { boot, size, mtime }))
 }
 
-/// Seal an object that nobody writes to any more. Its data are made durable first: a seal must not
-/// outlive a power cut that the data did not. A large object is sealed at a moderate pace while
-/// others use the device, or not at all if `yields`.
+/// Seal an object that nobody writes to any more. Its data need not be durable: a power cut that
+/// takes them ends the start of the host for which the seal holds. A large object is sealed at a
+/// moderate pace while others use the device, or not at all if `yields`.
 pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
     let rested = match look(file)? {
         Ok(rested) => rested,
@@ -139,24 +139,9 @@ pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> 
     if yields && pace.others_are_busy() {
         return Ok(Sealed::Busy);
     }
-    rustix::fs::fdatasync(file)?;
-    finish(file, &rested, &mut pace, stop)
-}
-
-/// Seal an object whose data have been made durable since it was looked at.
-pub fn finish(
-    file: &File,
-    rested: &Rested,
-    pace: &mut Pace,
-    stop: &AtomicBool,
-) -> io::Result<Sealed> {
-    let Rested { boot, size, mtime } = *rested;
-    // Written since: it may be that only half of that is durable.
-    if size_and_mtime(file)? != (size, mtime) {
-        return Ok(Sealed::TooSoon);
-    }
+    let Rested { boot, size, mtime } = rested;
     let maker = Maker::new(boot, size, mtime);
-    let Some(seal) = sums(file, maker, size, pace, stop)? else {
+    let Some(seal) = sums(file, maker, size, &mut pace, stop)? else {
         return Ok(Sealed::TooSoon);
     };
     if size_and_mtime(file)? != (size, mtime) {
@@ -167,6 +152,14 @@ pub fn finish(
         Err(Errno::NOTSUP) => Ok(Sealed::Cannot),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Seal an object that was just made of `data`, and that nobody else has opened.
+pub fn put_on_whole(file: &File, data: &[u8], mtime: Timestamp) -> Result<(), Errno> {
+    let Some(boot) = *BOOT else { return Ok(()) };
+    let mut maker = Maker::new(boot, data.len() as u64, mtime);
+    maker.add(data);
+    maker.finish().map_or(Ok(()), |seal| put(file, &seal))
 }
 
 /// Read all of an object and compare it with its seal.

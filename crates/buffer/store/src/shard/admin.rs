@@ -89,6 +89,7 @@ impl<O: Objects> Shard<O> {
             object: None,
             data_only: false,
             fresh: false,
+            contents: 0,
         });
     }
 

@@ -2,9 +2,21 @@
 
 use super::{Context, Outcome, Shard};
 use crate::namespace::Body;
-use crate::objects::{ObjectId, Objects};
+use crate::objects::{ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Entry, OpenMode, SetAttr};
 use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
+
+/// What the data object adds to an inode's attributes.
+pub(super) fn add(attr: &mut Attr, stat: &ObjectStat) {
+    attr.size = stat.size;
+    attr.blocks = stat.space / 512;
+    // A write changes ctime too, but setting mtime must not move ctime with it.
+    if stat.mtime != attr.mtime {
+        attr.ctime = attr.ctime.max(stat.mtime);
+    }
+    attr.mtime = stat.mtime;
+    attr.atime = stat.atime;
+}
 
 impl<O: Objects> Shard<O> {
     /// What `stat` shows.
@@ -14,14 +26,7 @@ impl<O: Objects> Shard<O> {
         let runtime = self.runtime.get(&instance);
         if matches!(inode.body, Body::File) && runtime.is_some_and(|r| r.space.has_object(ino)) {
             let stat = self.objects.stat(ObjectId { instance, ino })?;
-            attr.size = stat.size;
-            attr.blocks = stat.space / 512;
-            // A write changes ctime too, but setting mtime must not move ctime with it.
-            if stat.mtime != attr.mtime {
-                attr.ctime = attr.ctime.max(stat.mtime);
-            }
-            attr.mtime = stat.mtime;
-            attr.atime = stat.atime;
+            add(&mut attr, &stat);
         }
         Ok(attr)
     }

@@ -5,7 +5,7 @@ use forebay_wire::auth::{Peer, Proof};
 use forebay_wire::message::OpenMode;
 use forebay_wire::munge::Credential;
 use forebay_wire::peer::PeerMessage;
-use forebay_wire::{Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
+use forebay_wire::{Attr, Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
 use std::net::SocketAddr;
 
 /// A connection, as the driver numbers them. Never used twice.
@@ -94,7 +94,7 @@ pub enum Effect<D> {
         /// The client may cache it.
         cacheable: bool,
     },
-    /// Make an object and then the log durable, and answer `Done`.
+    /// Make an object, or contents of many, and then the log durable, and answer `Done`.
     Sync {
         /// The connection.
         conn: ConnId,
@@ -106,6 +106,23 @@ pub enum Effect<D> {
         data_only: bool,
         /// Its existence is not durable yet.
         fresh: bool,
+        /// So many objects that were [put](crate::objects::Objects::put) since the start must be
+        /// durable, too.
+        contents: u64,
+    },
+    /// Get all of an object of at most [`MAX_WHOLE`](forebay_wire::message::MAX_WHOLE) bytes, and
+    /// answer with [`fetched`](super::fetched).
+    Fetch {
+        /// The connection.
+        conn: ConnId,
+        /// Which call.
+        seq: u64,
+        /// The object.
+        object: ObjectId,
+        /// What is known of its file without it.
+        attr: Box<Attr>,
+        /// The file's length, if the object does not say it.
+        length: Option<u64>,
     },
     /// An object was written through a handle that is closed now.
     Written(ObjectId),
@@ -118,14 +135,17 @@ pub enum Effect<D> {
         /// The instance.
         instance: InstanceId,
     },
-    /// From now on the connection carries bulk data of a session.
-    Bulk(ConnId, SessionId),
+    /// From now on the connection carries bulk data of a session, in the lane of this number. Of an
+    /// older connection in that lane nothing may be carried out any more when this one's greeting is
+    /// answered.
+    Bulk(ConnId, SessionId, u32),
     /// A handle that bulk connections may use. `OpenMode::descriptor` says whether a client on this
     /// host has the object's descriptor.
     BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
     /// What may be written through a handle over bulk connections, in bytes.
     BulkGrant(SessionId, HandleId, u64),
-    /// A handle is closed to bulk connections.
+    /// A handle is closed to bulk connections: what is under way has to end, or to be waited for, before
+    /// anything is sent.
     BulkClose(SessionId, HandleId),
     /// Close a connection.
     Hangup(ConnId),

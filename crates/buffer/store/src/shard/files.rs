@@ -24,6 +24,7 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
+            Request::Fetch { ino } => return self.fetch(context, ino),
             Request::Access { ino, mask } => {
                 who.may(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
                 Reply::Done
@@ -138,6 +139,12 @@ impl<O: Objects> Shard<O> {
             } => {
                 return self.create(context, parent, &name, mode, exclusive, handle, open);
             }
+            Request::Put {
+                parent,
+                name,
+                set,
+                data,
+            } => return self.put(context, (parent, &name), &set, &data).map(Some),
             Request::Open { ino, handle, open } => {
                 return self.open(context, ino, handle, open);
             }
@@ -262,6 +269,7 @@ impl<O: Objects> Shard<O> {
                 fresh = self.runtime(instance).fresh.remove(&ino);
             }
         }
+        let contents = if handle.is_none() { self.contents } else { 0 };
         let (conn, seq) = (context.conn, context.seq);
         self.effects.push(Effect::Sync {
             conn,
@@ -269,6 +277,7 @@ impl<O: Objects> Shard<O> {
             object,
             data_only,
             fresh,
+            contents,
         });
         Ok(None)
     }

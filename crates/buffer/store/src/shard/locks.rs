@@ -65,6 +65,7 @@ impl Locks {
                 self.has_name(*parent, name) || self.has_inode(*parent)
             }
             Request::Create { parent, name, .. }
+            | Request::Put { parent, name, .. }
             | Request::Unlink { parent, name }
             | Request::RmDir { parent, name } => {
                 self.has_name(*parent, name)

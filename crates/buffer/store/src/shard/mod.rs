@@ -23,9 +23,11 @@ mod start;
 mod state;
 mod tasks;
 mod transaction;
+mod whole;
 
 pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
+pub use whole::fetched;
 
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
@@ -157,6 +159,9 @@ pub struct Shard<O: Objects> {
     durable: u64,
     /// What to do once a record is durable.
     doomed: VecDeque<(u64, Doomed)>,
+    /// Files that came whole, counted: their contents may not be durable. Those from before this
+    /// start count as one.
+    contents: u64,
     effects: Vec<Effect<O::Descriptor>>,
     /// This start, as other nodes know it.
     incarnation: Incarnation,

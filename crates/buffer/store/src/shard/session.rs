@@ -6,14 +6,15 @@ use super::{Attached, ConnId, Effect, Event, Outcome, Proven, Session, Shard};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, Proof};
-use forebay_wire::message::{Hello, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_wire::message::{Hello, MAX_LANES, MAX_SLOTS, PROTOCOL, Resume};
 use forebay_wire::opening::{Daemon, Opening};
 use forebay_wire::place::Place;
 use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
-        if hello.version != PROTOCOL || hello.slot >= MAX_SLOTS {
+        let numbers = if hello.bulk { MAX_LANES } else { MAX_SLOTS };
+        if hello.version != PROTOCOL || hello.slot >= numbers {
             return Err(Errno::EPROTO);
         }
         if self.needs_proof(conn)? {
@@ -41,7 +42,7 @@ impl<O: Objects> Shard<O> {
         attached.local |= peer.local;
         attached.caches = hello.caches;
         if hello.bulk {
-            self.effects.push(Effect::Bulk(conn, id));
+            self.effects.push(Effect::Bulk(conn, id, hello.slot));
         } else {
             // Whatever an older connection of this slot still holds must not be acted upon.
             let (old, last) = attached.slots.entry(hello.slot).or_default();

@@ -40,6 +40,7 @@ impl<O: Objects> Shard<O> {
             last,
             durable: last,
             doomed: VecDeque::new(),
+            contents: 1,
             effects: Vec::new(),
             incarnation: Incarnation::default(),
             tasks: 0,

@@ -22,6 +22,9 @@ struct File {
     handle: Option<HandleId>,
     object: Option<ObjectId>,
     size: u64,
+    /// All of it, if it came whole, and its number once that is known.
+    whole: Option<Vec<u8>>,
+    ino: Option<Ino>,
 }
 
 pub struct Client {
@@ -221,11 +224,20 @@ impl Client {
             handle,
             open: MODE,
         };
+        let put = |name| Request::Put {
+            parent,
+            name,
+            set: SetAttr {
+                mode: Some(0o600 + (self.count % 64) as u16),
+                ..SetAttr::default()
+            },
+            data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
+        };
         let Some((name, file)) = picked else {
             return create;
         };
         let handle_of = file.handle;
-        match (world.random.below(12), handle_of) {
+        match (world.random.below(16), handle_of) {
             (0..3, _) => create,
             (3, _) => Request::Unlink { parent, name },
             (4 | 5, _) => Request::Rename {
@@ -269,6 +281,15 @@ impl Client {
                     None => create,
                 }
             }
+            (12, _) => put(fresh),
+            (13, _) => put(name),
+            (14, _) => Request::Sync {
+                handle: None,
+                data_only: false,
+            },
+            (15, _) if file.whole.is_some() && file.ino.is_some() => Request::Fetch {
+                ino: file.ino.unwrap_or(parent),
+            },
             _ => Request::Lookup { parent, name },
         }
     }
@@ -299,11 +320,40 @@ impl Client {
                     handle: Some(*handle),
                     object: sent.object,
                     size: 0,
+                    whole: None,
+                    ino: None,
                 };
                 self.files.insert(name.clone(), file);
             }
             Request::Unlink { name, .. } => {
                 self.files.remove(name);
+            }
+            Request::Put {
+                name, data, set, ..
+            } => {
+                let Reply::Attr(attr) = sent.reply else {
+                    panic!("{:?}", sent.reply);
+                };
+                // A request that is repeated after a power cut may find that its data are gone.
+                let length = data.len() as u64;
+                assert!(attr.size == length || (!self.certain && attr.size == 0));
+                assert_eq!(Some(attr.mode), set.mode);
+                let file = File {
+                    handle: None,
+                    object: None,
+                    size: length,
+                    whole: Some(data.clone()),
+                    ino: Some(attr.ino),
+                };
+                self.files.insert(name.clone(), file);
+            }
+            Request::Fetch { ino } => {
+                let file = self.files.values().find(|file| file.ino == Some(*ino));
+                if let (Some(file), Reply::Whole { data, .. }, true) =
+                    (file, &sent.reply, self.certain)
+                {
+                    assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
+                }
             }
             Request::Rename { name, to_name, .. } => {
                 if let Some(file) = self.files.remove(name) {

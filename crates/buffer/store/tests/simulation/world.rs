@@ -5,9 +5,9 @@ use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::InstanceSpec;
+use forebay_wire::message::{InstanceSpec, MAX_WHOLE};
 use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -236,9 +236,27 @@ impl World {
                         },
                     ));
                 }
-                Effect::Sync {
-                    conn, seq, object, ..
+                Effect::Fetch {
+                    conn,
+                    seq,
+                    object,
+                    attr,
+                    length,
                 } => {
+                    let object = self.objects.fetch(object, MAX_WHOLE);
+                    let (reply, object) = (fetched(*attr, length, object), None);
+                    replies.push((conn, Sent { seq, reply, object }));
+                }
+                Effect::Sync {
+                    conn,
+                    seq,
+                    object,
+                    contents,
+                    ..
+                } => {
+                    if contents > 0 {
+                        self.objects.sync_all();
+                    }
                     if let Some(object) = object {
                         self.objects.sync(object);
                     }
@@ -248,6 +266,12 @@ impl World {
                         return None;
                     }
                     self.synced = running.log.last();
+                    let all = self.objects.list(INSTANCE).unwrap_or_default();
+                    for (ino, _) in all.into_iter().filter(|_| contents > 0) {
+                        let instance = INSTANCE;
+                        let data = self.objects.contents(ObjectId { instance, ino });
+                        self.synced_data.insert(ino, data.unwrap_or_default());
+                    }
                     if let Some(object) = object {
                         let data = self.objects.contents(object).unwrap_or_default();
                         self.synced_data.insert(object.ino, data);

@@ -48,6 +48,8 @@ pub struct Client {
     open: Option<Open>,
     /// Lengths of files that were made to be written to.
     pub sizes: BTreeMap<Ino, u64>,
+    /// Contents of files that came whole and were not opened since.
+    whole: BTreeMap<Ino, Vec<u8>>,
     /// Directories that others know, too.
     shared: Vec<Ino>,
     count: u64,
@@ -70,6 +72,7 @@ impl Client {
             model: Model::default(),
             open: None,
             sizes: BTreeMap::new(),
+            whole: BTreeMap::new(),
             shared: vec![Ino::ROOT],
             count: 0,
         }
@@ -243,6 +246,15 @@ impl Client {
         let to_name = self.some_name(world, own, to);
         let at = parent.shard();
         let kinds = if own { 16 } else { 11 };
+        if world.random.one_in(8) {
+            let request = Request::Put {
+                parent,
+                name,
+                set: SetAttr::default(),
+                data: vec![self.count as u8; world.random.below(STRIPE) as usize],
+            };
+            return (at, request, own);
+        }
         let request = match world.random.below(kinds) {
             0..3 => Request::Make {
                 parent,
@@ -326,6 +338,10 @@ impl Client {
         }
         let choice = world.random.below(8);
         let node = Node(world.random.below(world.hosts.len() as u64) as u16);
+        if world.random.one_in(8) {
+            let (handle, data_only) = (None, false);
+            return (node, Request::Sync { handle, data_only }, true);
+        }
         if let Some(open) = &self.open {
             let piece = open.pieces.get(&node);
             let piece = piece.filter(|(_, epoch)| world.epoch(node) == *epoch);
@@ -382,7 +398,8 @@ impl Client {
                     ..WRITE
                 },
             },
-            _ => Request::GetAttr { ino },
+            5 => Request::GetAttr { ino },
+            _ => Request::Fetch { ino },
         };
         (ino.shard(), request, true)
     }
@@ -464,7 +481,36 @@ impl Client {
                     self.opened(world, ino, request, *permit);
                 }
             }
+            Request::Put {
+                parent, name, data, ..
+            } => {
+                let old = self.model.get(*parent, name);
+                match (old, failed) {
+                    (Some((_, Kind::Dir)), _) => must(failed == Some(Errno::EISDIR)),
+                    (Some((ino, _)), Some(Errno::EOPNOTSUPP)) => {
+                        must(ino.shard() != parent.shard())
+                    }
+                    _ => must(failed.is_none()),
+                }
+                if let Reply::Attr(attr) = &sent.reply {
+                    self.model.set(*parent, name, (attr.ino, attr.kind));
+                    self.sizes.insert(attr.ino, data.len() as u64);
+                    self.whole.insert(attr.ino, data.clone());
+                    if let Some((ino, _)) = old
+                        && self.model.names_of(ino) == 0
+                    {
+                        self.sizes.remove(&ino);
+                    }
+                }
+            }
+            Request::Fetch { ino } => {
+                if let Reply::Whole { data, .. } = &sent.reply {
+                    must(self.sizes.get(ino) == Some(&(data.len() as u64)));
+                    must(self.whole.get(ino).is_none_or(|whole| whole == data));
+                }
+            }
             Request::Open { ino, open, .. } => {
+                self.whole.remove(ino);
                 if let Reply::Opened { permit, .. } = &sent.reply {
                     if open.truncate {
                         self.sizes.insert(*ino, 0);
@@ -553,6 +599,7 @@ impl Client {
                 }
             }
             Request::SetAttr { ino, set, .. } => {
+                self.whole.remove(ino);
                 if let Some(open) = self.open.as_mut().filter(|open| open.ino == *ino) {
                     open.fresh = false;
                 }

@@ -3,11 +3,11 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use forebay_store::log::Log;
-use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
+use forebay_wire::message::{Hello, InstanceSpec, MAX_WHOLE, PROTOCOL, Resume};
 use forebay_wire::peer::{Incarnation, PeerMessage};
 use forebay_wire::place::Place;
 use forebay_wire::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
@@ -378,9 +378,33 @@ impl World {
                 } => {
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
-                Effect::Sync {
-                    conn, seq, object, ..
+                Effect::Fetch {
+                    conn,
+                    seq,
+                    object,
+                    attr,
+                    length,
                 } => {
+                    let object = self.host(node).objects.fetch(object, MAX_WHOLE);
+                    let (reply, object) = (fetched(*attr, length, object), None);
+                    self.replies.insert(conn, Sent { seq, reply, object });
+                }
+                Effect::Sync {
+                    conn,
+                    seq,
+                    object,
+                    contents,
+                    ..
+                } => {
+                    if contents > 0 {
+                        let objects = self.host(node).objects.clone();
+                        objects.sync_all();
+                        for (ino, _) in objects.list(INSTANCE).unwrap_or_default() {
+                            let instance = INSTANCE;
+                            let data = objects.contents(ObjectId { instance, ino });
+                            self.synced.insert((node, ino), data.unwrap_or_default());
+                        }
+                    }
                     if let Some(object) = object {
                         let host = self.host(node);
                         host.objects.sync(object);

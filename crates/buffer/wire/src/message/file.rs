@@ -58,6 +58,8 @@ pub struct Attr {
     /// Ask all nodes with [`Request::StatObject`] and give the answers to
     /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
     pub unsettled: Option<Timestamp>,
+    /// Whether it has extended attributes.
+    pub extended: bool,
 }
 
 impl Attr {

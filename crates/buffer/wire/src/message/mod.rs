@@ -20,7 +20,7 @@ pub use reply::Reply;
 pub use request::Request;
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.
@@ -29,10 +29,14 @@ pub const MAX_TARGET: usize = 4095;
 pub const MAX_XATTR: usize = 64 * 1024;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
+/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
+pub const MAX_WHOLE: usize = 64 << 10;
 /// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
 pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.
 pub const MAX_SLOTS: u32 = 64;
+/// Bulk connections a session may have.
+pub const MAX_LANES: u32 = 4096;
 /// The slot on which a session opens its handles again after a restart of the daemon, before it
 /// calls on any other. A daemon that knows of all sessions that they have done so drops what
 /// nobody has open.

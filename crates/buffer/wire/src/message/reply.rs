@@ -52,6 +52,14 @@ pub enum Reply {
         /// Opens the file's data objects on other nodes, if there may be any.
         permit: Option<Permit>,
     },
+    /// A file's attributes and contents.
+    Whole {
+        /// Attributes.
+        attr: Attr,
+        /// All its bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
     /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
     /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
     /// means that the name has gone meanwhile: look it up again.

@@ -95,6 +95,26 @@ pub enum Request {
         handle: HandleId,
         open: OpenMode,
     },
+    /// Make a regular file of at most [`MAX_WHOLE`](super::MAX_WHOLE) bytes as a whole: contents,
+    /// attributes and name, in place of what has the name, which must not be a directory. Nobody
+    /// has it open then. Owner and group that `set` leaves out are as [`Request::Create`] gives
+    /// them; it must not set a length. Answered by [`Reply::Attr`](super::Reply::Attr).
+    /// [`Request::Sync`] without a handle makes the contents durable. `EOPNOTSUPP`: other nodes are
+    /// concerned, and the file has to be made step by step.
+    Put {
+        parent: Ino,
+        name: Vec<u8>,
+        set: SetAttr,
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Attributes and contents of a regular file of at most [`MAX_WHOLE`](super::MAX_WHOLE) bytes,
+    /// as they are at one moment. Leaves no trace in its times. Answered by
+    /// [`Reply::Whole`](super::Reply::Whole). `EOPNOTSUPP`: it is longer, it lies on other nodes, or
+    /// somebody writes to it; open it.
+    Fetch {
+        ino: Ino,
+    },
     /// Open a file or directory. A repeated `handle` opens nothing further.
     Open {
         ino: Ino,
@@ -157,7 +177,7 @@ pub enum Request {
         what: Allocate,
     },
     /// Make the file's data and everything that leads to it durable. Without `handle`: all changes
-    /// of the name space so far.
+    /// of the name space so far, with the contents of files that came with [`Request::Put`].
     Sync {
         handle: Option<HandleId>,
         data_only: bool,

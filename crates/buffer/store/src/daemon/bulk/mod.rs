@@ -20,6 +20,7 @@
 //!   256 KiB of the object, so only the first and the last can be unaligned; those go through the
 //!   cache, and no page gets data both ways.
 
+mod lanes;
 mod opens;
 mod path;
 mod read;
@@ -27,6 +28,7 @@ mod read;
 mod tests;
 mod write;
 
+pub use lanes::{End, Lanes};
 pub use opens::OpenObjects;
 pub use path::{DataPath, Direct, probe};
 
@@ -40,6 +42,7 @@ use forebay_wire::stream::Stream;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What all bulk connections share.
@@ -49,6 +52,8 @@ pub struct Shared<'a> {
     pub objects: &'a DiskObjects,
     pub counters: &'a Counters,
     pub path: DataPath,
+    /// The connection's own.
+    pub end: &'a Arc<End>,
 }
 
 /// One bulk connection.
@@ -58,6 +63,7 @@ struct Lane<'a> {
     objects: &'a DiskObjects,
     counters: &'a Counters,
     path: DataPath,
+    end: &'a Arc<End>,
     /// Room for one request's data.
     memory: Aligned,
     /// Made when it is needed first.
@@ -85,10 +91,12 @@ pub fn serve(
         objects,
         counters,
         path,
+        end,
     } = shared;
     stream.set_nonblocking(false)?;
     let mut input = Input {
         stream,
+        end,
         pending: received.to_vec(),
         taken: 0,
     };
@@ -98,6 +106,7 @@ pub fn serve(
         objects,
         counters,
         path,
+        end,
         memory: Aligned::new(MAX_DATA)?,
         engine: None,
     };
@@ -158,6 +167,7 @@ pub fn serve(
 
 struct Input<'a> {
     stream: &'a Stream,
+    end: &'a End,
     pending: Vec<u8>,
     taken: usize,
 }

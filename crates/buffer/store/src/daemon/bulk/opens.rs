@@ -1,5 +1,6 @@
 //! Handles that bulk connections may use, and the objects they lead to.
 
+use super::lanes::End;
 use crate::objects::{DiskObjects, ObjectId, Objects, seal_of};
 use forebay_wire::behind::Behind;
 use forebay_wire::layout::{BLOCK, blocks};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest chunk that is read whole to check part of it, in bytes: that of objects up to 960 MiB.
 pub const MAX_CHUNK_READ: u64 = 1 << 20;
@@ -27,6 +28,37 @@ pub struct OpenObject {
     seal: OnceLock<Option<Seal>>,
     grant: AtomicU64,
     pub behind: Behind,
+    writers: Mutex<Writers>,
+    left: Condvar,
+}
+
+/// Who writes through a handle.
+#[derive(Debug, Default)]
+struct Writers {
+    /// The handle is closed.
+    closed: bool,
+    ends: Vec<Arc<End>>,
+}
+
+/// A write is under way, until this is dropped.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    open: &'a OpenObject,
+    end: &'a Arc<End>,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut writers = self.open.writers();
+        let own = writers
+            .ends
+            .iter()
+            .position(|end| Arc::ptr_eq(end, self.end));
+        if let Some(index) = own {
+            writers.ends.swap_remove(index);
+        }
+        self.open.left.notify_all();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +95,8 @@ impl OpenObjects {
             seal: OnceLock::new(),
             grant: AtomicU64::new(0),
             behind: Behind::default(),
+            writers: Mutex::default(),
+            left: Condvar::new(),
         };
         tables.opens.insert(key, Arc::new(open));
     }
@@ -73,11 +107,17 @@ impl OpenObjects {
         }
     }
 
+    /// After this nothing is written through the handle any more. Whoever is in the middle of it, as
+    /// after a broken connection, is cut off, and waited for as long as the device takes.
     pub fn close(&self, session: SessionId, handle: HandleId) {
+        if let Some(open) = self.remove(session, handle) {
+            open.end_writes();
+        }
+    }
+
+    fn remove(&self, session: SessionId, handle: HandleId) -> Option<Arc<OpenObject>> {
         let mut tables = self.lock();
-        let Some(open) = tables.opens.remove(&(session, handle)) else {
-            return;
-        };
+        let open = tables.opens.remove(&(session, handle))?;
         if open.mode.write && open.mode.descriptor {
             let object = open.object;
             let last = tables.passed.get_mut(&object).is_none_or(|count| {
@@ -88,6 +128,7 @@ impl OpenObjects {
                 tables.passed.remove(&object);
             }
         }
+        Some(open)
     }
 
     pub fn get(&self, session: SessionId, handle: HandleId) -> Result<Arc<OpenObject>, Errno> {
@@ -104,6 +145,30 @@ impl OpenObjects {
 }
 
 impl OpenObject {
+    fn writers(&self) -> MutexGuard<'_, Writers> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write by the connection with this end begins; `EBADF` if the handle has been closed.
+    pub fn begin_write<'a>(&'a self, end: &'a Arc<End>) -> Result<Writing<'a>, Errno> {
+        let mut writers = self.writers();
+        if writers.closed {
+            return Err(Errno::EBADF);
+        }
+        writers.ends.push(end.clone());
+        Ok(Writing { open: self, end })
+    }
+
+    fn end_writes(&self) {
+        let mut writers = self.writers();
+        writers.closed = true;
+        writers.ends.iter().for_each(|end| end.cut());
+        while !writers.ends.is_empty() {
+            let left = self.left.wait(writers);
+            writers = left.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// The object; `None` if the file has no data yet.
     pub fn file(&self, objects: &DiskObjects) -> Result<Option<&File>, Errno> {
         if let Some(file) = self.file.get() {

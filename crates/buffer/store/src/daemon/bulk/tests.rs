@@ -87,8 +87,10 @@ impl Flash {
         let (near, far) = UnixStream::pair().unwrap();
         let (objects, opens) = (self.objects.clone(), self.opens.clone());
         let (counters, path) = (self.counters.clone(), self.path);
+        let end = End::new(far.try_clone().unwrap().into());
         let served = std::thread::spawn(move || {
             let shared = Shared {
+                end: &end,
                 opens: &opens,
                 objects: &objects,
                 counters: &counters,

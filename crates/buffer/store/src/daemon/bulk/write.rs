@@ -14,9 +14,14 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
-/// The next chunk of a request, at the front of `into`.
+/// The next chunk of a request, at the front of `into`; an error if it may not be written any more.
 fn next_chunk(input: &mut Input<'_>, into: &mut [u8]) -> io::Result<usize> {
-    match chunk::receive(input, into)? {
+    let chunk = chunk::receive(input, into)?;
+    // A cut connection still has what had arrived by then.
+    if input.end.is_cut() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    match chunk {
         Chunk::Data(count) => Ok(count),
         // Who writes knows beforehand how much.
         Chunk::End | Chunk::Failed(_) => Err(BadFrame::Kind.into()),
@@ -36,8 +41,13 @@ impl Lane<'_> {
         let target = open.and_then(|open| {
             open.pay(offset, append, length)?;
             let file = open.file(self.objects)?.ok_or(Errno::EIO)?;
-            Ok((open, file))
+            let writing = open.begin_write(self.end)?;
+            Ok((open, file, writing))
         });
+        let (target, _writing) = match target {
+            Ok((open, file, writing)) => (Ok((open, file)), Some(writing)),
+            Err(errno) => (Err(errno), None),
+        };
         if append {
             return self.append(input, target.map(|(_, file)| file), length);
         }

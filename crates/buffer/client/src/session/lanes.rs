@@ -1,0 +1,128 @@
+//! Lanes: a session's bulk connections, by number.
+//!
+//! Of a write whose connection broke nobody knows whether it is still going to be carried out: it may
+//! lie in the daemon's socket. A lane is therefore broken until another connection has been made
+//! under its number, for which the daemon ends the old one, and nothing is asked on any lane before
+//! that. Else the old write could go over newer ones that were answered.
+
+use super::{Session, lock};
+use crate::system::Link;
+use forebay_wire::Call;
+use forebay_wire::link::Answer;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// A connection carries one request at a time, so that they need not be told apart.
+pub const SEQ: u64 = 1;
+
+#[derive(Debug, Default)]
+struct Book {
+    idle: Vec<(u32, Link)>,
+    /// Numbers without a connection and without anything that could still be carried out.
+    spare: Vec<u32>,
+    /// Numbers whose connection broke with a request under way.
+    broken: Vec<u32>,
+    made: u32,
+}
+
+/// A session's lanes.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    book: Mutex<Book>,
+    /// Held while broken ones are mended: others have to wait for that.
+    mending: Mutex<()>,
+}
+
+impl Lanes {
+    /// Close connections that carry nothing.
+    pub fn forget_idle(&self) {
+        let mut book = lock(&self.book);
+        let idle = std::mem::take(&mut book.idle);
+        book.spare
+            .extend(idle.into_iter().map(|(number, _)| number));
+    }
+}
+
+/// A lane for one request. It is broken if this is dropped before the [answer](Lane::done) is there.
+#[derive(Debug)]
+pub struct Lane {
+    lanes: Arc<Lanes>,
+    number: u32,
+    link: Option<Link>,
+}
+
+impl Lane {
+    /// Send a request, the only one.
+    pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
+        match &mut self.link {
+            Some(link) => link.send(call, payload),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Wait for the answer. The lane is free again.
+    pub fn done(mut self, into: &mut [u8]) -> io::Result<Answer> {
+        let Some(mut link) = self.link.take() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let answer = link.receive(SEQ, into)?;
+        lock(&self.lanes.book).idle.push((self.number, link));
+        self.number = u32::MAX;
+        Ok(answer)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.number != u32::MAX {
+            lock(&self.lanes.book).broken.push(self.number);
+        }
+    }
+}
+
+impl Session {
+    /// A lane for a request.
+    pub(super) fn lane(&self) -> io::Result<Lane> {
+        self.mend()?;
+        let mut book = lock(&self.lanes.book);
+        let (number, link) = match book.idle.pop() {
+            Some(idle) => idle,
+            None => {
+                let number = book.spare.pop().unwrap_or_else(|| {
+                    book.made += 1;
+                    book.made - 1
+                });
+                drop(book);
+                match self.connect(number, SEQ, true) {
+                    Ok(link) => (number, link),
+                    Err(error) => {
+                        lock(&self.lanes.book).spare.push(number);
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        Ok(Lane {
+            lanes: self.lanes.clone(),
+            number,
+            link: Some(link),
+        })
+    }
+
+    /// Make sure that nothing is carried out any more that was sent on connections that broke.
+    fn mend(&self) -> io::Result<()> {
+        let next = || lock(&self.lanes.book).broken.last().copied();
+        if next().is_none() {
+            return Ok(());
+        }
+        let _turn = lock(&self.lanes.mending);
+        while let Some(number) = next() {
+            let link = self.connect(number, SEQ, true)?;
+            let mut book = lock(&self.lanes.book);
+            // Others may have been added meanwhile.
+            book.broken.retain(|broken| *broken != number);
+            book.idle.push((number, link));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Threads that read whole small objects from the device, so that the event loop need not wait.
+
+use super::wake::{Done, Wake};
+use crate::objects::{DiskObjects, ObjectId};
+use crate::shard::{ConnId, fetched};
+use forebay_wire::Attr;
+use forebay_wire::message::MAX_WHOLE;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Reads that are under way at a time: a device serves several in little more than one takes.
+const THREADS: usize = 8;
+/// Objects that may wait to be read; with more the event loop reads itself.
+const QUEUE: usize = 1024;
+
+/// An object to be read, and whom to answer.
+#[derive(Debug)]
+pub struct Job {
+    pub conn: ConnId,
+    pub seq: u64,
+    pub object: ObjectId,
+    /// As [`Effect::Fetch`](crate::shard::Effect::Fetch) has them.
+    pub attr: Attr,
+    pub length: Option<u64>,
+}
+
+/// Start the threads. They end when the sender is dropped.
+pub fn start_fetchers(
+    objects: &DiskObjects,
+    wake: &Arc<Wake>,
+) -> io::Result<(SyncSender<Job>, Vec<JoinHandle<()>>)> {
+    let (sender, jobs) = sync_channel(QUEUE);
+    let jobs = Arc::new(Mutex::new(jobs));
+    let start = |number| {
+        let (jobs, objects, wake) = (jobs.clone(), objects.clone(), wake.clone());
+        std::thread::Builder::new()
+            .name(format!("forebay-fetch{number}"))
+            .spawn(move || run(&jobs, &objects, &wake))
+    };
+    let threads = (0..THREADS).map(start).collect::<io::Result<_>>()?;
+    Ok((sender, threads))
+}
+
+fn run(jobs: &Mutex<Receiver<Job>>, objects: &DiskObjects, wake: &Wake) {
+    loop {
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = next else { return };
+        let object = objects.fetch(job.object, MAX_WHOLE, true);
+        let reply = fetched(job.attr, job.length, object);
+        wake.done(Done {
+            replies: vec![(job.conn, job.seq, reply)],
+            sequence: 0,
+            failed: false,
+        });
+    }
+}

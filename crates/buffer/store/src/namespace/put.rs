@@ -1,0 +1,89 @@
+//! Plan a file that comes whole, with contents, attributes and name.
+
+use super::plan::{EXEC, check_name, may_set};
+use super::{Change, Credentials, Namespace, NewInode};
+use forebay_wire::layout::Layout;
+use forebay_wire::message::{New, SetAttr};
+use forebay_wire::{Errno, Ino, Kind, Timestamp};
+
+/// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
+/// those that a start passes over, and as many as an instance on dozens of nodes needs.
+const NEAR: u64 = 256;
+
+/// A file that may be made whole.
+#[derive(Debug)]
+pub struct Whole {
+    /// What happens to the name space; [`Change::Put`], without a length.
+    pub change: Change,
+    /// Its number.
+    pub ino: Ino,
+    /// Its `atime` and `mtime`.
+    pub times: (Timestamp, Timestamp),
+    /// What has the name so far.
+    pub replaced: Option<Ino>,
+}
+
+impl Namespace {
+    /// Plan a file that is whole from the beginning, all of it on this node, with attributes as
+    /// `wish` says. `EOPNOTSUPP`: it cannot lie here, or it would take the name of something that
+    /// another node is the home of, which takes a transaction.
+    pub fn plan_put(
+        &self,
+        who: &Credentials,
+        (parent, name): (Ino, &[u8]),
+        wish: &SetAttr,
+        layout: &Layout,
+        now: Timestamp,
+    ) -> Result<Whole, Errno> {
+        if wish.size.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        check_name(name)?;
+        let (dir, entries) = self.find_dir(parent)?;
+        who.may(dir, EXEC)?;
+        let replaced = entries.entry(name).map(|entry| (entry.ino, entry.kind));
+        self.writable_dir(who, parent)?;
+        match replaced {
+            None => {}
+            Some((_, Kind::Dir)) => return Err(Errno::EISDIR),
+            Some((ino, _)) if !self.owns(ino) => return Err(Errno::EOPNOTSUPP),
+            Some((ino, _)) => self.may_remove(who, dir, self.find(ino)?)?,
+        }
+        let inherits = dir.mode & 0o2000 != 0;
+        let mut inode = NewInode {
+            ino: self.next_for(layout)?,
+            new: New::Node(Kind::File, 0),
+            mode: 0o600,
+            uid: who.uid,
+            gid: if inherits { dir.gid } else { who.gid },
+            opened: false,
+        };
+        let made = inode.build(parent, self.spread, now);
+        let set = may_set(who, &made, wish, true, now)?;
+        inode.mode = set.mode.unwrap_or(inode.mode);
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        let times = (set.atime.unwrap_or(now), set.mtime.unwrap_or(now));
+        Ok(Whole {
+            ino: inode.ino,
+            times,
+            replaced: replaced.map(|(ino, _)| ino),
+            change: Change::Put {
+                parent,
+                name: name.to_vec(),
+                inode,
+                times,
+                length: None,
+                now,
+            },
+        })
+    }
+
+    /// A number for a new file whose first stripe lies on this node; `EOPNOTSUPP` if none is near.
+    fn next_for(&self, layout: &Layout) -> Result<Ino, Errno> {
+        let node = self.shard();
+        let numbers = (self.next..self.next + NEAR).map(|number| Ino::new(node, number));
+        let mut here = numbers.filter(|ino| layout.node(*ino, 0) == node);
+        here.next().ok_or(Errno::EOPNOTSUPP)
+    }
+}

@@ -1,0 +1,305 @@
+//! What a broken connection still holds is not carried out once another one has its place, its handle
+//! is closed, or its session is over: a real daemon, to which old connections are spoken late.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use forebay_store::daemon::{Daemon, Options};
+use forebay_wire::auth::PoolKey;
+use forebay_wire::chunk::{self, MAX_CHUNK};
+use forebay_wire::frame::{self, HEADER};
+use forebay_wire::link::Link;
+use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, Resume};
+use forebay_wire::opening::Dialling;
+use forebay_wire::place::Place;
+use forebay_wire::stream::{Address, Stream};
+use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const INSTANCE: InstanceId = InstanceId(5);
+const HANDLE: HandleId = HandleId(9);
+const SIZE: usize = 2 * MAX_CHUNK;
+const BOTH: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: false,
+};
+
+fn key() -> PoolKey {
+    PoolKey::new(b"the key of a test").unwrap()
+}
+
+fn call(seq: u64, request: Request) -> Call {
+    Call {
+        seq,
+        caller: None,
+        request,
+    }
+}
+
+fn encoded(call: &Call, payload: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::put_call(&mut bytes, call, payload).unwrap();
+    bytes
+}
+
+/// The next answer; `None` if there is none, because the daemon has closed the connection.
+fn answer(stream: &Stream) -> Option<Reply> {
+    let mut head = [0; HEADER];
+    let mut none = VecDeque::new();
+    stream.receive_all(&mut head, &mut none).ok()?;
+    let header = frame::parse_header(&head).unwrap();
+    let mut body = vec![0; header.body];
+    stream.receive_all(&mut body, &mut none).ok()?;
+    Some(frame::open(&head, &header, &body).unwrap())
+}
+
+fn ask(stream: &Stream, seq: u64, request: Request) -> Reply {
+    let bytes = encoded(&call(seq, request), 0);
+    stream.send_all(&bytes, &[], None).unwrap();
+    answer(stream).unwrap()
+}
+
+fn write_request() -> Request {
+    Request::Write {
+        handle: HANDLE,
+        offset: 0,
+        append: false,
+    }
+}
+
+/// A daemon, and a session whose file is open.
+struct Scene {
+    daemon: Daemon,
+    resume: Resume,
+    /// The connection for requests, and its last one's number.
+    slot: Stream,
+    seq: u64,
+    dir: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-fences-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let mut options = Options::new(&dir);
+        options.tcp = Some(([127, 0, 0, 1], 0).into());
+        options.key = Some(key());
+        let daemon = Daemon::start(options).unwrap();
+        let admin = connect(&daemon, None, None, (0, false)).0;
+        let spec = InstanceSpec {
+            id: INSTANCE,
+            uid: 0,
+            gid: 0,
+            mode: 0o755,
+            capacity: 64 << 20,
+            inodes: 1000,
+            place: Place::alone(),
+        };
+        assert_eq!(ask(&admin, 2, Request::CreateInstance(spec)), Reply::Done);
+        let (slot, resume) = connect(&daemon, Some(INSTANCE), None, (0, false));
+        let mut scene = Scene {
+            daemon,
+            resume,
+            slot,
+            seq: 1,
+            dir,
+        };
+        let create = Request::Create {
+            parent: Ino::ROOT,
+            name: b"f".to_vec(),
+            mode: 0o644,
+            exclusive: true,
+            handle: HANDLE,
+            open: BOTH,
+        };
+        assert!(matches!(scene.say(create), Reply::Opened { .. }));
+        let reserve = Request::Reserve {
+            handle: HANDLE,
+            returned: 0,
+            want: 8 << 20,
+        };
+        assert!(matches!(scene.say(reserve), Reply::Granted(_)));
+        scene
+    }
+
+    fn say(&mut self, request: Request) -> Reply {
+        self.seq += 1;
+        ask(&self.slot, self.seq, request)
+    }
+
+    fn lane(&self, number: u32) -> Stream {
+        connect(&self.daemon, None, Some(self.resume), (number, true)).0
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let request = Request::Read {
+            handle: HANDLE,
+            offset: 0,
+            length: 4 << 20,
+        };
+        let mut link = Link::new(self.lane(7));
+        let mut into = vec![0; 4 << 20];
+        let got = link.call(&call(1, request), &[], &mut into).unwrap();
+        into.truncate(got.payload);
+        into
+    }
+
+    /// The first half of a write of ones has arrived, and is written.
+    fn begin_old_write(&self) -> Stream {
+        let old = self.lane(3);
+        let head = encoded(&call(1, write_request()), SIZE);
+        chunk::send(&old, &head, &[1; MAX_CHUNK]).unwrap();
+        let start = Instant::now();
+        while self.read().len() < MAX_CHUNK {
+            assert!(start.elapsed() < Duration::from_secs(20), "nothing comes");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        old
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A connection that has said hello, and its session.
+fn connect(
+    daemon: &Daemon,
+    instance: Option<InstanceId>,
+    resume: Option<Resume>,
+    (slot, bulk): (u32, bool),
+) -> (Stream, Resume) {
+    // Only clients of other hosts send data over connections.
+    let address = daemon.tcp_address().unwrap();
+    let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
+    stream.set_timeout(Some(Duration::from_secs(20))).unwrap();
+    let Address::Tcp(at) = address else {
+        panic!("not over TCP")
+    };
+    let hello = Hello {
+        version: PROTOCOL,
+        instance,
+        resume,
+        slot,
+        bulk,
+        caches: false,
+    };
+    let Reply::Challenge { nonce } = ask(&stream, 1, Request::Hello(hello.clone())) else {
+        panic!("nothing to prove");
+    };
+    let key = key();
+    let dialling = Dialling::new(None, Some(&key), at, nonce).unwrap();
+    let proved = ask(&stream, 1, dialling.prove().unwrap());
+    dialling.check(&proved).unwrap();
+    let Reply::Welcome { resume, .. } = ask(&stream, 1, Request::Hello(hello)) else {
+        panic!("no session");
+    };
+    (stream, resume)
+}
+
+/// The second half of the old write comes, and nothing comes of it.
+fn end_old_write(old: &Stream) {
+    // The daemon may have closed it, or may be about to.
+    let _ = chunk::send(old, &[], &[1; MAX_CHUNK]);
+    assert_eq!(answer(old), None);
+}
+
+#[test]
+fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
+    let scene = Scene::new();
+    let old = scene.begin_old_write();
+    let new = scene.lane(3);
+    let head = encoded(&call(1, write_request()), SIZE);
+    chunk::send_at_once(&new, &head, &[2; SIZE]).unwrap();
+    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
+    end_old_write(&old);
+    assert!(scene.read() == vec![2; SIZE]);
+}
+
+#[test]
+fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
+    let scene = Scene::new();
+    let old = scene.begin_old_write();
+    // All of it has been sent, and another write behind it, when the new connection comes.
+    let _ = chunk::send(&old, &[], &[1; MAX_CHUNK]);
+    let head = encoded(&call(1, write_request()), SIZE);
+    let _ = chunk::send_at_once(&old, &head, &[1; SIZE]);
+    let new = scene.lane(3);
+    chunk::send_at_once(&new, &head, &[2; SIZE]).unwrap();
+    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
+    while answer(&old).is_some() {}
+    assert!(scene.read() == vec![2; SIZE]);
+}
+
+#[test]
+fn other_lanes_go_on() {
+    let scene = Scene::new();
+    let old = scene.begin_old_write();
+    let _new = scene.lane(5);
+    chunk::send(&old, &[], &[1; MAX_CHUNK]).unwrap();
+    assert!(matches!(answer(&old), Some(Reply::Written { .. })));
+}
+
+#[test]
+fn nothing_is_written_through_a_handle_after_it_is_closed() {
+    let mut scene = Scene::new();
+    let old = scene.begin_old_write();
+    let close = Request::Close {
+        handle: HANDLE,
+        returned: 0,
+    };
+    assert_eq!(scene.say(close), Reply::Done);
+    end_old_write(&old);
+    let attr = scene.say(Request::Lookup {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+    });
+    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK as u64));
+}
+
+#[test]
+fn nothing_is_written_by_a_session_after_its_end() {
+    let mut scene = Scene::new();
+    let old = scene.begin_old_write();
+    assert_eq!(scene.say(Request::Bye), Reply::Done);
+    end_old_write(&old);
+    let (slot, _) = connect(&scene.daemon, Some(INSTANCE), None, (0, false));
+    let lookup = Request::Lookup {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+    };
+    let attr = ask(&slot, 2, lookup);
+    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK as u64));
+}
+
+#[test]
+fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
+    let mut scene = Scene::new();
+    let make = |name: &[u8]| Request::Make {
+        parent: Ino::ROOT,
+        name: name.to_vec(),
+        new: New::Dir,
+        mode: 0o755,
+    };
+    let late = encoded(&call(scene.seq + 1, make(b"late")), 0);
+    let (now, later) = late.split_at(late.len() / 2);
+    scene.slot.send_all(now, &[], None).unwrap();
+    // The client gives up, comes again, and asks for something else.
+    let (slot, _) = connect(&scene.daemon, None, Some(scene.resume), (0, false));
+    let old = std::mem::replace(&mut scene.slot, slot);
+    assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
+    let _ = old.send_all(later, &[], None);
+    assert_eq!(answer(&old), None);
+    let lookup = Request::Lookup {
+        parent: Ino::ROOT,
+        name: b"late".to_vec(),
+    };
+    assert_eq!(scene.say(lookup), Reply::Failed(Errno::ENOENT));
+}
