@@ -45,12 +45,13 @@ pub(super) struct IorArgs {
     ior: Vec<String>,
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::number("nodes", 7),
     Column::number("processes", 9),
     Column::number("write GB/s", 10),
     Column::number("read GB/s", 10),
     Column::number("GB/s a node", 11),
+    Column::number("acknowledged", 12),
     Column::text("limit", 12),
 ];
 
@@ -216,16 +217,14 @@ impl Job<'_> {
 
 fn cells(point: &IorPoint) -> Vec<String> {
     let rate = |v: Option<f64>| v.map_or("-".to_string(), significant);
-    let each = point
-        .write_gbps
-        .or(point.read_gbps)
-        .map(|v| v / f64::from(point.nodes));
+    let (each, acknowledged) = figures::ior::of_a_node(point);
     vec![
         thousands(point.nodes.into()),
         thousands(point.processes.into()),
         rate(point.write_gbps),
         rate(point.read_gbps),
         rate(each),
+        rate(acknowledged),
         point.limit.clone(),
     ]
 }

@@ -6,7 +6,7 @@ use crate::io::measure::{Phase as Counted, Waits};
 use crate::io::{IoJob, MPI_LATENCY, Tag};
 use crate::limit;
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
-use crate::results::{IorPoint, Phase, RunCost, Series, Spread};
+use crate::results::{IorPoint, NodeRates, Phase, RunCost, Series, Spread};
 use crate::world::World;
 use forebay_engine::{Simulation, Statistics};
 use forebay_model::machine::{BurstBuffer, Machine, NodeKind};
@@ -258,6 +258,7 @@ impl Whole {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
+            counted.node_rates.extend(phase.node_rates);
             counted.timeline.merge(&phase.timeline);
             counted.waits.resize(phase.waits.len(), Waits::default());
             for (sum, waits) in counted.waits.iter_mut().zip(&phase.waits) {
@@ -303,6 +304,8 @@ pub(super) fn describe(world: &World, groups: Vec<Group>, cost: RunCost) -> IorP
         processes: job.map_or(0, IoJob::tasks),
         write_gbps: best(Access::Write).map(|p| p.gbps),
         read_gbps: best(Access::Read).map(|p| p.gbps),
+        write_acknowledged_node_gbps: best(Access::Write).map(|p| p.acknowledged_node_gbps.mean),
+        read_acknowledged_node_gbps: best(Access::Read).map(|p| p.acknowledged_node_gbps.mean),
         limit: limit.unwrap_or_default(),
         phases,
         run: cost,
@@ -329,6 +332,7 @@ fn describe_phase(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Phase
         transfer_seconds: seconds(transfers),
         close_seconds: seconds(counted.closes.length()),
         gbps: per_second(counted.bytes as f64 / 1e9, total),
+        acknowledged_node_gbps: node_rates(counted.node_rates.clone()),
         iops: per_second(counted.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counted.times, counted.time),
         least_mean_seconds: counted.least_mean.unwrap_or(0.0) * 1e-12,
@@ -351,6 +355,22 @@ fn spread(times: &Histogram<u64>, sum: u64) -> Spread {
         p50: ns(times.value_at_quantile(0.5)),
         p99: ns(times.value_at_quantile(0.99)),
         max: ns(times.max()),
+    }
+}
+
+/// Spread of rates in bytes a second, in GB/s; percentiles are those of the nearest rank.
+fn node_rates(mut rates: Vec<f64>) -> NodeRates {
+    rates.sort_by(f64::total_cmp);
+    let count = rates.len();
+    let rank = |percent: usize| (count * percent).div_ceil(100).saturating_sub(1);
+    let at = |percent: usize| rates.get(rank(percent)).map_or(0.0, |rate| rate / 1e9);
+    NodeRates {
+        mean: rates.iter().sum::<f64>() / count.max(1) as f64 / 1e9,
+        min: at(0),
+        p5: at(5),
+        p50: at(50),
+        p95: at(95),
+        max: at(100),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::world::World;
 use forebay_engine::{Context, Queue};
 use forebay_workload::ior::{Access, Action, FileId, Layout, Reorder};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// What a process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +160,24 @@ impl Clients {
             .filter(|r| r.transfer > 0)
             .map(|r| r.in_transfers as f64 / r.transfer as f64)
             .min_by(f64::total_cmp)
+    }
+
+    /// What each node of the group moved in this phase, by its processes' mean time in transfers:
+    /// bytes a second, in order of the job's nodes; nodes that moved nothing are left out.
+    pub fn node_rates(&self, job: &IoJob) -> Vec<f64> {
+        let layout = self.layout.unwrap_or(job.layout);
+        let mut nodes: BTreeMap<u32, (u64, u64, u32)> = BTreeMap::new();
+        for rank in self.ranks.iter().filter(|r| r.in_transfers > 0) {
+            let (transfers, time, processes) = nodes.entry(layout.node_of(rank.rank)).or_default();
+            *transfers += rank.transfer;
+            *time += rank.in_transfers;
+            *processes += 1;
+        }
+        let rate = |(transfers, time, processes): (u64, u64, u32)| {
+            let bytes = transfers * job.layout.transfer_bytes();
+            bytes as f64 * f64::from(processes) * 1e12 / time as f64
+        };
+        nodes.into_values().map(rate).collect()
     }
 
     /// The test enters a phase.
