@@ -100,7 +100,12 @@ fn ior_report_works_in_a_browser() {
     assert_eq!(count(&dom, "class=\"heat\""), 28);
     assert!(dom.contains("published 1,200"));
     assert_eq!(count(&dom, "a node, acknowledged"), 28, "each phase shown");
-    for line in ["IOR / nodes", "acknowledged", "slowest node", "fastest node"] {
+    for line in [
+        "IOR / nodes",
+        "acknowledged",
+        "slowest node",
+        "fastest node",
+    ] {
         assert!(dom.contains(&format!(">{line}<")), "{line}");
     }
     // Tooltips were taken over by the script, so no mark has a title of its own any more.

@@ -67,6 +67,13 @@ pub(super) fn tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
     }
 }
 
+fn of_nodes(nodes: u32) -> String {
+    match nodes {
+        1 => "1 node".to_string(),
+        _ => format!("{nodes} nodes"),
+    }
+}
+
 /// Checks that a test fits a job before anything is simulated.
 pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layout, Failure> {
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
@@ -83,7 +90,7 @@ pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layo
             seed,
         },
     )
-    .map_err(|e| Failure::Input(format!("on {nodes} nodes: {e}")))
+    .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(nodes))))
 }
 
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
@@ -93,13 +100,16 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     let machine = args.sim.machine()?;
     check_nodes(&machine, "--nodes", args.nodes.largest())?;
     let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
+    let options = args.sim.options(Some(burst_buffers));
+    // All of it before any of it is simulated: the largest job comes last.
     for test in &tests {
         for nodes in &args.nodes.0 {
             layout(test, *nodes, args.ppn, args.sim.seed)?;
+            study::ior_fits(&machine, test, *nodes, args.ppn, &options)
+                .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
         }
     }
     let mut output = args.output.begin(&format!("ior-{}", machine.name))?;
-    let options = args.sim.options(Some(burst_buffers));
     let mut inputs = args.sim.inputs(&machine);
     for (name, value) in [
         ("nodes", args.nodes.to_string()),

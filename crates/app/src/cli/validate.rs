@@ -1,7 +1,7 @@
 //! `forebay validate`.
 
 use super::machine::load;
-use super::options::{Shown, command_line, cores, refused};
+use super::options::{Shown, command_line, cores, refused, seed};
 use super::output::{Output, OutputArgs, text_of};
 use crate::failure::Failure;
 use crate::figures::ior::resource;
@@ -36,7 +36,7 @@ pub(super) struct ValidateArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Seed of every random choice
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
     #[command(flatten)]
     output: OutputArgs,

@@ -50,6 +50,22 @@ pub fn ior_point(
     Ok(describe(&world, simulation.into_partitions(), cost))
 }
 
+/// Checks that a test fits a machine, as [`ior_point`] does before it simulates.
+///
+/// # Errors
+/// [`StudyError`] as [`ior_point`].
+pub fn ior_fits(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<(), StudyError> {
+    let nodes = Placer::new(machine, options.seed).place(nodes, options.placement)?;
+    options.network(machine)?;
+    unplaced(machine, ior, nodes, ppn, options).map(|_| ())
+}
+
 /// Runs a simulation with an IOR job to its end, with progress by bytes.
 pub(super) fn run_job(
     world: &World,
@@ -99,6 +115,25 @@ pub(super) fn job(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<IoJob, StudyError> {
+    let mut job = unplaced(machine, ior, nodes, ppn, options)?;
+    let mut ranks_of_group = vec![0; usize::from(topology.groups)];
+    for rank in 0..job.tasks() {
+        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
+        job.slot_of_rank.push(*slot);
+        *slot += 1;
+    }
+    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
+    Ok(job)
+}
+
+/// The same without where in its group each rank is.
+fn unplaced(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: Vec<u32>,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<IoJob, StudyError> {
     let Some(burst_buffer) = machine.burst_buffer.clone() else {
         return Err(StudyError::NoBurstBuffers(machine.name.clone()));
     };
@@ -107,6 +142,7 @@ pub(super) fn job(
         return Err(StudyError::TooMany {
             what: "processes",
             most: Tag::RANKS,
+            remedy: FEWER_PROCESSES,
         });
     };
     let processes = Processes {
@@ -116,7 +152,7 @@ pub(super) fn job(
         seed: options.seed,
     };
     let layout = Layout::new(ior, processes)?;
-    let mut job = IoJob {
+    let job = IoJob {
         steps: ior.steps().collect(),
         layout,
         slot_of_rank: Vec::new(),
@@ -134,13 +170,6 @@ pub(super) fn job(
         burst_buffer,
     };
     check(machine, &job)?;
-    let mut ranks_of_group = vec![0; usize::from(topology.groups)];
-    for rank in 0..layout.tasks() {
-        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
-        job.slot_of_rank.push(*slot);
-        *slot += 1;
-    }
-    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
     Ok(job)
 }
 
@@ -164,14 +193,21 @@ fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyErro
     Ok((0..asked).map(|i| all[i * all.len() / asked]).collect())
 }
 
+const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
+const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
+
 /// Limits of the numbers in which requests are told apart, and of the flash.
 fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
-    let too_many = |what, most| Err(StudyError::TooMany { what, most });
+    let too_many = |what, most, remedy| Err(StudyError::TooMany { what, most, remedy });
     if u64::from(job.tasks()) >= Tag::RANKS {
-        return too_many("processes", Tag::RANKS);
+        return too_many("processes", Tag::RANKS, FEWER_PROCESSES);
     }
     if job.layout.transfers_per_rank() >= Tag::CALLS {
-        return too_many("transfers of a process in one phase", Tag::CALLS);
+        return too_many(
+            "transfers of a process in one phase",
+            Tag::CALLS,
+            "use larger transfers (-t), a smaller block (-b) or fewer segments (-s)",
+        );
     }
     // A transfer may begin and end within a piece.
     let unit = job
@@ -181,7 +217,11 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
         .min(job.burst_buffer.substripe.0)
         .max(1);
     if job.layout.transfer_bytes() / unit + 2 >= Tag::REQUESTS {
-        return too_many("requests for one transfer", Tag::REQUESTS);
+        return too_many(
+            "requests for one transfer",
+            Tag::REQUESTS,
+            SMALLER_TRANSFERS,
+        );
     }
     if job.is_collective() {
         // Each extent and each window may begin and end within a piece.
@@ -189,7 +229,11 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
         let bytes = extents * job.layout.transfer_bytes();
         let windows = bytes / job.client.collective_buffer.0.max(1) + extents;
         if bytes / unit + 2 * (extents + windows) >= Tag::REQUESTS {
-            return too_many("requests for one collective transfer", Tag::REQUESTS);
+            return too_many(
+                "requests for one collective transfer",
+                Tag::REQUESTS,
+                SMALLER_TRANSFERS,
+            );
         }
     }
     let kept = if job.ior.multi_file && job.ior.keep_file {

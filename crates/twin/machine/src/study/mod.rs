@@ -5,7 +5,7 @@ mod ior;
 mod traffic;
 
 pub use interference::interference;
-pub use ior::ior_point;
+pub use ior::{ior_fits, ior_point};
 pub use traffic::traffic;
 
 pub(crate) use ior::Whole;
@@ -149,6 +149,8 @@ pub enum StudyError {
         what: &'static str,
         /// This many are too many.
         most: u64,
+        /// What makes them fewer.
+        remedy: &'static str,
     },
     /// [`Progress::update`] asked for an end.
     Interrupted,
@@ -192,10 +194,10 @@ impl fmt::Display for StudyError {
                 "the test's files have {needed}, and {servers} burst-buffer nodes of {machine} \
                  hold {have}: use a smaller block (-b), fewer segments (-s) or fewer processes"
             ),
-            StudyError::TooMany { what, most } => {
+            StudyError::TooMany { what, most, remedy } => {
                 write!(
                     f,
-                    "too many {what}: the simulator tells fewer than {most} apart"
+                    "too many {what}: the simulator tells fewer than {most} apart; {remedy}"
                 )
             }
             StudyError::Interrupted => f.write_str("interrupted"),

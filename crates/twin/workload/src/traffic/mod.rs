@@ -107,7 +107,7 @@ impl TrafficSpec {
         if mean > 1e6 * PS {
             return Err(TrafficError::BadSpec {
                 what: format!(
-                    "a load of {} on a node link of {} bytes a second is less than one message in \
+                    "a load of {:?} on a node link of {} bytes a second is less than one message in \
                      a million seconds",
                     self.load, node_link.0
                 ),
