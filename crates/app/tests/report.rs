@@ -105,6 +105,7 @@ fn ior_report_works_in_a_browser() {
         "acknowledged",
         "slowest node",
         "fastest node",
+        "published",
     ] {
         assert!(dom.contains(&format!(">{line}<")), "{line}");
     }

@@ -126,8 +126,8 @@ pub fn of_a_node(point: &IorPoint) -> (Option<f64>, Option<f64>) {
     )
 }
 
-/// A node's rate against node count, of the deciding phases.
-pub fn node_rates(study: &IorStudy) -> Chart {
+/// A node's rate against node count, of the deciding phases, beside what was published of a node.
+pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
     let line = |name: &str, value: fn(&Phase, u32) -> f64| Line {
         name: name.to_string(),
         points: study
@@ -136,21 +136,48 @@ pub fn node_rates(study: &IorStudy) -> Chart {
             .filter_map(|p| Some((f64::from(p.nodes), value(deciding(p)?, p.nodes))))
             .collect(),
     };
+    let mut lines = vec![
+        line("IOR / nodes", |p, nodes| p.gbps / f64::from(nodes)),
+        line("acknowledged", |p, _| p.acknowledged_node_gbps.mean),
+        line("slowest node", |p, _| p.acknowledged_node_gbps.min),
+        line("fastest node", |p, _| p.acknowledged_node_gbps.max),
+    ];
+    let access = study.points.iter().find_map(deciding).map(|p| &*p.access);
+    lines.extend(
+        published
+            .iter()
+            .filter(|row| row.scope == "per-node" && Some(&*row.access) == access)
+            .filter_map(|row| published_line(study, row)),
+    );
+    let doing = if access == Some("read") {
+        "reading"
+    } else {
+        "writing"
+    };
     Chart {
-        title: "GB/s a node".to_string(),
+        title: format!("GB/s a node, {doing}"),
         x_name: "compute nodes".to_string(),
         x_label: axis::label,
         x_scale: axis::Scale::Log,
         x_at_points: true,
         y_top: 0.0,
-        lines: vec![
-            line("IOR / nodes", |p, nodes| p.gbps / f64::from(nodes)),
-            line("acknowledged", |p, _| p.acknowledged_node_gbps.mean),
-            line("slowest node", |p, _| p.acknowledged_node_gbps.min),
-            line("fastest node", |p, _| p.acknowledged_node_gbps.max),
-        ],
+        lines,
         size: (900.0, 240.0),
     }
+}
+
+/// A published rate over those of the study's node counts that it was stated for.
+fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
+    let (first, last, value) = (row.first_nodes?, row.last_nodes?, row.number()?);
+    let counts = study.points.iter().map(|p| p.nodes);
+    let points: Vec<(f64, f64)> = counts
+        .filter(|nodes| (first..=last).contains(nodes))
+        .map(|nodes| (f64::from(nodes), value))
+        .collect();
+    (!points.is_empty()).then(|| Line {
+        name: "published".to_string(),
+        points,
+    })
 }
 
 /// The phase whose limit is the point's: the best write phase, else the best read phase.

@@ -36,7 +36,7 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
     let mut rates = parts::figure(&figure, caption);
     rates.push_str(&points(study));
     rates.push_str(&parts::figure(
-        &node_rates(study).draw(&PAGE),
+        &node_rates(study, published).draw(&PAGE),
         "IOR counts all bytes over the time until the slowest process is through; a node's \
          acknowledged rate counts its own bytes over its own time from calls to their returns.",
     ));
