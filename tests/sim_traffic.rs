@@ -193,6 +193,7 @@ fn wrong_input_is_refused_and_nothing_is_written() {
         ("--threads 0", "--threads"),
         ("--seed -1", "whole number from 0"),
         ("--load 1e-300", "1e-300"),
+        ("--messages 18446744073709551615", "100000 s are simulated"),
         ("--json .", "--json"),
         ("--json no/such/dir.json", "no/such/dir.json"),
         ("--out no/such/dir", "not a directory"),

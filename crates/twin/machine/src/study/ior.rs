@@ -145,6 +145,7 @@ fn unplaced(
             remedy: FEWER_PROCESSES,
         });
     };
+    check_length(ior)?;
     let processes = Processes {
         count,
         per_node: ppn,
@@ -191,6 +192,28 @@ fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyErro
         });
     }
     Ok((0..asked).map(|i| all[i * all.len() / asked]).collect())
+}
+
+/// Simulated time has 64 bits of picoseconds: 213 days.
+fn check_length(ior: &Ior) -> Result<(), StudyError> {
+    const REPETITIONS: u64 = 1 << 16;
+    const DELAYS: u64 = 100 * 86_400;
+    if u64::from(ior.repetitions) >= REPETITIONS {
+        return Err(StudyError::TooMany {
+            what: "repetitions",
+            most: REPETITIONS,
+            remedy: "lower -i",
+        });
+    }
+    let phases = u64::from(ior.write) + u64::from(ior.read);
+    let seconds = u64::from(ior.delay_seconds) * u64::from(ior.repetitions) * phases;
+    if seconds > DELAYS {
+        return Err(StudyError::Delays {
+            seconds,
+            most: DELAYS,
+        });
+    }
+    Ok(())
 }
 
 const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";

@@ -152,6 +152,13 @@ pub enum StudyError {
         /// What makes them fewer.
         remedy: &'static str,
     },
+    /// The delays before the phases add up to more than simulated time has room for.
+    Delays {
+        /// Their sum, in seconds.
+        seconds: u64,
+        /// The most.
+        most: u64,
+    },
     /// [`Progress::update`] asked for an end.
     Interrupted,
 }
@@ -200,6 +207,12 @@ impl fmt::Display for StudyError {
                     "too many {what}: the simulator tells fewer than {most} apart; {remedy}"
                 )
             }
+            StudyError::Delays { seconds, most } => write!(
+                f,
+                "the delays (-d) add up to {seconds} s; at most {most} s ({} days) are simulated: \
+                 use a shorter one or fewer repetitions (-i)",
+                most / 86_400
+            ),
             StudyError::Interrupted => f.write_str("interrupted"),
         }
     }

@@ -16,6 +16,9 @@ use rank::{Doing, Rank};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+/// Picoseconds in a second.
+const PS: u64 = 1_000_000_000_000;
+
 /// The processes of one group, and where the test stands.
 pub(crate) struct Clients {
     ranks: Vec<Rank>,
@@ -171,7 +174,7 @@ impl Group {
                 Action::End(_) => {}
                 Action::Delay(seconds) => {
                     self.rank(slot).step += 1;
-                    let wait = u64::from(seconds) * 1_000_000_000_000;
+                    let wait = u64::from(seconds) * PS;
                     return self.later(context.now + wait, Io::Resume(slot), context);
                 }
                 Action::Barrier => {
@@ -248,7 +251,7 @@ impl Group {
         let collective = job.is_collective();
         let rank = *self.rank(slot);
         let late = job.ior.stonewall.is_some_and(|s| {
-            context.now - rank.transfers_began >= u64::from(s.seconds) * 1_000_000_000_000
+            context.now - rank.transfers_began >= u64::from(s.seconds).saturating_mul(PS)
         });
         if let Some(stonewall) = job.ior.stonewall
             && stonewall.wear_out
@@ -349,7 +352,7 @@ impl IoJob {
     /// minutes (`-T`) have passed at `now`; `None`: the phase is run.
     pub fn skip_late_phase(&self, at: u32, now: u64) -> Option<u32> {
         let minutes = self.ior.max_minutes.filter(|&m| m > 0)?;
-        if now < u64::from(minutes) * 60_000_000_000_000 {
+        if now < u64::from(minutes).saturating_mul(60 * PS) {
             return None;
         }
         let from = at as usize + 1;
