@@ -72,6 +72,11 @@ fn wrong_input_is_refused_and_nothing_is_written() {
             "--machine toy --nodes 2 --traffic-nodes 2 --traffic-placement near -- -F",
             "contiguous",
         ),
+        // IOR by itself would take minutes; the traffic is refused before that.
+        (
+            "--machine toy --nodes 2 --traffic-nodes 2 --pattern halo:x=3,y=3,z=3 -- -F -t 4m -b 100g",
+            "2 nodes",
+        ),
     ] {
         let error = place.refused(&format!("sim interference {options}"));
         assert!(error.contains(word), "{options}: {error}");

@@ -200,6 +200,19 @@ fn wrong_input_is_refused_and_nothing_is_written() {
         ("--machine toy -- -F", "--nodes"),
         ("--nodes 1 -- -F", "--machine"),
         ("--machine toy --nodes 1 -- -f none.ior", "none.ior"),
+        ("--machine toy --nodes 1 --packet 1GiB -- -F", "16 KiB"),
+        (
+            "--machine toy --nodes 1 -- -t 4g -b 4g",
+            "smaller transfers (-t)",
+        ),
+        ("--machine toy --nodes 1 -- -d 18000000 -i 3", "108000000 s"),
+        ("--machine toy --nodes 1 -- -i 2147483647", "lower -i"),
+        // The first would take minutes; the second is refused before that.
+        ("--machine toy --nodes 1,56 -- -t 4m -b 100g", "on 56 nodes"),
+        (
+            "--machine toy --nodes 1 --seed x -- -F",
+            "whole number from 0",
+        ),
     ] {
         let error = place.refused(&format!("sim ior {options}"));
         assert!(error.contains(word), "{options}: {error}");

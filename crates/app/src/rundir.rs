@@ -154,26 +154,61 @@ impl Drop for RunDir {
     }
 }
 
-/// Writes one file whole or not at all, replacing an older one.
+/// Writes one file whole or not at all, replacing an older one. A link stays one; devices, pipes
+/// and sockets are written to as they are.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let failed = |e| Failure::io("write", path, e);
+    let Some(target) = replaceable(path)? else {
+        return fs::write(path, content).map_err(failed);
+    };
+    let partial = partial_of(&target)?;
+    interrupt::begin(&partial, None);
+    let result = fs::write(&partial, content)
+        .and_then(|()| interrupt::complete(&partial, || fs::rename(&partial, &target)));
+    result.map_err(|e| {
+        interrupt::abandon(&partial);
+        failed(e)
+    })
+}
+
+/// Finds out whether [`write_file`] could write there, without touching what is there.
+pub fn try_place(path: &Path) -> Result<(), Failure> {
+    let Some(target) = replaceable(path)? else {
+        return Ok(());
+    };
+    let partial = partial_of(&target)?;
+    interrupt::begin(&partial, None);
+    let result = fs::write(&partial, "").map_err(|e| Failure::io("write", path, e));
+    interrupt::abandon(&partial);
+    result
+}
+
+/// What a file written to `path` replaces: `path`, or what it links to; nothing if it is there and
+/// no file.
+fn replaceable(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(Failure::Input(format!(
+            "{} is a directory, not a file that could be written",
+            path.display()
+        ))),
+        Ok(there) if !there.is_file() => Ok(None),
+        Ok(_) => fs::canonicalize(path)
+            .map(Some)
+            .map_err(|e| Failure::io("write", path, e)),
+        Err(_) => Ok(Some(path.to_path_buf())),
+    }
+}
+
+/// The hidden file beside `path` that becomes it.
+fn partial_of(path: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::Input(format!(
             "{} does not name a file",
             path.display()
         )));
     };
-    let partial = path.with_file_name(format!(
-        ".{}.partial-{}",
-        name.to_string_lossy(),
-        std::process::id()
-    ));
-    interrupt::begin(&partial, None);
-    let result = fs::write(&partial, content)
-        .and_then(|()| interrupt::complete(&partial, || fs::rename(&partial, path)));
-    result.map_err(|e| {
-        interrupt::abandon(&partial);
-        Failure::io("write", path, e)
-    })
+    let name = name.to_string_lossy();
+    Ok(path.with_file_name(format!(".{name}.partial-{}", std::process::id())))
 }
 
 #[cfg(test)]
@@ -235,12 +270,42 @@ mod tests {
         write_file(&path, "1").unwrap();
         write_file(&path, "2").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "2");
+        try_place(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "2");
         assert_eq!(names(tmp.path()), ["a.json"]);
+        assert!(try_place(&tmp.path().join("no/a.json")).is_err());
+        assert_eq!(try_place(tmp.path()).unwrap_err().exit_code(), 2);
         assert_eq!(
             write_file(&tmp.path().join("no/a.json"), "1")
                 .unwrap_err()
                 .exit_code(),
             1
         );
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to_and_a_link_stays_one() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let tmp = tempfile::tempdir().unwrap();
+        // As root a device could be replaced; a named pipe stands for one here.
+        let pipe = tmp.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        try_place(&pipe).unwrap();
+        let read = {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || fs::read_to_string(pipe).unwrap())
+        };
+        write_file(&pipe, "told").unwrap();
+        assert_eq!(read.join().unwrap(), "told");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+
+        let (file, link) = (tmp.path().join("file"), tmp.path().join("link"));
+        fs::write(&file, "1").unwrap();
+        symlink("file", &link).unwrap();
+        write_file(&link, "2").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "2");
+        assert_eq!(names(tmp.path()), ["file", "link", "pipe"]);
     }
 }

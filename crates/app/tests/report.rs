@@ -99,6 +99,16 @@ fn ior_report_works_in_a_browser() {
     assert_eq!(count(&dom, "<details class=\"point\""), 14);
     assert_eq!(count(&dom, "class=\"heat\""), 28);
     assert!(dom.contains("published 1,200"));
+    assert_eq!(count(&dom, "a node, acknowledged"), 28, "each phase shown");
+    for line in [
+        "IOR / nodes",
+        "acknowledged",
+        "slowest node",
+        "fastest node",
+        "published",
+    ] {
+        assert!(dom.contains(&format!(">{line}<")), "{line}");
+    }
     // Tooltips were taken over by the script, so no mark has a title of its own any more.
     assert!(dom.contains("aria-label=\"8,192 compute nodes: simulated write 1,190 GB/s\""));
     assert_eq!(count(&dom, "</title></circle>"), 0);

@@ -121,6 +121,16 @@ fn table(run: &InterferenceRun) -> String {
     for (name, a, b) in [
         ("IOR write GB/s", alone.write_gbps, together.write_gbps),
         ("IOR read GB/s", alone.read_gbps, together.read_gbps),
+        (
+            "a node's write GB/s, acknowledged",
+            alone.write_acknowledged_node_gbps,
+            together.write_acknowledged_node_gbps,
+        ),
+        (
+            "a node's read GB/s, acknowledged",
+            alone.read_acknowledged_node_gbps,
+            together.read_acknowledged_node_gbps,
+        ),
     ] {
         if let (Some(a), Some(b)) = (a, b) {
             add(name, a, b, significant);

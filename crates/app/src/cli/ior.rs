@@ -45,12 +45,13 @@ pub(super) struct IorArgs {
     ior: Vec<String>,
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::number("nodes", 7),
     Column::number("processes", 9),
     Column::number("write GB/s", 10),
     Column::number("read GB/s", 10),
     Column::number("GB/s a node", 11),
+    Column::number("acknowledged", 12),
     Column::text("limit", 12),
 ];
 
@@ -63,6 +64,13 @@ pub(super) fn tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
             Ok(None)
         }
         Err(e) => Err(Failure::Input(e.to_string())),
+    }
+}
+
+fn of_nodes(nodes: u32) -> String {
+    match nodes {
+        1 => "1 node".to_string(),
+        _ => format!("{nodes} nodes"),
     }
 }
 
@@ -82,7 +90,7 @@ pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layo
             seed,
         },
     )
-    .map_err(|e| Failure::Input(format!("on {nodes} nodes: {e}")))
+    .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(nodes))))
 }
 
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
@@ -92,13 +100,16 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     let machine = args.sim.machine()?;
     check_nodes(&machine, "--nodes", args.nodes.largest())?;
     let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
+    let options = args.sim.options(Some(burst_buffers));
+    // All of it before any of it is simulated: the largest job comes last.
     for test in &tests {
         for nodes in &args.nodes.0 {
             layout(test, *nodes, args.ppn, args.sim.seed)?;
+            study::ior_fits(&machine, test, *nodes, args.ppn, &options)
+                .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
         }
     }
     let mut output = args.output.begin(&format!("ior-{}", machine.name))?;
-    let options = args.sim.options(Some(burst_buffers));
     let mut inputs = args.sim.inputs(&machine);
     for (name, value) in [
         ("nodes", args.nodes.to_string()),
@@ -216,16 +227,14 @@ impl Job<'_> {
 
 fn cells(point: &IorPoint) -> Vec<String> {
     let rate = |v: Option<f64>| v.map_or("-".to_string(), significant);
-    let each = point
-        .write_gbps
-        .or(point.read_gbps)
-        .map(|v| v / f64::from(point.nodes));
+    let (each, acknowledged) = figures::ior::of_a_node(point);
     vec![
         thousands(point.nodes.into()),
         thousands(point.processes.into()),
         rate(point.write_gbps),
         rate(point.read_gbps),
         rate(each),
+        rate(acknowledged),
         point.limit.clone(),
     ]
 }

@@ -27,7 +27,8 @@ pub(super) struct SimArgs {
         long,
         value_name = "N",
         default_value_t = 1,
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        value_parser = seed
     )]
     pub(super) seed: u64,
     /// Threads that simulate; the results do not depend on it [default: one a core]
@@ -61,6 +62,11 @@ pub(super) fn routing_name(routing: Routing) -> &'static str {
         .iter()
         .find(|(_, r)| *r == routing)
         .map_or("unnamed", |(name, _)| name)
+}
+
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 pub(super) fn placement(name: &str) -> Result<Placement, String> {

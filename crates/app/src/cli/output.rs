@@ -7,7 +7,7 @@ use crate::plot::png;
 use crate::plot::svg::Svg;
 use crate::progress::Display;
 use crate::report::Inputs;
-use crate::rundir::{Place, RunDir, write_file};
+use crate::rundir::{Place, RunDir, try_place, write_file};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -62,6 +62,7 @@ impl OutputArgs {
                     path.display()
                 )));
             }
+            try_place(path)?;
         }
         let directory = match (&self.out, self.no_out) {
             (_, true) => None,

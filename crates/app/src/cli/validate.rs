@@ -1,7 +1,7 @@
 //! `forebay validate`.
 
 use super::machine::load;
-use super::options::{Shown, command_line, cores, refused};
+use super::options::{Shown, command_line, cores, refused, seed};
 use super::output::{Output, OutputArgs, text_of};
 use crate::failure::Failure;
 use crate::figures::ior::resource;
@@ -36,7 +36,7 @@ pub(super) struct ValidateArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Seed of every random choice
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = seed)]
     seed: u64,
     #[command(flatten)]
     output: OutputArgs,
@@ -141,36 +141,51 @@ fn simulate(
     Ok(points)
 }
 
+/// A row's line, and lines for what it compares and what stands beside that, where the measurement
+/// could be taken to mean either.
 fn line(row: &Row) -> String {
     let number = |v: Option<f64>| v.map_or("-".to_string(), significant);
-    let error = row
-        .error_percent
-        .map_or("-".to_string(), |e| format!("{e:+.1}%"));
+    let percent = |e: Option<f64>| e.map_or("-".to_string(), |e| format!("{e:+.1}%"));
     let cells = [
         row.row.clone(),
         number(row.measured),
         number(row.simulated),
         row.unit.clone(),
-        error,
+        percent(row.error_percent),
         row.role.clone(),
         format!("{} ({})", row.verdict, row.tolerance),
     ];
-    table::line(&COLUMNS, &cells)
+    let mut text = table::line(&COLUMNS, &cells);
+    if let Some(beside) = &row.beside {
+        text.push_str(&format!(
+            "\n  compared: {}\n  beside it: {}, {} {} ({})",
+            row.compared,
+            beside.compared,
+            number(beside.simulated),
+            row.unit,
+            percent(beside.error_percent)
+        ));
+    }
+    text
 }
 
 /// A sweep as a small table.
 fn sweep(row: &Row) -> String {
     let value = if row.unit == "op/s" { "op/s" } else { "GB/s" };
-    let columns = [
-        Column::number("", 0),
-        Column::number(value, 10),
-        Column::text("limit", 0),
-    ];
-    let rows: Vec<Vec<String>> = row
-        .steps
-        .iter()
-        .map(|s: &Step| vec![s.label.clone(), significant(s.value), s.limit.clone()])
-        .collect();
+    let mut columns = vec![Column::number("", 0), Column::number(value, 10)];
+    if row.beside.is_some() {
+        columns.push(Column::number("beside it", 10));
+    }
+    columns.push(Column::text("limit", 0));
+    let cells = |s: &Step| {
+        let mut cells = vec![s.label.clone(), significant(s.value)];
+        if row.beside.is_some() {
+            cells.push(s.beside.map_or("-".to_string(), significant));
+        }
+        cells.push(s.limit.clone());
+        cells
+    };
+    let rows: Vec<Vec<String>> = row.steps.iter().map(cells).collect();
     format!(
         "\n{}, by {}:\n{}",
         row.row,
@@ -223,7 +238,11 @@ fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
         "measured",
         "simulated",
         "unit",
+        "compared",
         "error_percent",
+        "beside",
+        "beside_simulated",
+        "beside_error_percent",
         "role",
         "tolerance",
         "met",
@@ -244,7 +263,13 @@ fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
             number(r.measured),
             number(r.simulated),
             r.unit.clone(),
+            r.compared.clone(),
             number(r.error_percent),
+            r.beside
+                .as_ref()
+                .map_or(String::new(), |b| b.compared.clone()),
+            number(r.beside.as_ref().and_then(|b| b.simulated)),
+            number(r.beside.as_ref().and_then(|b| b.error_percent)),
             r.role.clone(),
             r.tolerance.clone(),
             r.met.to_string(),
@@ -258,4 +283,56 @@ fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
             .map_err(|e| failed(e.to_string()))?;
     }
     writer.into_inner().map_err(|e| failed(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::verdict::Beside;
+
+    #[test]
+    fn a_row_says_what_it_compares_where_it_could_be_taken_otherwise() {
+        let mut row = Row {
+            case: "c".into(),
+            row: "client-write".into(),
+            machine: "toy".into(),
+            what: "w".into(),
+            measured: Some(2.0),
+            simulated: Some(1.84),
+            unit: "GB/s".into(),
+            compared: "rate of a node".into(),
+            beside: None,
+            error_percent: Some(-8.0),
+            role: "validation".into(),
+            tolerance: "within 10%".into(),
+            met: true,
+            verdict: "met".into(),
+            axis: "nodes".into(),
+            steps: vec![Step {
+                x: 256.0,
+                label: "256".into(),
+                value: 1.84,
+                beside: Some(1.73),
+                limit: "client".into(),
+            }],
+            ior: "-w".into(),
+            scaling: "s".into(),
+            source: "paper".into(),
+        };
+        assert_eq!(line(&row).lines().count(), 1);
+        assert!(!sweep(&row).contains("1.73"));
+        row.beside = Some(Beside {
+            compared: "IOR's bandwidth / nodes".into(),
+            simulated: Some(1.73),
+            error_percent: Some(-13.5),
+        });
+        let text = line(&row);
+        assert!(text.ends_with(
+            "met (within 10%)\n  compared: rate of a node\n  \
+             beside it: IOR's bandwidth / nodes, 1.73 GB/s (-13.5%)"
+        ));
+        assert!(sweep(&row).contains("1.73"), "{}", sweep(&row));
+        let csv = String::from_utf8(csv_of(&[row]).unwrap()).unwrap();
+        assert!(csv.contains("IOR's bandwidth / nodes,1.73,-13.5"), "{csv}");
+    }
 }

@@ -116,6 +116,70 @@ pub fn bandwidth(study: &IorStudy, published: &[&Published]) -> Figure {
     }
 }
 
+/// A node's rate in the deciding phase, GB/s: its share of IOR's bandwidth, and the mean of the
+/// nodes' acknowledged rates.
+pub fn of_a_node(point: &IorPoint) -> (Option<f64>, Option<f64>) {
+    let phase = deciding(point);
+    (
+        phase.map(|p| p.gbps / f64::from(point.nodes)),
+        phase.map(|p| p.acknowledged_node_gbps.mean),
+    )
+}
+
+/// A node's rate against node count, of the deciding phases, beside what was published of a node.
+pub fn node_rates(study: &IorStudy, published: &[&Published]) -> Chart {
+    let line = |name: &str, value: fn(&Phase, u32) -> f64| Line {
+        name: name.to_string(),
+        points: study
+            .points
+            .iter()
+            .filter_map(|p| Some((f64::from(p.nodes), value(deciding(p)?, p.nodes))))
+            .collect(),
+    };
+    let mut lines = vec![
+        line("IOR / nodes", |p, nodes| p.gbps / f64::from(nodes)),
+        line("acknowledged", |p, _| p.acknowledged_node_gbps.mean),
+        line("slowest node", |p, _| p.acknowledged_node_gbps.min),
+        line("fastest node", |p, _| p.acknowledged_node_gbps.max),
+    ];
+    let access = study.points.iter().find_map(deciding).map(|p| &*p.access);
+    lines.extend(
+        published
+            .iter()
+            .filter(|row| row.scope == "per-node" && Some(&*row.access) == access)
+            .filter_map(|row| published_line(study, row)),
+    );
+    let doing = if access == Some("read") {
+        "reading"
+    } else {
+        "writing"
+    };
+    Chart {
+        title: format!("GB/s a node, {doing}"),
+        x_name: "compute nodes".to_string(),
+        x_label: axis::label,
+        x_scale: axis::Scale::Log,
+        x_at_points: true,
+        y_top: 0.0,
+        lines,
+        size: (900.0, 240.0),
+    }
+}
+
+/// A published rate over those of the study's node counts that it was stated for.
+fn published_line(study: &IorStudy, row: &Published) -> Option<Line> {
+    let (first, last, value) = (row.first_nodes?, row.last_nodes?, row.number()?);
+    let counts = study.points.iter().map(|p| p.nodes);
+    let points: Vec<(f64, f64)> = counts
+        .filter(|nodes| (first..=last).contains(nodes))
+        .map(|nodes| (f64::from(nodes), value))
+        .collect();
+    (!points.is_empty()).then(|| Line {
+        name: "published".to_string(),
+        points,
+    })
+}
+
 /// The phase whose limit is the point's: the best write phase, else the best read phase.
 pub fn deciding(point: &IorPoint) -> Option<&Phase> {
     best(point, "write").or_else(|| best(point, "read"))

@@ -2,7 +2,7 @@
 
 use super::parts::{self, number, text};
 use super::{Inputs, Page};
-use crate::figures::ior::{bandwidth, best, deciding, link_use, resource};
+use crate::figures::ior::{bandwidth, best, deciding, link_use, node_rates, of_a_node, resource};
 use crate::plot::palette::PAGE;
 use crate::plot::svg::escape;
 use crate::quantity::{percent, seconds, significant, thousands};
@@ -35,6 +35,11 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
     };
     let mut rates = parts::figure(&figure, caption);
     rates.push_str(&points(study));
+    rates.push_str(&parts::figure(
+        &node_rates(study, published).draw(&PAGE),
+        "IOR counts all bytes over the time until the slowest process is through; a node's \
+         acknowledged rate counts its own bytes over its own time from calls to their returns.",
+    ));
     rates.push_str(&published_rows(published));
     page.section("bandwidth", "Bandwidth", &rates);
 
@@ -89,13 +94,14 @@ fn points(study: &IorStudy) -> String {
         .points
         .iter()
         .map(|p| {
-            let each = p.write_gbps.or(p.read_gbps).map(|v| v / f64::from(p.nodes));
+            let (each, acknowledged) = of_a_node(p);
             vec![
                 number(f64::from(p.nodes), thousands(p.nodes.into())),
                 number(f64::from(p.processes), thousands(p.processes.into())),
                 rate(p.write_gbps),
                 rate(p.read_gbps),
                 rate(each),
+                rate(acknowledged),
                 text(&p.limit),
             ]
         })
@@ -107,6 +113,7 @@ fn points(study: &IorStudy) -> String {
             "#write GB/s",
             "#read GB/s",
             "#GB/s a node",
+            "#acknowledged",
             "limit",
         ],
         &rows,
@@ -178,9 +185,19 @@ fn repetitions(point: &IorPoint) -> String {
 }
 
 pub(super) fn phase(phase: &Phase, nodes: u32) -> String {
-    let o = &phase.operation_seconds;
+    let (o, n) = (&phase.operation_seconds, &phase.acknowledged_node_gbps);
     let facts = parts::facts(&[
         ("rate", format!("{} GB/s", significant(phase.gbps))),
+        (
+            "a node, acknowledged",
+            format!(
+                "mean {} GB/s, median {}, slowest {}, fastest {}",
+                significant(n.mean),
+                significant(n.p50),
+                significant(n.min),
+                significant(n.max)
+            ),
+        ),
         ("moved", crate::quantity::bytes(phase.bytes)),
         (
             "operations",

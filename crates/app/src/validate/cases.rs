@@ -16,6 +16,8 @@ pub enum Measure {
     ReadRate,
     /// GB/s written, divided by the number of nodes.
     WriteRatePerNode,
+    /// Mean of the nodes' acknowledged write rates, in GB/s.
+    AcknowledgedWriteRatePerNode,
     /// Writes a second.
     WriteIops,
     /// Reads a second.
@@ -29,6 +31,23 @@ pub enum Measure {
 }
 
 impl Measure {
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Measure::WriteRate => "IOR's write bandwidth",
+            Measure::ReadRate => "IOR's read bandwidth",
+            Measure::WriteRatePerNode => "IOR's write bandwidth / nodes",
+            Measure::AcknowledgedWriteRatePerNode => {
+                "mean over the nodes of bytes written / time from calls to acknowledgements"
+            }
+            Measure::WriteIops => "writes a second",
+            Measure::ReadIops => "reads a second",
+            Measure::WriteSaturation => "where IOR's write bandwidth reaches 97% of its best",
+            Measure::ReadSaturation => "where IOR's read bandwidth reaches 97% of its best",
+            Measure::Limit => "the limiting resource",
+        }
+    }
+
     /// The access it looks at.
     pub fn access(self) -> &'static str {
         match self {
@@ -66,6 +85,8 @@ pub struct Check {
     pub row: String,
     /// What of the run is compared.
     pub measure: Measure,
+    /// What the measurement could also be taken to mean: shown beside, without a verdict.
+    pub beside: Option<Measure>,
     /// Whether it is predicted.
     pub role: Role,
     /// Percent for rates, a factor for saturation, nothing for a limit.

@@ -15,8 +15,21 @@ pub struct Step {
     pub label: String,
     /// What was compared: GB/s or operations a second.
     pub value: f64,
+    /// What is shown beside it, in the same unit.
+    pub beside: Option<f64>,
     /// Limiting resource.
     pub limit: String,
+}
+
+/// What a measurement could also be taken to mean, as simulated.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// What it is, in words.
+    pub compared: String,
+    /// The simulated value, if there is one.
+    pub simulated: Option<f64>,
+    /// 100 × (simulated − measured) / measured.
+    pub error_percent: Option<f64>,
 }
 
 /// One published measurement and what the simulator says.
@@ -36,6 +49,10 @@ pub struct Row {
     pub simulated: Option<f64>,
     /// Unit of both.
     pub unit: String,
+    /// What of the run is compared, in words.
+    pub compared: String,
+    /// What the measurement could also be taken to mean.
+    pub beside: Option<Beside>,
     /// 100 × (simulated − measured) / measured.
     pub error_percent: Option<f64>,
     /// `validation` or `calibration`.
@@ -63,12 +80,14 @@ fn value(measure: Measure, point: &IorPoint) -> Option<f64> {
     let phase = best(point, measure.access())?;
     Some(match measure {
         Measure::WriteRatePerNode => phase.gbps / f64::from(point.nodes),
+        Measure::AcknowledgedWriteRatePerNode => phase.acknowledged_node_gbps.mean,
         Measure::WriteIops | Measure::ReadIops => phase.iops,
         _ => phase.gbps,
     })
 }
 
-fn step(case: &Case, measure: Measure, run: &Run, point: &IorPoint) -> Option<Step> {
+fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step> {
+    let measure = check.measure;
     let x = match case.axis() {
         "nodes" => f64::from(run.nodes),
         "transfer" => {
@@ -82,6 +101,7 @@ fn step(case: &Case, measure: Measure, run: &Run, point: &IorPoint) -> Option<St
         x,
         label: run.label.clone(),
         value: value(measure, point)?,
+        beside: check.beside.and_then(|beside| value(beside, point)),
         limit,
     })
 }
@@ -93,12 +113,9 @@ fn saturation(steps: &[Step]) -> Option<f64> {
 }
 
 /// The value furthest from the measured one.
-fn worst(steps: &[Step], measured: f64) -> Option<f64> {
+fn worst(values: impl Iterator<Item = f64>, measured: f64) -> Option<f64> {
     let off = |v: f64| (v / measured).ln().abs();
-    steps
-        .iter()
-        .map(|s| s.value)
-        .max_by(|a, b| off(*a).total_cmp(&off(*b)))
+    values.max_by(|a, b| off(*a).total_cmp(&off(*b)))
 }
 
 /// Compares the points of a case with one measurement.
@@ -110,7 +127,7 @@ pub fn compare(
 ) -> Row {
     let steps: Vec<Step> = points
         .iter()
-        .filter_map(|(run, point)| step(case, check.measure, run, point))
+        .filter_map(|(run, point)| step(case, check, run, point))
         .collect();
     let measured = published.number();
     let tolerance = check.tolerance.unwrap_or(0.0);
@@ -153,12 +170,20 @@ pub fn compare(
             )
         }
         _ => {
-            let simulated = measured.and_then(|m| worst(&steps, m));
+            let simulated = measured.and_then(|m| worst(steps.iter().map(|s| s.value), m));
             let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
             let met = error.abs() <= tolerance;
             (simulated, met, format!("within {tolerance}%"), words(met))
         }
     };
+    let beside = check.beside.map(|beside| {
+        let simulated = measured.and_then(|m| worst(steps.iter().filter_map(|s| s.beside), m));
+        Beside {
+            compared: beside.words().to_string(),
+            simulated,
+            error_percent: error_percent(measured, simulated),
+        }
+    });
     if check.role == Role::Calibration {
         verdict.push_str(", fitted");
     }
@@ -170,6 +195,8 @@ pub fn compare(
         measured,
         simulated,
         unit: published.unit.clone(),
+        compared: check.measure.words().to_string(),
+        beside,
         error_percent: error_percent(measured, simulated),
         role: check.role.name().to_string(),
         tolerance: accepted,
@@ -203,6 +230,7 @@ mod tests {
                 x: *x,
                 label: x.to_string(),
                 value: *v,
+                beside: None,
                 limit: String::new(),
             })
             .collect()
@@ -218,7 +246,7 @@ mod tests {
     #[test]
     fn a_sweep_is_judged_by_its_worst_value() {
         let curve = steps(&[(1.0, 1190.0), (2.0, 1000.0), (4.0, 1210.0)]);
-        assert_eq!(worst(&curve, 1200.0), Some(1000.0));
+        assert_eq!(worst(curve.iter().map(|s| s.value), 1200.0), Some(1000.0));
         assert_eq!(error_percent(Some(1200.0), Some(900.0)), Some(-25.0));
     }
 }

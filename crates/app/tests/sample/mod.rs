@@ -99,6 +99,14 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
         transfer_seconds: seconds * 0.97,
         close_seconds: seconds * 0.01,
         gbps,
+        acknowledged_node_gbps: NodeRates {
+            mean: gbps / f64::from(nodes) * 1.05,
+            min: gbps / f64::from(nodes),
+            p5: gbps / f64::from(nodes) * 1.01,
+            p50: gbps / f64::from(nodes) * 1.06,
+            p95: gbps / f64::from(nodes) * 1.08,
+            max: gbps / f64::from(nodes) * 1.1,
+        },
         iops: f64::from(nodes) * 64.0 / seconds,
         operation_seconds: Spread {
             mean: 5e-4,
@@ -140,6 +148,8 @@ pub fn point(nodes: u32) -> IorPoint {
         processes: nodes,
         write_gbps: Some(write),
         read_gbps: Some(read),
+        write_acknowledged_node_gbps: Some(write / f64::from(nodes) * 1.05),
+        read_acknowledged_node_gbps: Some(read / f64::from(nodes) * 1.05),
         limit: limited.to_string(),
         phases: vec![
             phase("write", 0, nodes, write, limited),
@@ -238,7 +248,8 @@ pub fn interference() -> InterferenceRun {
 pub fn validation_row() -> forebay_app::validate::verdict::Row {
     use forebay_app::validate::{cases, published, verdict};
     let table = published::all().expect("the published table");
-    let case = cases::all().expect("cases").swap_remove(0);
+    let mut cases = cases::all().expect("cases").into_iter();
+    let case = cases.find(|c| c.id == "trinity-client").expect("the case");
     let points: Vec<_> = case
         .runs()
         .into_iter()

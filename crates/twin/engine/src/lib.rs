@@ -21,6 +21,7 @@
 mod barrier;
 mod pace;
 mod queue;
+mod run;
 mod simulation;
 
 pub use queue::{Queue, prefetch};

@@ -206,7 +206,13 @@ impl<E: Copy> Queue<E> {
     /// Number of the first slot after the open one that holds events.
     #[inline]
     fn next_occupied(&self) -> Option<u64> {
-        let from = self.open + 1;
+        self.next_occupied_after(self.open)
+    }
+
+    /// Number of the first slot after slot `before`, which the wheel has, that holds events.
+    #[inline]
+    fn next_occupied_after(&self, before: u64) -> Option<u64> {
+        let from = before + 1;
         let start = (from % SLOTS) as usize;
         let (mut word, bit) = (start / 64, start % 64);
         let mut bits = self.occupied[word] & (!0 << bit);
@@ -269,23 +275,34 @@ impl<E: Copy> Queue<E> {
         true
     }
 
-    /// Shows the events of the slot just opened, and has the next slot's fetched into the cache.
+    /// Shows the events of the slot just opened, and has those of the slots to come fetched into
+    /// the cache, one after another: a list's links are in the lines to be fetched, so the first
+    /// event of a list comes two slots ahead, the second, which it points to, one slot ahead.
     #[inline]
     fn look_ahead(&self, mut soon: impl FnMut(&E)) {
         for due in &self.due {
             soon(&self.nodes[due.node as usize].event);
         }
-        if let Some(slot) = self.next_occupied() {
-            let mut node = self.slots[(slot % SLOTS) as usize];
-            // The list's links are in the lines to be fetched: follow them no further than two.
-            for _ in 0..2 {
-                let Some(next) = self.nodes.get(node as usize) else {
-                    break;
-                };
-                prefetch(next);
-                node = next.next;
+        let Some(near) = self.next_occupied() else {
+            return;
+        };
+        if let Some(first) = self.head(near) {
+            soon(&first.event);
+            if let Some(second) = self.nodes.get(first.next as usize) {
+                prefetch(second);
             }
         }
+        if let Some(further) = self.next_occupied_after(near)
+            && let Some(first) = self.head(further)
+        {
+            prefetch(first);
+        }
+    }
+
+    /// The newest event of a slot.
+    #[inline]
+    fn head(&self, slot: u64) -> Option<&Node<E>> {
+        self.nodes.get(self.slots[(slot % SLOTS) as usize] as usize)
     }
 
     /// Moves the events that the wheel now reaches out of the heap. They were inserted before

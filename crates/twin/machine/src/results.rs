@@ -98,6 +98,26 @@ pub struct Spread {
     pub max: f64,
 }
 
+/// Spread of the nodes' acknowledged rates in a phase, in GB/s. A node's rate is the bytes of its
+/// processes' transfers divided by the mean time that its processes spent in transfers, each from
+/// the call to its return, when every request of it has been acknowledged (reading: all its data
+/// have come).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeRates {
+    /// Mean over the nodes.
+    pub mean: f64,
+    /// The slowest node's.
+    pub min: f64,
+    /// 5th percentile.
+    pub p5: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// The fastest node's.
+    pub max: f64,
+}
+
 /// One write or read phase of one repetition of IOR.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
@@ -120,6 +140,9 @@ pub struct Phase {
     /// bytes / seconds / 1e9.
     #[serde(rename = "GBps")]
     pub gbps: f64,
+    /// Rates of the nodes from call to acknowledgement.
+    #[serde(rename = "acknowledged_node_GBps")]
+    pub acknowledged_node_gbps: NodeRates,
     /// operations / transfer_seconds.
     pub iops: f64,
     /// Time of one transfer as its process sees it.
@@ -153,6 +176,12 @@ pub struct IorPoint {
     /// Best read rate of the repetitions, if there was a read phase.
     #[serde(rename = "read_GBps")]
     pub read_gbps: Option<f64>,
+    /// Mean acknowledged rate of a node in that write phase.
+    #[serde(rename = "write_acknowledged_node_GBps")]
+    pub write_acknowledged_node_gbps: Option<f64>,
+    /// Mean acknowledged rate of a node in that read phase.
+    #[serde(rename = "read_acknowledged_node_GBps")]
+    pub read_acknowledged_node_gbps: Option<f64>,
     /// Limiting resource of the best write (else read) phase.
     pub limit: String,
     /// All phases in the order in which they ran.

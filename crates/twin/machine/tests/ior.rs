@@ -225,6 +225,11 @@ fn minutes_that_have_passed_leave_phases_out() {
     let point = run("toy", 1, 1, None, "-w -F -k -i 3 -d 45 -T 1 -t 1m -b 1m");
     let begun: Vec<u32> = point.phases.iter().map(|p| p.iteration).collect();
     assert_eq!(begun, [0, 1], "the third phase would begin after 90 s");
+    // The largest limits that IOR takes are longer than simulated time lasts.
+    for never in ["-T 2147483647 -d 9", "-D 2147483647"] {
+        let line = format!("-w -F -k -i 2 {never} -t 1m -b 1m");
+        assert_eq!(run("toy", 1, 1, None, &line).phases.len(), 2, "{line}");
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn names_and_parameters() {
     ] {
         assert_eq!(pattern(text).to_string(), text);
     }
+    assert_eq!(pattern("group+1"), Pattern::Adversarial);
     assert_eq!(
         pattern("hot-spot"),
         Pattern::HotSpot {

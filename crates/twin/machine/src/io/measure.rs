@@ -91,6 +91,8 @@ pub(crate) struct Phase {
     pub time: u64,
     /// The least of the processes' mean times a transfer, ps.
     pub least_mean: Option<f64>,
+    /// Acknowledged rates of the group's nodes that moved anything, bytes a second.
+    pub node_rates: Vec<f64>,
     /// Bytes moved over time.
     pub timeline: Timeline<1>,
     /// Waits of the requests of each group's processes, as far as this group saw them.
@@ -115,6 +117,7 @@ impl Default for Phase {
             times: Histogram::new(3).unwrap_or_else(|e| unreachable!("{e}")),
             time: 0,
             least_mean: None,
+            node_rates: Vec::new(),
             timeline: Timeline::default(),
             waits: Vec::new(),
             links: Vec::new(),
@@ -153,6 +156,9 @@ impl Group {
         let mut phase = std::mem::take(&mut self.clients.phase);
         phase.ended = now;
         phase.least_mean = self.clients.least_mean();
+        if let Some(job) = &self.world.io {
+            phase.node_rates = self.clients.node_rates(job);
+        }
         for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
             *before = now.since(before);
         }

@@ -59,8 +59,10 @@ pub fn interference(
         |messages| traffic_job(machine, spec, traffic_nodes.clone(), options.seed, messages);
     let third = |part: u32| Part { progress, part };
 
-    let (ior_alone, _) = with_ior(&world(Some(io()?), None), spec, options, &third(0))?;
+    // Both before either is simulated: what does not fit is said at once.
+    let only_ior = world(Some(io()?), None);
     let only_traffic = world(None, Some(traffic(Some(spec.messages))?));
+    let (ior_alone, _) = with_ior(&only_ior, spec, options, &third(0))?;
     let mut simulation = build(&only_traffic, options);
     let traffic_alone = alone(&only_traffic, spec, options, &mut simulation, &third(1))?;
     drop(simulation);

@@ -6,7 +6,7 @@ use crate::io::measure::{Phase as Counted, Waits};
 use crate::io::{IoJob, MPI_LATENCY, Tag};
 use crate::limit;
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
-use crate::results::{IorPoint, Phase, RunCost, Series, Spread};
+use crate::results::{IorPoint, NodeRates, Phase, RunCost, Series, Spread};
 use crate::world::World;
 use forebay_engine::{Simulation, Statistics};
 use forebay_model::machine::{BurstBuffer, Machine, NodeKind};
@@ -48,6 +48,22 @@ pub fn ior_point(
     let statistics = run_job(&world, &mut simulation, progress)?;
     let cost = cost(&mut simulation, &statistics, options, running);
     Ok(describe(&world, simulation.into_partitions(), cost))
+}
+
+/// Checks that a test fits a machine, as [`ior_point`] does before it simulates.
+///
+/// # Errors
+/// [`StudyError`] as [`ior_point`].
+pub fn ior_fits(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: u32,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<(), StudyError> {
+    let nodes = Placer::new(machine, options.seed).place(nodes, options.placement)?;
+    options.network(machine)?;
+    unplaced(machine, ior, nodes, ppn, options).map(|_| ())
 }
 
 /// Runs a simulation with an IOR job to its end, with progress by bytes.
@@ -99,6 +115,25 @@ pub(super) fn job(
     ppn: u32,
     options: &SimOptions,
 ) -> Result<IoJob, StudyError> {
+    let mut job = unplaced(machine, ior, nodes, ppn, options)?;
+    let mut ranks_of_group = vec![0; usize::from(topology.groups)];
+    for rank in 0..job.tasks() {
+        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
+        job.slot_of_rank.push(*slot);
+        *slot += 1;
+    }
+    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
+    Ok(job)
+}
+
+/// The same without where in its group each rank is.
+fn unplaced(
+    machine: &Machine,
+    ior: &Ior,
+    nodes: Vec<u32>,
+    ppn: u32,
+    options: &SimOptions,
+) -> Result<IoJob, StudyError> {
     let Some(burst_buffer) = machine.burst_buffer.clone() else {
         return Err(StudyError::NoBurstBuffers(machine.name.clone()));
     };
@@ -107,8 +142,10 @@ pub(super) fn job(
         return Err(StudyError::TooMany {
             what: "processes",
             most: Tag::RANKS,
+            remedy: FEWER_PROCESSES,
         });
     };
+    check_length(ior)?;
     let processes = Processes {
         count,
         per_node: ppn,
@@ -116,7 +153,7 @@ pub(super) fn job(
         seed: options.seed,
     };
     let layout = Layout::new(ior, processes)?;
-    let mut job = IoJob {
+    let job = IoJob {
         steps: ior.steps().collect(),
         layout,
         slot_of_rank: Vec::new(),
@@ -134,13 +171,6 @@ pub(super) fn job(
         burst_buffer,
     };
     check(machine, &job)?;
-    let mut ranks_of_group = vec![0; usize::from(topology.groups)];
-    for rank in 0..layout.tasks() {
-        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
-        job.slot_of_rank.push(*slot);
-        *slot += 1;
-    }
-    job.groups_with_ranks = ranks_of_group.iter().filter(|&&ranks| ranks > 0).count() as u32;
     Ok(job)
 }
 
@@ -164,14 +194,43 @@ fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyErro
     Ok((0..asked).map(|i| all[i * all.len() / asked]).collect())
 }
 
+/// Simulated time has 64 bits of picoseconds: 213 days.
+fn check_length(ior: &Ior) -> Result<(), StudyError> {
+    const REPETITIONS: u64 = 1 << 16;
+    const DELAYS: u64 = 100 * 86_400;
+    if u64::from(ior.repetitions) >= REPETITIONS {
+        return Err(StudyError::TooMany {
+            what: "repetitions",
+            most: REPETITIONS,
+            remedy: "lower -i",
+        });
+    }
+    let phases = u64::from(ior.write) + u64::from(ior.read);
+    let seconds = u64::from(ior.delay_seconds) * u64::from(ior.repetitions) * phases;
+    if seconds > DELAYS {
+        return Err(StudyError::Delays {
+            seconds,
+            most: DELAYS,
+        });
+    }
+    Ok(())
+}
+
+const FEWER_PROCESSES: &str = "use fewer nodes or processes a node";
+const SMALLER_TRANSFERS: &str = "use smaller transfers (-t)";
+
 /// Limits of the numbers in which requests are told apart, and of the flash.
 fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
-    let too_many = |what, most| Err(StudyError::TooMany { what, most });
+    let too_many = |what, most, remedy| Err(StudyError::TooMany { what, most, remedy });
     if u64::from(job.tasks()) >= Tag::RANKS {
-        return too_many("processes", Tag::RANKS);
+        return too_many("processes", Tag::RANKS, FEWER_PROCESSES);
     }
     if job.layout.transfers_per_rank() >= Tag::CALLS {
-        return too_many("transfers of a process in one phase", Tag::CALLS);
+        return too_many(
+            "transfers of a process in one phase",
+            Tag::CALLS,
+            "use larger transfers (-t), a smaller block (-b) or fewer segments (-s)",
+        );
     }
     // A transfer may begin and end within a piece.
     let unit = job
@@ -181,7 +240,11 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
         .min(job.burst_buffer.substripe.0)
         .max(1);
     if job.layout.transfer_bytes() / unit + 2 >= Tag::REQUESTS {
-        return too_many("requests for one transfer", Tag::REQUESTS);
+        return too_many(
+            "requests for one transfer",
+            Tag::REQUESTS,
+            SMALLER_TRANSFERS,
+        );
     }
     if job.is_collective() {
         // Each extent and each window may begin and end within a piece.
@@ -189,7 +252,11 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
         let bytes = extents * job.layout.transfer_bytes();
         let windows = bytes / job.client.collective_buffer.0.max(1) + extents;
         if bytes / unit + 2 * (extents + windows) >= Tag::REQUESTS {
-            return too_many("requests for one collective transfer", Tag::REQUESTS);
+            return too_many(
+                "requests for one collective transfer",
+                Tag::REQUESTS,
+                SMALLER_TRANSFERS,
+            );
         }
     }
     let kept = if job.ior.multi_file && job.ior.keep_file {
@@ -258,6 +325,7 @@ impl Whole {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
+            counted.node_rates.extend(phase.node_rates);
             counted.timeline.merge(&phase.timeline);
             counted.waits.resize(phase.waits.len(), Waits::default());
             for (sum, waits) in counted.waits.iter_mut().zip(&phase.waits) {
@@ -303,6 +371,8 @@ pub(super) fn describe(world: &World, groups: Vec<Group>, cost: RunCost) -> IorP
         processes: job.map_or(0, IoJob::tasks),
         write_gbps: best(Access::Write).map(|p| p.gbps),
         read_gbps: best(Access::Read).map(|p| p.gbps),
+        write_acknowledged_node_gbps: best(Access::Write).map(|p| p.acknowledged_node_gbps.mean),
+        read_acknowledged_node_gbps: best(Access::Read).map(|p| p.acknowledged_node_gbps.mean),
         limit: limit.unwrap_or_default(),
         phases,
         run: cost,
@@ -329,6 +399,7 @@ fn describe_phase(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Phase
         transfer_seconds: seconds(transfers),
         close_seconds: seconds(counted.closes.length()),
         gbps: per_second(counted.bytes as f64 / 1e9, total),
+        acknowledged_node_gbps: node_rates(counted.node_rates.clone()),
         iops: per_second(counted.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counted.times, counted.time),
         least_mean_seconds: counted.least_mean.unwrap_or(0.0) * 1e-12,
@@ -351,6 +422,22 @@ fn spread(times: &Histogram<u64>, sum: u64) -> Spread {
         p50: ns(times.value_at_quantile(0.5)),
         p99: ns(times.value_at_quantile(0.99)),
         max: ns(times.max()),
+    }
+}
+
+/// Spread of rates in bytes a second, in GB/s; percentiles are those of the nearest rank.
+fn node_rates(mut rates: Vec<f64>) -> NodeRates {
+    rates.sort_by(f64::total_cmp);
+    let count = rates.len();
+    let rank = |percent: usize| (count * percent).div_ceil(100).saturating_sub(1);
+    let at = |percent: usize| rates.get(rank(percent)).map_or(0.0, |rate| rate / 1e9);
+    NodeRates {
+        mean: rates.iter().sum::<f64>() / count.max(1) as f64 / 1e9,
+        min: at(0),
+        p5: at(5),
+        p50: at(50),
+        p95: at(95),
+        max: at(100),
     }
 }
 

@@ -5,7 +5,7 @@ mod ior;
 mod traffic;
 
 pub use interference::interference;
-pub use ior::ior_point;
+pub use ior::{ior_fits, ior_point};
 pub use traffic::traffic;
 
 pub(crate) use ior::Whole;
@@ -149,6 +149,15 @@ pub enum StudyError {
         what: &'static str,
         /// This many are too many.
         most: u64,
+        /// What makes them fewer.
+        remedy: &'static str,
+    },
+    /// The delays before the phases add up to more than simulated time has room for.
+    Delays {
+        /// Their sum, in seconds.
+        seconds: u64,
+        /// The most.
+        most: u64,
     },
     /// [`Progress::update`] asked for an end.
     Interrupted,
@@ -192,12 +201,18 @@ impl fmt::Display for StudyError {
                 "the test's files have {needed}, and {servers} burst-buffer nodes of {machine} \
                  hold {have}: use a smaller block (-b), fewer segments (-s) or fewer processes"
             ),
-            StudyError::TooMany { what, most } => {
+            StudyError::TooMany { what, most, remedy } => {
                 write!(
                     f,
-                    "too many {what}: the simulator tells fewer than {most} apart"
+                    "too many {what}: the simulator tells fewer than {most} apart; {remedy}"
                 )
             }
+            StudyError::Delays { seconds, most } => write!(
+                f,
+                "the delays (-d) add up to {seconds} s; at most {most} s ({} days) are simulated: \
+                 use a shorter one or fewer repetitions (-i)",
+                most / 86_400
+            ),
             StudyError::Interrupted => f.write_str("interrupted"),
         }
     }

@@ -31,7 +31,7 @@ pub fn traffic(
     let nodes = Placer::new(machine, options.seed).place(compute, options.placement)?;
     let topology = Arc::new(Topology::new(machine));
     let job = job(machine, spec, nodes, options.seed, Some(spec.messages))?;
-    let total = job.nodes.len() as u64 * spec.messages;
+    let total = (job.nodes.len() as u64).saturating_mul(spec.messages);
     let world = Arc::new(World {
         machine: machine.clone(),
         network: Arc::new(network),

@@ -16,6 +16,10 @@ use forebay_model::units::{Bytes, Rate, Time};
 /// Picoseconds in a second.
 const PS: f64 = 1e12;
 
+/// The longest time in which a node's messages are made, in seconds. Simulated time ends after 213
+/// days; a single gap may be some forty times the mean.
+const LONGEST: f64 = 1e5;
+
 /// The largest message: more would be a file, not a message.
 const LARGEST_MESSAGE: u64 = 1 << 30;
 
@@ -100,16 +104,17 @@ impl TrafficSpec {
     ///
     /// # Errors
     /// [`TrafficError::BadSpec`] as in [`TrafficSpec::new`], or if the rate is 0, or so low that
-    /// the mean time between messages is above a million seconds.
+    /// the messages take more than 100,000 seconds.
     pub fn arrivals(&self, node_link: Rate) -> Result<Arrivals, TrafficError> {
         self.check()?;
         let mean = self.message.0 as f64 * PS / (self.load * node_link.0 as f64);
-        if mean > 1e6 * PS {
+        let seconds = mean * self.messages as f64 / PS;
+        if seconds > LONGEST {
             return Err(TrafficError::BadSpec {
                 what: format!(
-                    "a load of {} on a node link of {} bytes a second is less than one message in \
-                     a million seconds",
-                    self.load, node_link.0
+                    "{} messages of a node at a load of {:?} take {seconds:.3e} s of simulated \
+                     time on a node link of {} bytes a second; at most {LONGEST} s are simulated",
+                    self.messages, self.load, node_link.0
                 ),
             });
         }

@@ -14,7 +14,7 @@ pub enum Pattern {
     /// `nearest-group`: from group g to a random node of the groups g + 1 and g − 1.
     NearestGroup,
     /// `adversarial`: from group g to a random node of group g + 1. With minimal routing all
-    /// traffic of a group needs the links between two groups.
+    /// traffic of a group needs the links between two groups. Also read as `group+1`.
     Adversarial,
     /// `all-to-all`: node i to i + 1, i + 2, …, i − 1 in turn (mod n), and again from i + 1.
     AllToAll,
@@ -153,7 +153,7 @@ impl FromStr for Pattern {
         match name {
             "uniform" => none(Pattern::Uniform, &pairs, &bad),
             "nearest-group" => none(Pattern::NearestGroup, &pairs, &bad),
-            "adversarial" => none(Pattern::Adversarial, &pairs, &bad),
+            "adversarial" | "group+1" => none(Pattern::Adversarial, &pairs, &bad),
             "all-to-all" => none(Pattern::AllToAll, &pairs, &bad),
             "permutation" => none(Pattern::Permutation, &pairs, &bad),
             "halo" => halo(&pairs, &bad),

@@ -1,6 +1,7 @@
 //! Client processes: each takes the steps of the test in turn, one call at a time.
 
 mod exchange;
+mod rank;
 mod requests;
 
 use super::barrier::Arrivals;
@@ -11,65 +12,12 @@ use crate::group::{Event, Group, Io};
 use crate::world::World;
 use forebay_engine::{Context, Queue};
 use forebay_workload::ior::{Access, Action, FileId, Layout, Reorder};
+use rank::{Doing, Rank};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
-/// What a process is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// Between two steps, or at the end.
-    Nothing,
-    /// Waiting at a barrier between steps.
-    Barrier,
-    /// Waiting for the others before a collective transfer.
-    Collective,
-    /// In a collective transfer: giving or taking data; an aggregator also waits for a window's.
-    Sharing,
-    /// An aggregator accesses the file for a window.
-    Window,
-    /// Waiting for the others after a collective transfer.
-    Shared,
-    /// Past the deadline of a stonewall with wear-out: waiting for the furthest task's count.
-    WearOut,
-    /// A transfer is under way.
-    Transfer,
-    /// The fsync after a write is under way.
-    SyncWrite,
-    /// An fsync, open, close, removal … is under way.
-    Other,
-}
-
-/// One process.
-#[derive(Clone, Copy, Debug)]
-struct Rank {
-    rank: u32,
-    /// Step it is at.
-    step: u32,
-    doing: Doing,
-    /// Transfers begun in this phase.
-    transfer: u64,
-    /// Transfers to make in this phase.
-    last: u64,
-    /// Transfers that the write phase of this repetition made; `u64::MAX`: there was none.
-    written: u64,
-    /// Whether the wear-out count is known.
-    worn_out: bool,
-    /// What is left to be asked for of the call under way: bytes of the file, or requests.
-    offset: u64,
-    end: u64,
-    /// Requests of the call sent, and under way.
-    sent: u32,
-    open: u32,
-    /// When the call began; when the transfers of the phase did, ps.
-    call_began: u64,
-    transfers_began: u64,
-    /// Time spent in transfers of this phase, ps.
-    in_transfers: u64,
-    /// In a collective transfer: bytes that are still to come to this process (reading), or to its
-    /// window (writing).
-    due: u64,
-    /// In a collective transfer, of an aggregator: the window it is at; `u32::MAX`: none is left.
-    window: u32,
-}
+/// Picoseconds in a second.
+const PS: u64 = 1_000_000_000_000;
 
 /// The processes of one group, and where the test stands.
 pub(crate) struct Clients {
@@ -161,6 +109,24 @@ impl Clients {
             .min_by(f64::total_cmp)
     }
 
+    /// What each node of the group moved in this phase, by its processes' mean time in transfers:
+    /// bytes a second, in order of the job's nodes; nodes that moved nothing are left out.
+    pub fn node_rates(&self, job: &IoJob) -> Vec<f64> {
+        let layout = self.layout.unwrap_or(job.layout);
+        let mut nodes: BTreeMap<u32, (u64, u64, u32)> = BTreeMap::new();
+        for rank in self.ranks.iter().filter(|r| r.in_transfers > 0) {
+            let (transfers, time, processes) = nodes.entry(layout.node_of(rank.rank)).or_default();
+            *transfers += rank.transfer;
+            *time += rank.in_transfers;
+            *processes += 1;
+        }
+        let rate = |(transfers, time, processes): (u64, u64, u32)| {
+            let bytes = transfers * job.layout.transfer_bytes();
+            bytes as f64 * f64::from(processes) * 1e12 / time as f64
+        };
+        nodes.into_values().map(rate).collect()
+    }
+
     /// The test enters a phase.
     pub fn enter(&mut self, iteration: u32, access: Access, job: &IoJob) {
         self.iteration = iteration;
@@ -181,33 +147,6 @@ impl Clients {
                 rank.last = rank.last.min(rank.written);
             }
         }
-    }
-}
-
-impl Rank {
-    fn new(rank: u32) -> Self {
-        Rank {
-            rank,
-            step: 0,
-            doing: Doing::Nothing,
-            transfer: 0,
-            last: 0,
-            written: u64::MAX,
-            worn_out: false,
-            offset: 0,
-            end: 0,
-            sent: 0,
-            open: 0,
-            call_began: 0,
-            transfers_began: 0,
-            in_transfers: 0,
-            due: 0,
-            window: u32::MAX,
-        }
-    }
-
-    fn is_through(&self) -> bool {
-        self.open == 0 && self.offset >= self.end
     }
 }
 
@@ -235,7 +174,7 @@ impl Group {
                 Action::End(_) => {}
                 Action::Delay(seconds) => {
                     self.rank(slot).step += 1;
-                    let wait = u64::from(seconds) * 1_000_000_000_000;
+                    let wait = u64::from(seconds) * PS;
                     return self.later(context.now + wait, Io::Resume(slot), context);
                 }
                 Action::Barrier => {
@@ -312,7 +251,7 @@ impl Group {
         let collective = job.is_collective();
         let rank = *self.rank(slot);
         let late = job.ior.stonewall.is_some_and(|s| {
-            context.now - rank.transfers_began >= u64::from(s.seconds) * 1_000_000_000_000
+            context.now - rank.transfers_began >= u64::from(s.seconds).saturating_mul(PS)
         });
         if let Some(stonewall) = job.ior.stonewall
             && stonewall.wear_out
@@ -413,7 +352,7 @@ impl IoJob {
     /// minutes (`-T`) have passed at `now`; `None`: the phase is run.
     pub fn skip_late_phase(&self, at: u32, now: u64) -> Option<u32> {
         let minutes = self.ior.max_minutes.filter(|&m| m > 0)?;
-        if now < u64::from(minutes) * 60_000_000_000_000 {
+        if now < u64::from(minutes).saturating_mul(60 * PS) {
             return None;
         }
         let from = at as usize + 1;
