@@ -2,7 +2,9 @@
 //! `cargo run --release -p forebay-stage --example rates <directory> [rounds] [GiB] [files]`.
 //!
 //! `<directory>` stands for both ends, the flash and the parallel file system. Times include
-//! putting everything on stable storage, for `cp` as for staging. The small files, with symbolic
+//! putting everything on stable storage, for `cp` as for staging. Times of the processors are those
+//! of this process with the storage daemon in it, and of `cp`: they say more than the rates where
+//! others keep the machine busy. The small files, with symbolic
 //! and hard links among them, are compared one by one when they are back.
 
 use std::collections::HashMap;
@@ -32,16 +34,37 @@ fn settle() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Seconds that something takes.
-fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
-    settle();
-    let begun = Instant::now();
-    let value = what()?;
-    Ok((begun.elapsed().as_secs_f64(), value))
+/// How long something took.
+#[derive(Clone, Copy)]
+struct Took {
+    seconds: f64,
+    /// Of the processors.
+    worked: f64,
 }
 
-fn copy(from: &Path, to: &Path) -> Result<f64> {
-    let (seconds, ()) = timed(|| {
+/// Seconds that processors have worked for this process and those it has waited for.
+fn worked() -> Result<f64> {
+    let text = fs::read_to_string("/proc/self/stat")?;
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    let ticks: Vec<f64> = ticks.flat_map(str::parse).collect();
+    Ok(ticks.iter().sum::<f64>() / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// What something takes.
+fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(Took, T)> {
+    settle();
+    let (begun, before) = (Instant::now(), worked()?);
+    let value = what()?;
+    let took = Took {
+        seconds: begun.elapsed().as_secs_f64(),
+        worked: worked()? - before,
+    };
+    Ok((took, value))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<Took> {
+    let (took, ()) = timed(|| {
         let copied = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
         rustix::fs::syncfs(fs::File::open(to)?)?;
         if copied.success() {
@@ -50,7 +73,7 @@ fn copy(from: &Path, to: &Path) -> Result<f64> {
             Err("cp failed".into())
         }
     })?;
-    Ok(seconds)
+    Ok(took)
 }
 
 struct Bench {
@@ -60,7 +83,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn stage(&self, source: Place, target: Place) -> Result<(f64, Report)> {
+    fn stage(&self, source: Place, target: Place) -> Result<(Took, Report)> {
         let item = Item {
             what: What::Directory,
             source,
@@ -76,8 +99,8 @@ impl Bench {
         timed(|| Ok(stage(&request, &options, &Progress::new())?))
     }
 
-    /// Stages `from` in, and out again to `to`; the seconds of each.
-    fn there_and_back(&self, from: &Path, to: &Path) -> Result<(f64, f64, Report)> {
+    /// Stages `from` in, and out again to `to`.
+    fn there_and_back(&self, from: &Path, to: &Path) -> Result<(Took, Took, Report)> {
         let inside = || Place::inside(&self.space, "data");
         let (to_buffer, _) = self.stage(Place::outside(from), inside())?;
         let (back, report) = self.stage(inside(), Place::outside(to))?;
@@ -171,8 +194,8 @@ fn measure(home: &Path, rounds: u64, gibibytes: u64, files: u64) -> Result<()> {
     let daemon = Daemon::start(daemon::Options::new(path("flash")))?;
     let admin = Admin::connect(daemon.address(), forebay_client::Options::default())?;
     println!(
-        "{:28} {:>10} {:>10} {:>10} {:>8} {:>8}",
-        "MiB/s, or files/s", "cp -a", "in", "out", "in/cp", "out/cp"
+        "{:20} {:>10} {:>10} {:>10} {:>8} {:>8} {:>24}",
+        "MiB/s, or files/s", "cp -a", "in", "out", "in/cp", "out/cp", "processor s: cp, in, out"
     );
     let mut number = 0;
     for (what, many) in [("large", false), ("small", true)] {
@@ -218,13 +241,16 @@ fn measure(home: &Path, rounds: u64, gibibytes: u64, files: u64) -> Result<()> {
                     report.bytes as f64 / MIB
                 };
                 println!(
-                    "{:28} {:10.0} {:10.0} {:10.0} {:8.2} {:8.2}",
+                    "{:20} {:10.0} {:10.0} {:10.0} {:8.2} {:8.2} {:8.2}{:8.2}{:8.2}",
                     format!("{what} {verify:?} {round}"),
-                    amount / cp,
-                    amount / there,
-                    amount / back,
-                    cp / there,
-                    cp / back
+                    amount / cp.seconds,
+                    amount / there.seconds,
+                    amount / back.seconds,
+                    cp.seconds / there.seconds,
+                    cp.seconds / back.seconds,
+                    cp.worked,
+                    there.worked,
+                    back.worked
                 );
                 if round == 0 {
                     let compared = compare(&source, &staged)?;

@@ -12,9 +12,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_stage::{Meter, Options, Progress, StageError, Verify, What, stage};
+use forebay_stage::{Meter, Options, Place, Progress, StageError, Verify, What, stage};
 use rustix::fs::{XattrFlags, setxattr};
-use support::{noise, picture, run, sides};
+use support::{noise, one, picture, run, sides};
 
 fn age(path: &Path, seconds: i64) {
     let time = rustix::fs::Timespec {
@@ -405,4 +405,44 @@ fn a_full_target_is_told_and_nothing_half_is_left() {
     assert!(matches!(error, StageError::Stopped(_)), "{error}");
     assert!(error.to_string().contains("no space left there"), "{error}");
     assert_eq!(left, 0);
+}
+
+#[test]
+fn a_small_file_takes_one_request_each_way() {
+    const FILES: u64 = 300;
+    let sides = sides();
+    let source = sides.pfs.join("in");
+    fs::create_dir(&source).unwrap();
+    for index in 0..FILES {
+        fs::write(
+            source.join(format!("f{index}")),
+            vec![7; index as usize * 100],
+        )
+        .unwrap();
+    }
+    let watch = sides.daemon.watch();
+    let requests = || watch.report(Duration::ZERO).all_requests().count();
+    let around = 100; // to attach, to read the directory, to sync
+    for (name, buffer) in [("here", None), ("there", Some(sides.over_tcp()))] {
+        let buffer = buffer.as_ref().unwrap_or(&sides.buffer);
+        let inside = || Place::inside(&buffer.space, name);
+        let options = Options {
+            journal: Some(sides.pfs.join(format!("journal-{name}"))),
+            ..Options::default()
+        };
+        let before = requests();
+        let request = one(What::Directory, sides.outside("in"), inside());
+        assert_eq!(run(&request, &options).unwrap().files, FILES);
+        let into = requests() - before;
+        assert!(into <= FILES + around, "{name}: {into} requests");
+        // All of them were noted, and nothing is done again.
+        let again = run(&request, &options).unwrap();
+        assert_eq!((again.files, again.resumed), (0, 0), "{name}");
+        let before = requests();
+        let request = one(What::Directory, inside(), sides.outside(name));
+        run(&request, &Options::default()).unwrap();
+        let out = requests() - before;
+        assert!(out <= FILES + around, "{name}: {out} requests");
+        assert_eq!(picture(&sides.pfs.join(name)), picture(&source));
+    }
 }

@@ -69,6 +69,7 @@ impl<O: Objects> Shard<O> {
             Request::Lookup { parent, .. }
             | Request::Make { parent, .. }
             | Request::Create { parent, .. }
+            | Request::Put { parent, .. }
             | Request::Link { parent, .. } => *parent,
             Request::ReadDir { ino, .. } => *ino,
             _ => return true,
