@@ -71,15 +71,15 @@ impl PoolArguments {
             return Ok(Which::Shared(file.clone()));
         }
         let described = |path: &&PathBuf| path.extension().is_some_and(|end| end == "toml");
-        if let Some(file) = named.as_ref().filter(described) {
-            if !file.exists() {
-                let reason = format!(
-                    "{}: there is no such file to describe a pool; name another with --pool or \
+        if let Some(file) = named.as_ref().filter(described)
+            && !file.exists()
+        {
+            let reason = format!(
+                "{}: there is no such file to describe a pool; name another with --pool or \
                      {VARIABLE}",
-                    file.display()
-                );
-                return Err(RunError::Usage(reason));
-            }
+                file.display()
+            );
+            return Err(RunError::Usage(reason));
         }
         let default = PoolOptions::default();
         Ok(Which::Embedded(PoolOptions {

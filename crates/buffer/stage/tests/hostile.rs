@@ -210,7 +210,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
 fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "a result").unwrap();
-    let inside = || Place::inside(&sides.space, "file");
+    let inside = || sides.inside("file");
     let options = Options::default();
     run(&one(What::File, sides.outside("file"), inside()), &options).unwrap();
     let pipe = sides.pfs.join("pipe");
@@ -230,7 +230,7 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
 fn a_file_where_a_directory_is_named_is_told() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
-    let inside = Place::inside(&sides.space, "tree");
+    let inside = sides.inside("tree");
     let request = one(What::Directory, sides.outside("file"), inside);
     let error = run(&request, &Options::default()).unwrap_err().to_string();
     assert!(
