@@ -24,7 +24,7 @@ impl Fs {
         let request = Request::Put {
             parent,
             name,
-            set,
+            set: Box::new(set),
             data,
         };
         let made = self.attr(parent.shard(), request)?;

@@ -227,10 +227,10 @@ impl Client {
         let put = |name| Request::Put {
             parent,
             name,
-            set: SetAttr {
+            set: Box::new(SetAttr {
                 mode: Some(0o600 + (self.count % 64) as u16),
                 ..SetAttr::default()
-            },
+            }),
             data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
         };
         let Some((name, file)) = picked else {

@@ -250,7 +250,7 @@ impl Client {
             let request = Request::Put {
                 parent,
                 name,
-                set: SetAttr::default(),
+                set: Box::default(),
                 data: vec![self.count as u8; world.random.below(STRIPE) as usize],
             };
             return (at, request, own);

@@ -104,7 +104,7 @@ pub enum Request {
     Put {
         parent: Ino,
         name: Vec<u8>,
-        set: SetAttr,
+        set: Box<SetAttr>,
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
