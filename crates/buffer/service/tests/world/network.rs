@@ -184,7 +184,7 @@ impl World {
     pub fn flush(&mut self) {
         for out in self.shared.take_out() {
             match out {
-                Out::Send(id, call, payload) => self.transmit(id, call, payload),
+                Out::Send(id, call, payload) => self.transmit(id, *call, payload),
                 Out::Close(id) => {
                     let when = self.now + self.random.below(5 * MS);
                     if let Some(link) = self.links.get_mut(&id) {

@@ -53,7 +53,7 @@ pub enum Turn {
 
 /// What actors do without waiting.
 pub enum Out {
-    Send(LinkId, Call, Vec<u8>),
+    Send(LinkId, Box<Call>, Vec<u8>),
     Close(LinkId),
 }
 
@@ -228,7 +228,7 @@ struct Wire {
 impl Channel for Wire {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         let seat = seat().ok_or_else(dead)?;
-        let out = Out::Send(self.id, call.clone(), payload.to_vec());
+        let out = Out::Send(self.id, Box::new(call.clone()), payload.to_vec());
         seat.shared.out.lock().unwrap().push_back(out);
         Ok(())
     }
