@@ -222,7 +222,7 @@ impl File {
     }
 
     /// Write at `offset`. Less than asked for only when the instance is nearly full, or a storage
-    /// node fails on the way.
+    /// node fails on the way; of what lies behind, parts on other nodes may have been written then.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.check_write(offset, data.len())?;
         if self.fs.sessions.striped() {

@@ -55,7 +55,8 @@
 //! taken twice (`spread`, seed 7), a transaction that is announced before it is durable (`spread`, 2),
 //! and promises of more space than there is (`simulation`, 2). Not noticed at all in 300 seeds, because
 //! another rule keeps the harm off, are: a node that does not count its granules itself, that forgets
-//! which fragments it has buried, or that does not look at how old an order is.
+//! which fragments it has buried, or that does not look at how old an order is; nor, as it needs a
+//! crash at each of two moments, a journal that keeps what it knew of parts of a file begun anew.
 //!
 //! Not real are: the daemon's event loop and its bulk connections (`store/tests/fences.rs` has those),
 //! sockets, mounts by the kernel, and data objects that a client on the daemon's own host reads and

@@ -154,7 +154,9 @@ impl Process {
     }
 
     fn step(&mut self, fs: &Fs, files: &Files, path: &Path) -> Result<(), Died> {
-        let done = match self.random.below(13) {
+        let what = self.random.below(13);
+        tracing::info!(what, path = %path.display(), "a process begins a step");
+        let done = match what {
             0..5 => self.write(fs, files, path),
             5 => self.append(fs, files, path),
             6 | 7 => return self.check(fs, files, path),
@@ -173,6 +175,7 @@ impl Process {
             10 | 11 => self.cut(fs, files, path),
             _ => fs.sync(),
         };
+        tracing::info!(what, path = %path.display(), known = ?length(files, path), ?done, "and ends it");
         match done {
             Ok(()) | Err(Errno::ENOSPC) => Ok(()),
             Err(errno) => {
@@ -248,7 +251,10 @@ impl Process {
         let length = 1 + self.random.below(9000);
         let bytes = self.bytes(length);
         let count = opened.file.append(&bytes)?;
-        data.extend_from_slice(&bytes[..count]);
+        if count < bytes.len() {
+            return Ok(()); // A node failed on the way; parts behind may have been written.
+        }
+        data.extend_from_slice(&bytes);
         sure(files, path, Some(data), cuts);
         Ok(())
     }
@@ -369,6 +375,13 @@ impl Process {
             (Err(errno), _) => Err(self.met("read", path, errno)),
         }
     }
+}
+
+/// What is known of a file: its length, and whether that is certain.
+fn length(files: &Files, path: &Path) -> Option<(usize, bool)> {
+    let files = files.lock().unwrap();
+    let known = files.get(path)?;
+    Some((known.data.as_ref()?.len(), known.certain))
 }
 
 /// How two files differ.

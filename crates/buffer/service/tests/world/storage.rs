@@ -1,12 +1,14 @@
 //! Storage nodes: the daemon with its disk, fragments and stages, crashes and what they cost.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use forebay_policy::pool::NodeId;
 use forebay_service::embedded::copies;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::Instant;
+use forebay_store::log::RecoverError;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched};
@@ -50,7 +52,14 @@ impl World {
         let storage = &mut self.nodes[index];
         let recovered = recovery::recover(storage.disk.clone(), SEGMENT);
         let Ok((state, log)) = recovered else {
-            assert!(storage.disk.is_dead(), "no recovery: {:?}", recovered.err());
+            let why = recovered.err();
+            let full = |why: &RecoverError| matches!(why, RecoverError::Io(why) if why.kind() == ErrorKind::StorageFull);
+            if why.as_ref().is_some_and(full) {
+                // Somebody has to make room before it can begin.
+                storage.disk.set_fault(Fault::default());
+            } else {
+                assert!(storage.disk.is_dead(), "no recovery: {why:?}");
+            }
             return self.crash_node(index, false);
         };
         let limits = Limits {
