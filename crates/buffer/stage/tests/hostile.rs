@@ -209,15 +209,12 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
 #[test]
 fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
     let sides = sides();
-    fs::write(sides.pfs.join("file"), "a result").unwrap();
-    let inside = || sides.inside("file");
-    let options = Options::default();
-    run(&one(What::File, sides.outside("file"), inside()), &options).unwrap();
+    sides.buffer.write("file", b"a result");
     let pipe = sides.pfs.join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let request = one(What::File, inside(), sides.outside("pipe"));
-    let error = run(&request, &options).unwrap_err().to_string();
+    let request = sides.stage_out(What::File, "file", "pipe");
+    let error = run(&request, &Options::default()).unwrap_err().to_string();
     assert!(
         error.contains("pipe: is a device, a pipe or a socket; a file is not put in its place"),
         "{error}"
@@ -230,8 +227,7 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
 fn a_file_where_a_directory_is_named_is_told() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
-    let inside = sides.inside("tree");
-    let request = one(What::Directory, sides.outside("file"), inside);
+    let request = sides.stage_in(What::Directory, "file", "tree");
     let error = run(&request, &Options::default()).unwrap_err().to_string();
     assert!(
         error.contains("file: is no directory; stage it with type=file"),
