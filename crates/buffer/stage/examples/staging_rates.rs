@@ -1,5 +1,5 @@
 //! How fast staging is, beside `cp -r` of the same data on the same file system in the same run:
-//! `cargo run --release -p forebay-stage --example rates <directory> [rounds] [GiB] [files]`.
+//! `cargo run --release -p forebay-stage --example staging_rates <directory> [rounds] [GiB] [files]`.
 //!
 //! `<directory>` stands for both ends, the flash and the parallel file system. Times include
 //! putting everything on stable storage, for `cp` as for staging. Times of the processors are those
