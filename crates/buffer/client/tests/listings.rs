@@ -4,8 +4,8 @@
 mod support;
 
 use forebay_client::{DirPage, Fs};
-use forebay_wire::Ino;
-use forebay_wire::message::{OnExisting, OpenMode};
+use forebay_wire::message::{OnExisting, OpenMode, XattrMode};
+use forebay_wire::{Errno, Ino};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -126,19 +126,34 @@ fn a_page_with_names_of_removed_files_is_read() {
     });
 }
 
-/// `ls -l` asks for the ACL of every file until it is told that there are none.
+/// `ls -l` asks for label and ACL of every file until it is told that there are none.
 #[test]
-fn an_acl_takes_no_request() {
+fn labels_and_acls_take_no_requests() {
     let mounted = Mounted::new(NODES, 64 << 20);
     let file = mounted.path.join("file");
     std::fs::write(&file, "text").unwrap();
+    let get = |name: &str| rustix::fs::getxattr(&file, name, &mut [0u8; 100]);
     let before = counts(&mounted.pool);
-    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
-        let found = rustix::fs::getxattr(&file, name, &mut [0u8; 100]);
-        assert_eq!(found, Err(rustix::io::Errno::OPNOTSUPP));
+    for name in [
+        "security.selinux",
+        "system.posix_acl_access",
+        "system.posix_acl_default",
+    ] {
+        assert_eq!(get(name), Err(rustix::io::Errno::OPNOTSUPP));
     }
-    let found = rustix::fs::getxattr(&file, "user.none", &mut [0u8; 100]);
-    assert_eq!(found, Err(rustix::io::Errno::NODATA));
+    assert_eq!(get("user.none"), Err(rustix::io::Errno::NODATA));
     let after = counts(&mounted.pool);
     assert_eq!(after["getxattr"] - before["getxattr"], 1);
+    for (name, set) in [
+        ("security.selinux", Err(Errno::EOPNOTSUPP)),
+        ("system.posix_acl_access", Err(Errno::EOPNOTSUPP)),
+        ("security.capability", Ok(())),
+    ] {
+        let fs = attach(mounted.pool.nodes());
+        let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
+        assert_eq!(
+            fs.set_xattr(ino, name.as_bytes(), b"x", XattrMode::Any),
+            set
+        );
+    }
 }

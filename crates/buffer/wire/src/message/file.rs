@@ -175,6 +175,13 @@ pub enum XattrMode {
     Replace,
 }
 
+/// Can an inode have an extended attribute of this name? POSIX ACLs would have to be enforced, so
+/// they are refused rather than only stored. SELinux has one label for a whole mount.
+pub fn may_have_xattr(name: &[u8]) -> bool {
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    known.iter().any(|prefix| name.starts_with(prefix)) && name != b"security.selinux"
+}
+
 /// What to do with a range of a file, as `fallocate(2)` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocate {

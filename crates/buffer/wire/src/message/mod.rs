@@ -14,6 +14,7 @@ mod request;
 pub use call::{Call, Caller, Hello, Resume};
 pub use file::{
     Allocate, Attr, Entry, Kind, New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode,
+    may_have_xattr,
 };
 pub use instance::{InstanceSpec, Scrubbed, Usage};
 pub use reply::Reply;
