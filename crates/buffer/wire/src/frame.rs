@@ -216,8 +216,8 @@ pub fn open<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Ino;
-    use crate::message::Request;
+    use crate::ids::{Ino, Timestamp};
+    use crate::message::{Attr, Kind, MAX_INODES, Request};
     use proptest::prelude::*;
 
     fn frame(call: &Call) -> Vec<u8> {
@@ -251,6 +251,35 @@ mod tests {
             .get(HEADER..HEADER + header.body)
             .ok_or(BadFrame::Length)?;
         open(&head, &header, body)
+    }
+
+    #[test]
+    fn attributes_of_as_many_inodes_as_may_be_asked_about_fit() {
+        let time = Timestamp {
+            secs: i64::MIN,
+            nanos: u32::MAX,
+        };
+        let longest = Attr {
+            ino: Ino(u64::MAX),
+            kind: Kind::BlockDevice,
+            mode: u16::MAX,
+            nlink: u32::MAX,
+            uid: u32::MAX,
+            gid: u32::MAX,
+            rdev: u32::MAX,
+            size: u64::MAX,
+            blocks: u64::MAX,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            unsettled: Some(time),
+            extended: true,
+        };
+        let reply = Reply::Attrs(vec![longest; MAX_INODES]);
+        assert_eq!(
+            put_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0),
+            Ok(())
+        );
     }
 
     proptest! {

@@ -64,9 +64,9 @@ impl File {
     /// the object is empty: if the file was cut, a power cut there would bring its old end back.
     /// Returns the nodes.
     fn sync_others(&self, request: &Request, written: &[Node]) -> Result<Vec<Node>, Errno> {
-        let objects = self.fs.objects_of(self.ino)?;
-        let holds = |(node, object): (Node, Option<_>)| {
-            let some = object.is_some() || written.contains(&node);
+        let objects = self.fs.objects_of(&[self.ino])?;
+        let holds = |(node, object): (Node, Vec<Option<_>>)| {
+            let some = object.iter().any(Option::is_some) || written.contains(&node);
             (node != self.home.node && some).then_some(node)
         };
         let nodes: Vec<Node> = objects.into_iter().filter_map(holds).collect();

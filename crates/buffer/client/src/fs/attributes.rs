@@ -7,10 +7,14 @@ use super::{DirPage, Fs};
 use forebay_wire::message::Entry;
 use forebay_wire::place::ObjectInfo;
 use forebay_wire::{Attr, Errno, Ino, Node, Reply, Request};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// How often a name is looked up again that others keep changing.
 const TRIES: u32 = 100;
+
+/// Of every node, what its data objects of some files say, in the order of the files.
+type Objects = Vec<(Node, Vec<Option<ObjectInfo>>)>;
 
 impl Fs {
     /// Make a request of `node` that is answered with attributes, and say how long they may be
@@ -82,72 +86,76 @@ impl Fs {
 
     /// Have the data objects say what the inode's home does not know.
     pub(crate) fn complete(&self, mut attr: Attr) -> Result<Attr, Errno> {
-        if attr.unsettled.is_none() {
-            return Ok(attr);
-        }
-        let objects = self.objects_of(attr.ino)?;
-        attr.settle(&self.sessions.layout(), objects);
+        self.complete_all([&mut attr])?;
         Ok(attr)
     }
 
-    /// What the data objects of a striped file say, on all nodes; `None` where there is none.
-    pub(crate) fn objects_of(&self, ino: Ino) -> Result<Vec<(Node, Option<ObjectInfo>)>, Errno> {
-        let ask = self
-            .sessions
-            .nodes()
-            .map(|node| (node, Request::StatObject { ino }));
+    /// The same for many inodes, with one request of each node.
+    fn complete_all<'a>(&self, attrs: impl IntoIterator<Item = &'a mut Attr>) -> Result<(), Errno> {
+        let unsettled = attrs.into_iter().filter(|attr| attr.unsettled.is_some());
+        let unsettled: Vec<&mut Attr> = unsettled.collect();
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        let inos: Vec<Ino> = unsettled.iter().map(|attr| attr.ino).collect();
+        let objects = self.objects_of(&inos)?;
+        for (at, attr) in unsettled.into_iter().enumerate() {
+            let own = objects
+                .iter()
+                .map(|(node, all)| (*node, all.get(at).copied().flatten()));
+            attr.settle(&self.sessions.layout(), own);
+        }
+        Ok(())
+    }
+
+    /// What the data objects of striped files say, on all nodes; `None` where there is none.
+    pub(crate) fn objects_of(&self, inos: &[Ino]) -> Result<Objects, Errno> {
+        let ask = self.sessions.nodes().map(|node| {
+            let inos = inos.to_vec();
+            (node, Request::StatObjects { inos })
+        });
         let mut objects = Vec::with_capacity(usize::from(self.sessions.layout().nodes()));
         let mut failed = None;
         self.sessions
             .each(None, ask, |node, said| match said.map(|said| said.reply) {
-                Ok(Reply::Object(object)) => objects.push((node, object)),
+                Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
                 Ok(_) => failed = Some(Errno::EPROTO),
                 Err(errno) => failed = Some(errno),
             });
         failed.map_or(Ok(objects), Err)
     }
 
-    /// Put in the attributes that the directory's home could not give. Entries whose inode went
-    /// meanwhile stay without. Returns for how long the entries may be believed, of `valid`.
+    /// Put in the attributes that the directory's home could not give, with one request of each
+    /// node that has some. Entries whose inode went meanwhile stay without. Returns for how long
+    /// the entries may be believed, of `valid`.
     fn complete_page(&self, entries: &mut [Entry], valid: Duration) -> Result<Duration, Errno> {
         let mut until = Instant::now() + valid;
-        let mut missing: Vec<usize> = (0..entries.len())
-            .filter(|at| entries[*at].attr.is_none())
-            .collect();
-        missing.sort_by_key(|at| entries[*at].ino.shard());
-        // One question at a time to each node: every node has a queue of its own.
-        let mut queues: Vec<Vec<usize>> = missing
-            .chunk_by(|a, b| entries[*a].ino.shard() == entries[*b].ino.shard())
-            .map(|queue| queue.iter().rev().copied().collect())
-            .collect();
+        let mut homes: BTreeMap<Node, Vec<Ino>> = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| entry.attr.is_none()) {
+            homes.entry(entry.ino.shard()).or_default().push(entry.ino);
+        }
+        let ask = homes
+            .into_iter()
+            .map(|(node, inos)| (node, Request::GetAttrs { inos }));
+        let mut found = HashMap::new();
         let mut failed = None;
-        while failed.is_none() && !queues.is_empty() {
-            let wave: Vec<usize> = queues.iter_mut().filter_map(Vec::pop).collect();
-            queues.retain(|queue| !queue.is_empty());
-            let inodes: Vec<Ino> = wave.iter().map(|at| entries[*at].ino).collect();
-            let ask = inodes
-                .iter()
-                .map(|ino| (ino.shard(), Request::GetAttr { ino: *ino }));
-            let mut places = wave.iter();
-            self.sessions.each(self.caller.as_ref(), ask, |_, said| {
-                let entry = places.next().and_then(|at| entries.get_mut(*at));
-                let valid = said.as_ref().map_or(Duration::ZERO, |said| said.valid);
-                until = until.min(Instant::now() + valid);
-                match (said.map(|said| said.reply), entry) {
-                    (Ok(Reply::Attr(attr)), Some(entry)) => entry.attr = Some(attr),
-                    (Err(Errno::ESTALE | Errno::ENOENT), _) => {}
-                    (Err(errno), _) => failed = Some(errno),
-                    _ => failed = Some(Errno::EPROTO),
-                }
-            });
+        self.sessions.each(self.caller.as_ref(), ask, |_, said| {
+            let valid = said.as_ref().map_or(Duration::ZERO, |said| said.valid);
+            until = until.min(Instant::now() + valid);
+            match said.map(|said| said.reply) {
+                Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
+                Ok(_) => failed = Some(Errno::EPROTO),
+                Err(errno) => failed = Some(errno),
+            }
+        });
+        if let Some(errno) = failed {
+            return Err(errno);
         }
-        for attr in entries.iter_mut().filter_map(|entry| entry.attr.as_mut()) {
-            *attr = self.complete(*attr)?;
+        for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
+            entry.attr = found.get(&entry.ino).copied();
         }
-        match failed {
-            Some(errno) => Err(errno),
-            None => Ok(until.saturating_duration_since(Instant::now())),
-        }
+        self.complete_all(entries.iter_mut().filter_map(|entry| entry.attr.as_mut()))?;
+        Ok(until.saturating_duration_since(Instant::now()))
     }
 
     /// Entries behind `cookie`, some `bytes` of them, with attributes if `attrs`; an entry that

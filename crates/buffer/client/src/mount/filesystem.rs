@@ -2,7 +2,7 @@
 
 use super::convert::{self, errno};
 use super::served::{MountedFs, attributes, empty, entry, xattr};
-use forebay_wire::message::{New, SetAttr};
+use forebay_wire::message::{New, SetAttr, may_have_xattr};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -341,6 +341,10 @@ impl Filesystem for MountedFs {
         size: u32,
         reply: ReplyXattr,
     ) {
+        // Told so at once, `ls -l` asks for no further label and ACL.
+        if !may_have_xattr(name.as_bytes()) {
+            return reply.error(fuser::Errno::EOPNOTSUPP);
+        }
         xattr(
             reply,
             size,

@@ -1,7 +1,9 @@
 //! Check operations against permissions and the state of the tables, and turn them into changes.
 
 use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
-use forebay_wire::message::{MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode};
+use forebay_wire::message::{
+    MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode, may_have_xattr,
+};
 use forebay_wire::{Errno, Ino, Kind, Timestamp};
 
 /// Read permission.
@@ -399,12 +401,10 @@ pub(super) fn may_set(
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
-    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
         return Err(Errno::ERANGE);
     }
-    // POSIX ACLs would have to be enforced, so they are refused rather than only stored.
-    if known.iter().any(|prefix| name.starts_with(prefix)) {
+    if may_have_xattr(name) {
         Ok(())
     } else {
         Err(Errno::EOPNOTSUPP)

@@ -3,8 +3,16 @@
 use super::{Context, Outcome, Shard};
 use crate::namespace::Body;
 use crate::objects::{ObjectId, ObjectStat, Objects};
-use forebay_wire::message::{Entry, OpenMode, SetAttr};
+use forebay_wire::frame::MAX_BODY;
+use forebay_wire::message::{Entry, MAX_INODES, OpenMode, SetAttr};
 use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
+
+/// Room that an entry of a listing takes besides its name, in bytes: with attributes and without.
+const FULL: usize = 128;
+const BARE: usize = 24;
+/// The longest listing. Half the longest frame leaves room for the worst encoding of an entry.
+const LISTING: usize = MAX_BODY / 2;
+const _: () = assert!(LISTING / FULL <= MAX_INODES);
 
 /// What the data object adds to an inode's attributes.
 pub(super) fn add(attr: &mut Attr, stat: &ObjectStat) {
@@ -29,6 +37,16 @@ impl<O: Objects> Shard<O> {
             add(&mut attr, &stat);
         }
         Ok(attr)
+    }
+
+    /// What `stat` shows of those inodes that are there.
+    pub(super) fn attrs(&self, instance: InstanceId, inos: &[Ino]) -> Result<Vec<Attr>, Errno> {
+        if inos.len() > MAX_INODES {
+            return Err(Errno::EINVAL);
+        }
+        let all = inos.iter().map(|ino| self.attr(instance, *ino));
+        all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT)))
+            .collect()
     }
 
     /// Change attributes. `outcome` is what the slot remembers. `open`: what is opened with it.
@@ -91,13 +109,12 @@ impl<O: Objects> Shard<O> {
     ) -> Result<Reply, Errno> {
         let names = &self.names(context.instance)?.names;
         let dir = names.find(ino)?.dir().ok_or(Errno::ENOTDIR)?;
-        // Half the longest frame leaves room for the worst encoding of an entry.
-        let budget = (bytes as usize).min(forebay_wire::frame::MAX_BODY / 2);
+        let budget = (bytes as usize).min(LISTING);
         let mut taken = 0;
         let mut entries = Vec::new();
         let mut end = true;
         for (cookie, entry) in dir.after(cookie) {
-            taken += entry.name.len() + if attrs { 128 } else { 24 };
+            taken += entry.name.len() + if attrs { FULL } else { BARE };
             if taken > budget && !entries.is_empty() {
                 end = false;
                 break;

@@ -24,6 +24,7 @@ impl<O: Objects> Shard<O> {
                 }
             }
             Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
+            Request::GetAttrs { inos } => Reply::Attrs(self.attrs(instance, &inos)?),
             Request::Fetch { ino } => return self.fetch(context, ino),
             Request::Access { ino, mask } => {
                 who.may(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
@@ -61,7 +62,7 @@ impl<O: Objects> Shard<O> {
                     inodes_used: names.len() as u64,
                 }
             }
-            Request::StatObject { ino } => Reply::Object(self.info(ObjectId { instance, ino })?),
+            Request::StatObjects { inos } => Reply::Objects(self.infos(instance, &inos)?),
             Request::AppendLock { handle } => self.lock_append(context, handle)?,
             Request::AppendUnlock { handle } => {
                 let ino = self.handle(context.session, handle)?.ino;

@@ -8,7 +8,7 @@
 use super::tasks::Goal;
 use super::{Context, Shard};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::OpenMode;
+use forebay_wire::message::{MAX_INODES, OpenMode};
 use forebay_wire::peer::Say;
 use forebay_wire::place::{ObjectInfo, PERMIT_TIME, Permit};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply};
@@ -92,6 +92,22 @@ impl<O: Objects> Shard<O> {
             atime: stat.atime,
             mtime: stat.mtime,
         }))
+    }
+
+    /// What the objects of several files say.
+    pub(super) fn infos(
+        &self,
+        instance: InstanceId,
+        inos: &[Ino],
+    ) -> Result<Vec<Option<ObjectInfo>>, Errno> {
+        if inos.len() > MAX_INODES {
+            return Err(Errno::EINVAL);
+        }
+        let objects = inos.iter().map(|ino| ObjectId {
+            instance,
+            ino: *ino,
+        });
+        objects.map(|object| self.info(object)).collect()
     }
 
     /// Cut or extend this node's part of a file that gets `length` bytes.

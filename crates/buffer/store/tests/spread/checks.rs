@@ -36,6 +36,13 @@ impl World {
         instance.names.get(ino)
     }
 
+    /// A node has started again. The numbers of files that a power cut took are given to others.
+    pub fn forget_lost(&mut self, node: Node) {
+        let mut synced = std::mem::take(&mut self.synced);
+        synced.retain(|(_, ino), _| ino.shard() != node || self.inode(*ino).is_some());
+        self.synced = synced;
+    }
+
     /// What was synced on a node is there, as long as there is the file.
     pub fn check_synced(&self, node: Node) {
         let host = &self.hosts[usize::from(node.0)];

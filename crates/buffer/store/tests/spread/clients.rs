@@ -8,8 +8,8 @@ use forebay_store::shard::ConnId;
 use forebay_wire::layout::Layout;
 use forebay_wire::message::{New, OnExisting, OpenMode, Resume, SetAttr};
 use forebay_wire::place::Permit;
-use forebay_wire::{Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
-use std::collections::BTreeMap;
+use forebay_wire::{Attr, Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 struct Session {
@@ -398,7 +398,15 @@ impl Client {
                     ..WRITE
                 },
             },
-            5 => Request::GetAttr { ino },
+            5 => match self.count % 3 {
+                0 => Request::GetAttr { ino },
+                1 => {
+                    let known = files.into_iter().chain(self.model.dirs.keys().copied());
+                    let inos = known.filter(|known| known.shard() == ino.shard()).collect();
+                    Request::GetAttrs { inos }
+                }
+                _ => Request::StatObjects { inos: files },
+            },
             _ => Request::Fetch { ino },
         };
         (ino.shard(), request, true)
@@ -586,18 +594,26 @@ impl Client {
                     must(self.model.dirs.get(ino).cloned().unwrap_or_default() == found);
                 }
             }
-            Request::GetAttr { ino } => {
+            Request::GetAttr { .. } => {
                 if let Reply::Attr(attr) = &sent.reply {
-                    if self.model.dirs.contains_key(ino) {
-                        must(attr.nlink == self.model.links_of(*ino));
-                    } else if attr.kind == Kind::File {
-                        must(attr.nlink == self.model.names_of(*ino));
-                        if attr.unsettled.is_none() {
-                            must(self.sizes.get(ino) == Some(&attr.size));
-                        }
-                    }
+                    must(self.is_right(attr));
                 }
             }
+            Request::GetAttrs { inos } => {
+                let Reply::Attrs(attrs) = &sent.reply else {
+                    return must(false);
+                };
+                must(attrs.iter().all(|attr| self.is_right(attr)));
+                // Those that have no name any more may be gone.
+                let found: BTreeSet<Ino> = attrs.iter().map(|attr| attr.ino).collect();
+                let named = |ino: &&Ino| self.model.names_of(**ino) > 0;
+                must(inos.iter().filter(named).all(|ino| found.contains(ino)));
+                must(found.iter().all(|ino| inos.contains(ino)));
+            }
+            Request::StatObjects { inos } => match &sent.reply {
+                Reply::Objects(objects) => must(objects.len() == inos.len()),
+                _ => must(false),
+            },
             Request::SetAttr { ino, set, .. } => {
                 self.whole.remove(ino);
                 if let Some(open) = self.open.as_mut().filter(|open| open.ino == *ino) {
@@ -630,6 +646,16 @@ impl Client {
             }
             _ => {}
         }
+    }
+
+    /// Is it what the client knows of an inode of its own?
+    fn is_right(&self, attr: &Attr) -> bool {
+        if self.model.dirs.contains_key(&attr.ino) {
+            return attr.nlink == self.model.links_of(attr.ino);
+        }
+        attr.kind != Kind::File
+            || attr.nlink == self.model.names_of(attr.ino)
+                && (attr.unsettled.is_some() || self.sizes.get(&attr.ino) == Some(&attr.size))
     }
 
     fn opened(&mut self, world: &World, ino: Ino, request: &Request, permit: Option<Permit>) {

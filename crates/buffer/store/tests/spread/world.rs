@@ -485,6 +485,7 @@ impl World {
             before.apply(&start).unwrap();
             assert_eq!(&before, after, "recovery leads to another state");
         }
+        self.forget_lost(node);
         self.check_synced(node);
     }
 

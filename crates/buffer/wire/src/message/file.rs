@@ -55,7 +55,7 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Set for a file that lies on several nodes and is or was open for writing: its data objects
     /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
-    /// Ask all nodes with [`Request::StatObject`] and give the answers to
+    /// Ask all nodes with [`Request::StatObjects`] and give the answers to
     /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
     pub unsettled: Option<Timestamp>,
     /// Whether it has extended attributes.
@@ -173,6 +173,13 @@ pub enum XattrMode {
     Create,
     /// Fail with `ENODATA` unless it exists.
     Replace,
+}
+
+/// Can an inode have an extended attribute of this name? POSIX ACLs would have to be enforced, so
+/// they are refused rather than only stored. SELinux has one label for a whole mount.
+pub fn may_have_xattr(name: &[u8]) -> bool {
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    known.iter().any(|prefix| name.starts_with(prefix)) && name != b"security.selinux"
 }
 
 /// What to do with a range of a file, as `fallocate(2)` names it.

@@ -14,6 +14,7 @@ mod request;
 pub use call::{Call, Caller, Hello, Resume};
 pub use file::{
     Allocate, Attr, Entry, Kind, New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode,
+    may_have_xattr,
 };
 pub use instance::{InstanceSpec, Scrubbed, Usage};
 pub use reply::Reply;
@@ -31,6 +32,9 @@ pub const MAX_XATTR: usize = 64 * 1024;
 pub const MAX_DATA: usize = 4 << 20;
 /// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
 pub const MAX_WHOLE: usize = 64 << 10;
+/// Most inodes that [`Request::GetAttrs`] and [`Request::StatObjects`] ask about: no answer to
+/// [`Request::ReadDir`] has more entries with attributes.
+pub const MAX_INODES: usize = 1024;
 /// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
 pub const CACHE_TIME: u64 = 1_000_000_000;
 /// Connections a session may have.

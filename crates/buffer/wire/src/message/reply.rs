@@ -43,6 +43,8 @@ pub enum Reply {
     Scrubbed(Scrubbed),
     /// Attributes.
     Attr(Attr),
+    /// Attributes of those inodes that were asked about and are there.
+    Attrs(Vec<Attr>),
     /// An opened file, its attributes, and whether this request made it.
     Opened {
         /// Attributes.
@@ -71,6 +73,8 @@ pub enum Reply {
     },
     /// A data object; `None` while the node holds nothing of the file.
     Object(Option<ObjectInfo>),
+    /// One data object for each file that was asked about, in that order.
+    Objects(Vec<Option<ObjectInfo>>),
     /// Opens a file's data objects on other nodes.
     Permit(Permit),
     /// A symbolic link's target, or an extended attribute's value.

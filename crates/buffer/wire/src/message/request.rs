@@ -2,7 +2,7 @@
 
 use super::{Allocate, Hello, InstanceSpec, New, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
-use super::{MAX_NAME, RECOVERY_SLOT, Reply, WATCH_SLOT};
+use super::{MAX_INODES, MAX_NAME, RECOVERY_SLOT, Reply, WATCH_SLOT};
 use crate::auth::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
@@ -62,6 +62,11 @@ pub enum Request {
     },
     GetAttr {
         ino: Ino,
+    },
+    /// Attributes of at most [`MAX_INODES`] inodes, for a listing whose entries live on other nodes
+    /// than the directory. Answered by [`Reply::Attrs`].
+    GetAttrs {
+        inos: Vec<Ino>,
     },
     /// Answered by [`Reply::Attr`] with the new attributes.
     SetAttr {
@@ -206,9 +211,10 @@ pub enum Request {
         permit: Permit,
         open: OpenMode,
     },
-    /// What a file's data object on this node says. Answered by [`Reply::Object`].
-    StatObject {
-        ino: Ino,
+    /// What the data objects of at most [`MAX_INODES`] files on this node say. Answered by
+    /// [`Reply::Objects`].
+    StatObjects {
+        inos: Vec<Ino>,
     },
     /// A fresh permit for a handle that is open here, at the file's home.
     Permit {

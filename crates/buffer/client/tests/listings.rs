@@ -1,0 +1,159 @@
+//! How many requests a listing with attributes takes where they come from several nodes.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod support;
+
+use forebay_client::{DirPage, Fs};
+use forebay_wire::message::{OnExisting, OpenMode, XattrMode};
+use forebay_wire::{Errno, Ino};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Mounted, Pool, STRIPE, Temporary, attach};
+
+const NODES: usize = 3;
+const EACH: u64 = 200;
+const OPEN: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: false,
+    descriptor: true,
+};
+
+/// Requests that were answered so far, by their kinds.
+fn counts(pool: &Pool) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for daemon in &pool.daemons {
+        for (kind, requests) in daemon.watch().report(Duration::ZERO).requests {
+            *all.entry(kind).or_default() += requests.latency.count();
+        }
+    }
+    all
+}
+
+fn pages(fs: &Fs, dir: Ino) -> Vec<DirPage> {
+    let mut pages: Vec<DirPage> = Vec::new();
+    while pages.last().is_none_or(|page| !page.end) {
+        let last = pages.last().and_then(|page| page.entries.last());
+        let behind = last.map_or(0, |entry| entry.cookie);
+        pages.push(fs.read_dir(dir, behind, 1 << 16, true).unwrap());
+    }
+    pages
+}
+
+/// Directories are spread by their names, files stay on the nodes of the directories that they were
+/// made in, and lengths of files that are being written are on all nodes.
+#[test]
+fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, NODES, 64 << 20);
+    // Beside others nothing is cached.
+    let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
+    let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
+    let mut open = Vec::new();
+    let mut others = Vec::new();
+    for number in 0..EACH {
+        let name = |what: &str| format!("{what}{number}").into_bytes();
+        let other = fs.mkdir(dir, &name("dir"), 0o755).unwrap().ino;
+        let (moved, file) = (name("moved"), name("open"));
+        drop(fs.create(other, &moved, 0o640, true, OPEN).unwrap());
+        fs.rename((other, &moved), (dir, &moved), OnExisting::Fail)
+            .unwrap();
+        let file = fs.create(dir, &file, 0o600, true, OPEN).unwrap().file;
+        file.write_all_at(b"end", number % 4 * STRIPE).unwrap();
+        open.push(file);
+        others.push(other);
+    }
+    assert!(others.iter().any(|other| other.shard() != dir.shard()));
+
+    let before = counts(&pool);
+    let pages = pages(&beside, dir);
+    let after = counts(&pool);
+    let rise = |kind: &str| after[kind] - before[kind];
+    let kinds = ["readdir", "getattr", "getattrs", "stat_objects"].map(rise);
+    let (asked, nodes) = (pages.len() as u64, NODES as u64);
+    assert!(asked < EACH / 10, "{asked} pages");
+    assert_eq!(kinds[..2], [asked, 0]);
+    assert!((1..=asked * (nodes - 1)).contains(&kinds[2]), "{kinds:?}");
+    assert!((1..=asked * nodes).contains(&kinds[3]), "{kinds:?}");
+
+    // And all is as when it is asked for one by one.
+    let mut count = 0;
+    for entry in pages.iter().flat_map(|page| &page.entries) {
+        let attr = entry.attr.unwrap();
+        assert_eq!((attr.ino, attr.kind), (entry.ino, entry.kind));
+        assert_eq!(attr, fs.get_attr(entry.ino).unwrap());
+        if let Some(number) = entry.name.strip_prefix(b"open") {
+            let number: u64 = std::str::from_utf8(number).unwrap().parse().unwrap();
+            assert_eq!(attr.size, number % 4 * STRIPE + 3);
+        }
+        count += 1;
+    }
+    assert_eq!(count, 3 * EACH);
+}
+
+/// What is removed between two questions has no attributes, and those beside it have.
+#[test]
+fn a_page_with_names_of_removed_files_is_read() {
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, NODES, 64 << 20);
+    let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
+    let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
+    let done = AtomicBool::new(false);
+    for number in 0..EACH {
+        let name = format!("kept{number}");
+        fs.mkdir(dir, name.as_bytes(), 0o755).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..EACH {
+                let name = format!("gone{number}").into_bytes();
+                fs.mkdir(dir, &name, 0o755).unwrap();
+                fs.rmdir(dir, &name).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let entries = pages(&beside, dir)
+                .into_iter()
+                .flat_map(|page| page.entries);
+            let kept = entries.filter(|entry| entry.name.starts_with(b"kept"));
+            assert_eq!(
+                kept.filter(|entry| entry.attr.is_some()).count() as u64,
+                EACH
+            );
+        }
+    });
+}
+
+/// `ls -l` asks for label and ACL of every file until it is told that there are none.
+#[test]
+fn labels_and_acls_take_no_requests() {
+    let mounted = Mounted::new(NODES, 64 << 20);
+    let file = mounted.path.join("file");
+    std::fs::write(&file, "text").unwrap();
+    let get = |name: &str| rustix::fs::getxattr(&file, name, &mut [0u8; 100]);
+    let before = counts(&mounted.pool);
+    for name in [
+        "security.selinux",
+        "system.posix_acl_access",
+        "system.posix_acl_default",
+    ] {
+        assert_eq!(get(name), Err(rustix::io::Errno::OPNOTSUPP));
+    }
+    assert_eq!(get("user.none"), Err(rustix::io::Errno::NODATA));
+    let after = counts(&mounted.pool);
+    assert_eq!(after["getxattr"] - before["getxattr"], 1);
+    for (name, set) in [
+        ("security.selinux", Err(Errno::EOPNOTSUPP)),
+        ("system.posix_acl_access", Err(Errno::EOPNOTSUPP)),
+        ("security.capability", Ok(())),
+    ] {
+        let fs = attach(mounted.pool.nodes());
+        let ino = fs.lookup(Ino::ROOT, b"file").unwrap().ino;
+        assert_eq!(
+            fs.set_xattr(ino, name.as_bytes(), b"x", XattrMode::Any),
+            set
+        );
+    }
+}
