@@ -81,6 +81,7 @@ fn pools(text: &mut String, status: &Status) {
     ])];
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
+            _ if node.forgotten => "given up",
             (false, true) => "drained, offline",
             (_, true) if node.fragments > 0 => "draining",
             (_, true) => "drained",
@@ -144,6 +145,11 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
         ]);
     }
     text.push_str(&table("lllllrrr", &rows));
+    for instance in &status.instances {
+        if let Some(reason) = instance.broken.as_ref().filter(|_| !instance.intact) {
+            text.push_str(&format!("{}: {reason}\n", instance.label));
+        }
+    }
     out_of_reach(text, status);
 }
 
@@ -214,12 +220,13 @@ fn out_of_reach(text: &mut String, status: &Status) {
         let away: Vec<&str> = status
             .nodes
             .iter()
-            .filter(|node| !node.online && instance.nodes.contains(&node.id))
+            .filter(|node| !node.online && !node.forgotten && instance.nodes.contains(&node.id))
             .map(|node| node.name.as_str())
             .collect();
         if !away.is_empty() {
             text.push_str(&format!(
-                "{} has data on {}, offline: who needs them waits\n",
+                "{} has data on {}, offline: who needs them waits; if that node will never come \
+                 back, an operator can say so with `forebay forget`\n",
                 instance.label,
                 away.join(", ")
             ));
@@ -288,6 +295,7 @@ mod tests {
             capacity: Bytes(256 << 20),
             nodes: vec![NodeId(0)],
             intact: true,
+            broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
             created: Instant(1000),
@@ -319,6 +327,7 @@ mod tests {
                 pool: "embedded".into(),
                 online: false,
                 drained: false,
+                forgotten: false,
                 granules: 64,
                 used: 32,
                 fragments: 2,

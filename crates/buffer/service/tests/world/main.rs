@@ -5,7 +5,7 @@
 //!
 //! Messages are lost, late and repeated; connections break; machines are cut off, crash between any
 //! two steps and at any write of a log, lose their power and what they had not synced, or their
-//! disks; logs fill up; the parallel file system goes away, crashes, and fills up.
+//! disks; nodes never come back, and are given up by an operator, who may be wrong; logs fill up; the parallel file system goes away, crashes, and fills up.
 //!
 //! What must hold, whatever happens:
 //! - what was synced is there, and without power cuts what was answered; processes read what they
