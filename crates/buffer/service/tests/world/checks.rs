@@ -1,6 +1,7 @@
 //! What must hold all along, and in the end.
 
 use forebay_service::controller::{self, FragmentState};
+use forebay_service::protocol::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;
@@ -27,6 +28,11 @@ impl World {
         }
         for (id, fragment) in state.fragments.iter() {
             let node = &self.nodes[fragment.node.0 as usize];
+            // A node that was given up is in service again when it has nothing left of that.
+            if fragment.state == FragmentState::Forgotten && !state.is_forgotten(fragment.node) {
+                let left = node.fragments.contains_key(&FragmentId(id));
+                assert!(!left, "fragment {id} is given up and there");
+            }
             let damaged = self.truth.damaged.contains(&fragment.instance);
             let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
                 continue;

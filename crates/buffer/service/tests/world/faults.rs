@@ -118,6 +118,9 @@ impl World {
         }
         for index in 0..NODES {
             let node = NodeId(index as u32);
+            if self.is_given_up(index) {
+                continue;
+            }
             let gone = self.nodes[index].down == u64::MAX;
             let mistaken = self.nodes[index].running.is_none() && self.chance(20);
             if !mistaken && !(gone && self.random.chance(100)) {
