@@ -216,6 +216,7 @@ fn out_of_reach(text: &mut String, status: &Status) {
     if is_embedded(status) {
         return;
     }
+    let before = text.len();
     for instance in &status.instances {
         let away: Vec<&str> = status
             .nodes
@@ -225,12 +226,16 @@ fn out_of_reach(text: &mut String, status: &Status) {
             .collect();
         if !away.is_empty() {
             text.push_str(&format!(
-                "{} has data on {}, offline: who needs them waits; if that node will never come \
-                 back, an operator can say so with `forebay forget`\n",
+                "{} has data on {}, offline: who needs them waits\n",
                 instance.label,
                 away.join(", ")
             ));
         }
+    }
+    if text.len() > before {
+        text.push_str(
+            "if a node will never come back, an operator can say so: `forebay forget NODE`\n",
+        );
     }
 }
 
@@ -410,6 +415,12 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
             text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
             "{text}"
         );
+        assert!(text.contains("`forebay forget NODE`"), "{text}");
+        shared.nodes[0].forgotten = true;
+        let text = status(&shared, Instant(125_900));
+        assert!(!text.contains("offline"), "{text}");
+        assert!(text.contains("given up"), "{text}");
+        shared.nodes[0].forgotten = false;
         shared.nodes[0].online = true;
         let text = status(&shared, Instant(125_900));
         assert!(!text.contains("offline"), "{text}");

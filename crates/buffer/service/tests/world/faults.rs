@@ -123,7 +123,8 @@ impl World {
             }
             let gone = self.nodes[index].down == u64::MAX;
             let mistaken = self.nodes[index].running.is_none() && self.chance(20);
-            if !mistaken && !(gone && self.random.chance(100)) {
+            let asks = gone && self.random.chance(100);
+            if !mistaken && !asks {
                 continue;
             }
             let lost = self.random.chance(700);
