@@ -51,7 +51,7 @@
 //! | controller: hosts are waited for until they have unmounted | 2 | at the beginning of a stage |
 //! | host: what cannot be unmounted is still mounted | 7 | the end |
 //! | controller: the removal of fragments does not wait for nodes that are given up | 31 | the end |
-//! | controller: a node that was given up is emptied before it is used again | 31 | what is left on it |
+//! | controller: a node that was given up is emptied before it is used again | 35 | what is left on it |
 //! | controller: stages of a node that is given up have ended | 72 | the end |
 //!
 //! The numbers but for the last three are from before nodes could be gone for good, which a quarter
