@@ -23,11 +23,19 @@ pub struct Site {
 
 impl Site {
     pub fn new() -> Site {
+        Site::patient(60)
+    }
+
+    /// One whose clients wait so many seconds for a storage node.
+    pub fn patient(seconds: u64) -> Site {
         let mut cluster = Cluster::new(3);
         let socket = cluster.munged();
         let foreign = cluster.munged();
         let auth = format!("method = \"munge\"\nsocket = \"{}\"", socket.display());
         let configuration = cluster.configuration("pool.toml", &auth, "");
+        let text = fs::read_to_string(&configuration).unwrap();
+        let patience = format!("[agent]\npatience_seconds = {seconds}\n");
+        fs::write(&configuration, text.replace("[agent]\n", &patience)).unwrap();
         let file = configuration.to_str().unwrap();
         let hosts = &cluster.hosts;
         let each = |daemon: &str| -> Vec<Daemon> {

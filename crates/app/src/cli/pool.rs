@@ -1,4 +1,4 @@
-//! `forebay serve`, `drain`, `undrain`, `create-persistent`, `destroy-persistent`: a pool's
+//! `forebay serve`, `drain`, `undrain`, `forget`, `create-persistent`, `destroy-persistent`: a pool's
 //! daemons, and what its operator does.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
 use forebay_service::activity::{self, Responder, Source};
-use forebay_service::controller::{Cause, Failure, InstanceSpec, Request};
+use forebay_service::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
 use forebay_service::embedded::PoolOptions;
 use forebay_service::hosts::{
     AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
@@ -221,6 +221,20 @@ pub enum PoolCommand {
         /// The node's name
         node: String,
     },
+    /// Give up a storage node that is offline and will never come back: what only it held is lost
+    ///
+    /// Says which instances have data on the node that is nowhere else, and gives them up only with
+    /// --lost. Whoever waits for the node goes on without it. If it comes back all the same, it is
+    /// emptied before it is used again.
+    Forget {
+        #[command(flatten)]
+        pool: PoolArguments,
+        /// The node's name
+        node: String,
+        /// Even if that loses data
+        #[arg(long)]
+        lost: bool,
+    },
     /// Make an instance that outlives jobs
     CreatePersistent {
         #[command(flatten)]
@@ -271,24 +285,52 @@ fn owner(text: &str) -> Result<Owner, String> {
     numbers.ok_or_else(|| "write numbers such as `1000:100`".to_owned())
 }
 
-fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
-    let step = if drained { "drain" } else { "undrain" };
-    let buffer = Buffer::open(which)?;
-    let fail = |failure| RunError::Step(step, failure);
-    let nodes = buffer.control().status().map_err(fail)?.nodes;
-    let node = nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+/// The storage node of this name.
+fn node_of(buffer: &Buffer, name: &str) -> Result<NodeStatus, Failure> {
+    let nodes = buffer.control().status()?.nodes;
+    let node = nodes.iter().find(|node| node.name == name);
+    node.cloned().ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         let reason = format!(
             "there is no storage node `{name}`; the nodes are {}",
             names.join(", ")
         );
-        fail(Failure::new(Cause::NotFound, reason))
-    })?;
-    let node = node.id;
+        Failure::new(Cause::NotFound, reason)
+    })
+}
+
+fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
+    let step = if drained { "drain" } else { "undrain" };
+    let buffer = Buffer::open(which)?;
+    let fail = |failure| RunError::Step(step, failure);
+    let node = node_of(&buffer, name).map_err(fail)?.id;
     buffer
         .control()
         .ask(Request::Drain { node, drained })
         .map_err(fail)?;
+    buffer.close()
+}
+
+fn forget(which: &Which, name: &str, lost: bool) -> Result<(), RunError> {
+    if let Which::Embedded(options) = which {
+        let reason = format!(
+            "the pool in {} is this host's alone, without other storage nodes; name the \
+             configuration of a pool over several hosts with --pool",
+            options.directory.display()
+        );
+        return Err(RunError::Usage(reason));
+    }
+    let buffer = Buffer::open_existing(which)?;
+    let fail = |failure| RunError::Step("forget", failure);
+    let node = node_of(&buffer, name).map_err(fail)?.id;
+    let answer = buffer.control().ask(Request::Forget { node, lost });
+    let answer = answer.map_err(fail)?;
+    println!("storage node {name} is given up");
+    if let Answer::Forgotten(losses) = answer {
+        for loss in losses {
+            println!("lost: {loss}");
+        }
+    }
     buffer.close()
 }
 
@@ -298,6 +340,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::Serve(arguments) => return Ok(serve(arguments)),
         PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
         PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
+        PoolCommand::Forget { pool, node, lost } => forget(&pool.which()?, &node, lost)?,
         PoolCommand::CreatePersistent {
             pool,
             name,

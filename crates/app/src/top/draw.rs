@@ -125,6 +125,7 @@ fn head(frame: &Frame, keys: bool) -> Vec<Line<'static>> {
 fn nodes(frame: &Frame) -> Block {
     let rows = frame.nodes.iter().map(|node| {
         let state = match (node.online, node.drained) {
+            _ if node.forgotten => "given up",
             (_, true) => "drained",
             (true, false) => "online",
             (false, false) => "offline",

@@ -7,6 +7,7 @@ impl Controller {
     pub(super) fn advance(&mut self) {
         self.release_mounts();
         self.begin_anew();
+        self.drop_forgotten();
         self.choose_copies();
         self.drop_abandoned();
         for key in self.state.sessions.keys() {
@@ -100,12 +101,12 @@ impl Controller {
                 instance.ending = true;
             }
             for fragment in &instance.fragments {
-                if let Some(fragment) = self.state.fragments.get_mut(fragment.0) {
-                    fragment.state = FragmentState::Ending;
-                }
+                self.end_fragment(*fragment);
             }
         }
-        if !instance.fragments.is_empty() {
+        // Of what its nodes have not removed some may be on nodes that are given up.
+        self.drop_forgotten();
+        if self.state.fragments_of(id).next().is_some() {
             return false;
         }
         for configuration in &instance.configurations {

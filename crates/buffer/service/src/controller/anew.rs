@@ -44,7 +44,7 @@ impl Controller {
     }
 
     /// The instance gets another number, and has no fragments yet.
-    fn abandon(&mut self, old: InstanceId) {
+    pub(super) fn abandon(&mut self, old: InstanceId) {
         let Some(instance) = self.state.instances.get(old.0).cloned() else {
             return;
         };

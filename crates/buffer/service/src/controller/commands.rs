@@ -64,7 +64,7 @@ impl Controller {
                 FragmentState::Ending => {
                     commands.push((Subject::FragmentEnd(id), peer, Command::RemoveFragment(id)));
                 }
-                FragmentState::Ready(_) | FragmentState::Lost => {}
+                FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {}
             }
         }
     }

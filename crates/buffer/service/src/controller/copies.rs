@@ -167,8 +167,9 @@ impl Controller {
     }
 
     /// Does without a copy that its node has not made, if the instance has others.
-    fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
-        let wanted = |f: &Fragment| !matches!(f.state, FragmentState::Ending | FragmentState::Lost);
+    pub(super) fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
+        let wanted =
+            |f: &Fragment| matches!(f.state, FragmentState::Wanted | FragmentState::Ready(_));
         let left = self.state.fragments_of(instance);
         let left = left.filter(|(id, f)| *id != copy && wanted(f)).count();
         let copied = self.state.instances.get(instance.0);

@@ -16,6 +16,7 @@ mod anew;
 mod asked;
 mod commands;
 mod copies;
+mod forget;
 mod life;
 mod objects;
 mod reports;
@@ -34,6 +35,7 @@ use forebay_model::units::Rate;
 use forebay_policy::pool::NodeId;
 
 pub use asked::{AskedStage, JobView, Stripes};
+pub use forget::Loss;
 pub use objects::*;
 pub use request::*;
 pub use state::State;
@@ -266,8 +268,9 @@ impl Controller {
         self.silence(peer) <= self.settings.offline_after
     }
 
+    /// The same for a storage node that is not given up.
     fn node_online(&self, node: NodeId) -> bool {
-        self.is_online(&Peer::Node(node))
+        !self.state.is_forgotten(node) && self.is_online(&Peer::Node(node))
     }
 
     /// Milliseconds since a peer last reported, or since the controller started.

@@ -38,6 +38,10 @@ pub struct StorageNode {
     pub granules: u64,
     /// Whether an operator takes it out of service: it keeps what it has and gets nothing new.
     pub drained: bool,
+    /// Whether an operator has given it up for lost: the count of the last report that was heard
+    /// of it by then. Ends when it reports that it is there and empty.
+    #[serde(default)]
+    pub forgotten: Option<u64>,
     /// Where its storage daemon listens, if other hosts can reach it.
     #[serde(default)]
     pub address: Option<String>,
@@ -149,6 +153,8 @@ pub enum FragmentState {
     Lost,
     /// Its node is asked to remove it.
     Ending,
+    /// Its node was given up: what was in it is lost, and it takes no room any more.
+    Forgotten,
 }
 
 /// An instance's part of one node.

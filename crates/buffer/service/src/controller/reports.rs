@@ -71,12 +71,16 @@ impl Controller {
     }
 
     fn node_alive(&mut self, node: NodeId, count: u64, present: &[FragmentId]) {
+        let mut empty = true;
         for id in present {
-            // Removed here, or never made durable: nobody can use it.
-            if self.state.fragments.get(id.0).is_none() {
+            // Removed here, never made durable, or given up with the node: nobody can use it.
+            let known = self.state.fragments.get(id.0);
+            if known.is_none_or(|f| f.state == FragmentState::Forgotten) {
                 self.send(Peer::Node(node), Command::RemoveFragment(*id));
+                empty = false;
             }
         }
+        self.take_back(node, count, empty);
         let lost: Vec<FragmentId> = self
             .state
             .fragments
@@ -152,10 +156,16 @@ impl Controller {
         if fragment.state != FragmentState::Ending || fragment.node != node {
             return;
         }
-        let instance = fragment.instance;
-        self.state.fragments.remove(id.0);
+        self.drop_fragment(id);
+    }
+
+    /// A fragment is not there any more.
+    pub(super) fn drop_fragment(&mut self, id: FragmentId) {
+        let Some(fragment) = self.state.fragments.remove(id.0) else {
+            return;
+        };
         self.sent.remove(&commands::Subject::Fragment(id));
-        if let Some(instance) = self.state.instances.get_mut(instance.0) {
+        if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
             instance.fragments.retain(|f| *f != id);
         }
     }
@@ -172,6 +182,7 @@ impl Controller {
         let stopping = stage.state == StageState::Cancelling;
         let state = match state {
             StageState::Failed(_) if stopping => StageState::Cancelled,
+            StageState::Failed(reason) => StageState::Failed(self.as_lost(stage.instance, reason)),
             state => state,
         };
         if let Some(stage) = self.state.stages.get_mut(id.0) {

@@ -11,6 +11,7 @@ use forebay_policy::allocate::Preference;
 use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::forget::Loss;
 use crate::protocol::{Owner, SessionId, StageId};
 
 /// A request, who makes it, and which of that client's it is.
@@ -219,6 +220,13 @@ pub enum Request {
         /// Out or back.
         drained: bool,
     },
+    /// Give up a node that is offline and will not come back with its data (operators only).
+    Forget {
+        /// Which.
+        node: NodeId,
+        /// Even if that loses data.
+        lost: bool,
+    },
 }
 
 /// An answer to a request that could be met.
@@ -233,6 +241,8 @@ pub enum Answer {
     Stage(StageId),
     /// The node.
     Node(NodeId),
+    /// A node is given up; with it, these are lost.
+    Forgotten(Vec<Loss>),
 }
 
 /// Why a request was not met, as an error number of the system knows it.

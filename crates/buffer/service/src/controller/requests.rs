@@ -160,6 +160,10 @@ impl Controller {
                 found.drained = drained;
                 Ok(Begun::Answer(Answer::Done))
             }
+            Request::Forget { node, lost } => {
+                self.operator(caller)?;
+                self.forget_node(node, lost)
+            }
         }
     }
 
@@ -227,7 +231,9 @@ impl Controller {
             }
             None => self.state.nodes.iter().last().map_or(0, |(key, _)| key + 1),
         };
-        let drained = self.state.nodes.get(key).is_some_and(|node| node.drained);
+        let known = self.state.nodes.get(key);
+        let drained = known.is_some_and(|node| node.drained);
+        let forgotten = known.and_then(|node| node.forgotten);
         self.state.nodes.put(
             key,
             StorageNode {
@@ -235,6 +241,7 @@ impl Controller {
                 pool,
                 granules,
                 drained,
+                forgotten,
                 address,
             },
         );

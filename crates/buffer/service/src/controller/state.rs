@@ -160,18 +160,28 @@ impl State {
             let mut seen = pool::Node {
                 id,
                 state,
-                total: node.granules,
+                total: match node.forgotten {
+                    Some(_) => 0,
+                    None => node.granules,
+                },
                 used: 0,
                 instances: 0,
                 written: Bytes(0),
             };
-            for (_, fragment) in self.fragments.iter().filter(|(_, f)| f.node == id) {
+            let there = |f: &Fragment| f.node == id && f.state != FragmentState::Forgotten;
+            for (_, fragment) in self.fragments.iter().filter(|(_, f)| there(f)) {
                 seen.used = seen.used.saturating_add(fragment.granules);
                 seen.instances += 1;
             }
             nodes.push(seen);
         }
         nodes
+    }
+
+    /// Whether a storage node is given up.
+    pub fn is_forgotten(&self, node: NodeId) -> bool {
+        let row = self.nodes.get(u64::from(node.0));
+        row.is_some_and(|row| row.forgotten.is_some())
     }
 
     /// The fragments of an instance.

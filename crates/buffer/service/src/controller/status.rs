@@ -35,7 +35,10 @@ pub struct NodeStatus {
     pub online: bool,
     /// Whether it is taken out of service.
     pub drained: bool,
-    /// Granules it has.
+    /// Whether it is given up for lost.
+    #[serde(default)]
+    pub forgotten: bool,
+    /// Granules it has; none if it is given up.
     pub granules: u64,
     /// Granules in use.
     pub used: u64,
@@ -87,6 +90,9 @@ pub struct InstanceStatus {
     pub nodes: Vec<NodeId>,
     /// Whether all its data is there.
     pub intact: bool,
+    /// Why not, or why it cannot be used at all.
+    #[serde(default)]
+    pub broken: Option<String>,
     /// Whether any user may use it.
     pub public: bool,
     /// Its access modes.
@@ -157,7 +163,8 @@ impl Controller {
                     pool: row.pool.clone(),
                     online: self.node_online(node.id),
                     drained: row.drained,
-                    granules: row.granules,
+                    forgotten: row.forgotten.is_some(),
+                    granules: node.total,
                     used: node.used,
                     fragments: node.instances,
                 });
@@ -190,8 +197,14 @@ impl Controller {
                 label: instance.label.clone(),
                 pool: instance.pool.clone(),
                 capacity: instance.capacity,
-                nodes: self.state.fragments_of(id).map(|(_, f)| f.node).collect(),
+                nodes: self
+                    .state
+                    .fragments_of(id)
+                    .filter(|(_, f)| f.state != FragmentState::Forgotten)
+                    .map(|(_, f)| f.node)
+                    .collect(),
                 intact: instance.broken.is_none(),
+                broken: instance.broken.clone(),
                 public: instance.public,
                 modes: modes
                     .filter_map(|c| Some(self.state.configurations.get(c.0)?.mode))

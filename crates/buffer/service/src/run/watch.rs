@@ -6,14 +6,16 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::Direction;
+use forebay_policy::pool::NodeId;
 
 use super::life::Stop;
 use crate::control::Control;
-use crate::controller::{Cause, Failure, Request, StageState, StageStatus, Status};
+use crate::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus, Status};
 use crate::protocol::Progress;
 
-/// Whoever waits is told so after this time without anything to see.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Whoever waits is told why after this time without anything to see, and again when the reason
+/// changes.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Time between looks at progress.
 const LOOK: Duration = Duration::from_millis(100);
@@ -65,8 +67,8 @@ impl Interrupt {
 }
 
 /// Asks for a step and waits until it is done, has failed, or the process is interrupted. Meanwhile
-/// the observer is told of those stages that are `of` the step, and once if there is nothing to
-/// tell for long.
+/// the observer is told of those stages that are `of` the step, and of the reason if nothing goes
+/// on for long.
 pub(super) fn wait(
     pool: &dyn Control,
     request: Request,
@@ -74,8 +76,9 @@ pub(super) fn wait(
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<(), Stop> {
+    let job = job(&request).map(str::to_owned);
     let answer = pool.begin(request).map_err(Stop::Failed)?;
-    let (mut heard, mut told, mut seen) = (Instant::now(), false, Vec::new());
+    let (mut heard, mut told, mut seen) = (Instant::now(), None, Vec::new());
     loop {
         match answer.recv_timeout(LOOK) {
             Ok(outcome) => return outcome.map(|_| ()).map_err(Stop::Failed),
@@ -97,28 +100,67 @@ pub(super) fn wait(
                     observer.progress(&running);
                 }
                 if running != seen {
-                    (heard, told, seen) = (Instant::now(), false, running);
-                } else if !told && heard.elapsed() > SILENCE {
-                    let why = why(status);
-                    observer.note(&format!("{why}; waiting on, an interrupt (Ctrl-C) ends it"));
-                    told = true;
+                    (heard, told, seen) = (Instant::now(), None, running);
+                } else if heard.elapsed() > SILENCE {
+                    let why = why(status, job.as_deref());
+                    if told.as_ref() != Some(&why) {
+                        observer.note(&format!("{why}; waiting on, an interrupt (Ctrl-C) ends it"));
+                        told = Some(why);
+                    }
                 }
             }
         }
     }
 }
 
+/// The job whose life a request is about.
+fn job(request: &Request) -> Option<&str> {
+    match request {
+        Request::Setup { token, .. }
+        | Request::StageIn { token }
+        | Request::Activate { token, .. }
+        | Request::Run { token, .. }
+        | Request::Deactivate { token }
+        | Request::StageOut { token }
+        | Request::Teardown { token, .. } => Some(token),
+        _ => None,
+    }
+}
+
 /// What may be the reason that nothing goes on, as the pool's state has it.
-fn why(status: Result<Status, Failure>) -> String {
+fn why(status: Result<Status, Failure>, job: Option<&str>) -> String {
     let status = match status {
         Ok(status) => status,
         Err(failure) => return failure.to_string(),
     };
-    let away = status.nodes.iter().filter(|node| !node.online);
-    let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
-    match away.as_slice() {
-        [] => "no answer yet".to_owned(),
-        away => format!("no answer yet, and {} offline", away.join(", ")),
+    let away = |node: &&NodeStatus| !node.online && !node.forgotten;
+    let names = |nodes: Vec<&NodeStatus>| {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        names.join(", ")
+    };
+    let session = status
+        .sessions
+        .iter()
+        .find(|session| job == Some(&*session.token));
+    let instances = status.instances.iter();
+    let own: Vec<NodeId> = instances
+        .filter(|instance| session.is_some_and(|session| session.id == instance.session))
+        .flat_map(|instance| instance.nodes.iter().copied())
+        .collect();
+    let holding = status.nodes.iter().filter(|node| own.contains(&node.id));
+    let holding: Vec<&NodeStatus> = holding.filter(away).collect();
+    if let (Some(job), [first, ..]) = (job, holding.as_slice()) {
+        let name = first.name.clone();
+        return format!(
+            "no answer yet: job {job} has data on {}, offline. If a node will never come back, an \
+             operator can say so: `forebay forget {name}`",
+            names(holding)
+        );
+    }
+    let away: Vec<&NodeStatus> = status.nodes.iter().filter(away).collect();
+    match away.is_empty() {
+        true => "no answer yet".to_owned(),
+        false => format!("no answer yet, and {} offline", names(away)),
     }
 }
 

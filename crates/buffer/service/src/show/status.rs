@@ -81,6 +81,7 @@ fn pools(text: &mut String, status: &Status) {
     ])];
     for node in &status.nodes {
         let state = match (node.online, node.drained) {
+            _ if node.forgotten => "given up",
             (false, true) => "drained, offline",
             (_, true) if node.fragments > 0 => "draining",
             (_, true) => "drained",
@@ -144,6 +145,11 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
         ]);
     }
     text.push_str(&table("lllllrrr", &rows));
+    for instance in &status.instances {
+        if let Some(reason) = instance.broken.as_ref().filter(|_| !instance.intact) {
+            text.push_str(&format!("{}: {reason}\n", instance.label));
+        }
+    }
     out_of_reach(text, status);
 }
 
@@ -210,11 +216,12 @@ fn out_of_reach(text: &mut String, status: &Status) {
     if is_embedded(status) {
         return;
     }
+    let before = text.len();
     for instance in &status.instances {
         let away: Vec<&str> = status
             .nodes
             .iter()
-            .filter(|node| !node.online && instance.nodes.contains(&node.id))
+            .filter(|node| !node.online && !node.forgotten && instance.nodes.contains(&node.id))
             .map(|node| node.name.as_str())
             .collect();
         if !away.is_empty() {
@@ -224,6 +231,11 @@ fn out_of_reach(text: &mut String, status: &Status) {
                 away.join(", ")
             ));
         }
+    }
+    if text.len() > before {
+        text.push_str(
+            "if a node will never come back, an operator can say so: `forebay forget NODE`\n",
+        );
     }
 }
 
@@ -288,6 +300,7 @@ mod tests {
             capacity: Bytes(256 << 20),
             nodes: vec![NodeId(0)],
             intact: true,
+            broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
             created: Instant(1000),
@@ -319,6 +332,7 @@ mod tests {
                 pool: "embedded".into(),
                 online: false,
                 drained: false,
+                forgotten: false,
                 granules: 64,
                 used: 32,
                 fragments: 2,
@@ -401,6 +415,12 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
             text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
             "{text}"
         );
+        assert!(text.contains("`forebay forget NODE`"), "{text}");
+        shared.nodes[0].forgotten = true;
+        let text = status(&shared, Instant(125_900));
+        assert!(!text.contains("offline"), "{text}");
+        assert!(text.contains("given up"), "{text}");
+        shared.nodes[0].forgotten = false;
         shared.nodes[0].online = true;
         let text = status(&shared, Instant(125_900));
         assert!(!text.contains("offline"), "{text}");

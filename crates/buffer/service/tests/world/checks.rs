@@ -1,6 +1,7 @@
 //! What must hold all along, and in the end.
 
 use forebay_service::controller::{self, FragmentState};
+use forebay_service::protocol::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;
@@ -15,7 +16,9 @@ impl World {
         };
         let state = controller.state();
         for (index, node) in self.nodes.iter().enumerate() {
-            let here = |f: &&controller::Fragment| f.node.0 as usize == index;
+            let here = |f: &&controller::Fragment| {
+                f.node.0 as usize == index && f.state != FragmentState::Forgotten
+            };
             let fragments = state.fragments.iter().map(|(_, f)| f);
             let booked: u64 = fragments.filter(here).map(|f| f.granules).sum();
             let stored: u64 = node.fragments.values().map(|plan| plan.granules).sum();
@@ -25,6 +28,11 @@ impl World {
         }
         for (id, fragment) in state.fragments.iter() {
             let node = &self.nodes[fragment.node.0 as usize];
+            // A node that was given up is in service again when it has nothing left of that.
+            if fragment.state == FragmentState::Forgotten && !state.is_forgotten(fragment.node) {
+                let left = node.fragments.contains_key(&FragmentId(id));
+                assert!(!left, "fragment {id} is given up and there");
+            }
             let damaged = self.truth.damaged.contains(&fragment.instance);
             let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
                 continue;
@@ -50,13 +58,17 @@ impl World {
             && state.registrations.is_empty()
             && state.activations.is_empty()
             && state.stages.is_empty();
-        let flash = self.nodes.iter().all(|node| {
-            node.running.as_ref().is_some_and(|(daemon, control)| {
-                let known = daemon.shard.state();
-                known.instances.is_empty()
-                    && known.sessions.is_empty()
-                    && control.fragments().is_empty()
-            }) && node.objects.instances().unwrap().is_empty()
+        // What a node holds that is gone for ever is nobody's any more.
+        let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
+        let mut nodes = self.nodes.iter().enumerate();
+        let flash = nodes.all(|(index, node)| {
+            gone(index)
+                || node.running.as_ref().is_some_and(|(daemon, control)| {
+                    let known = daemon.shard.state();
+                    known.instances.is_empty()
+                        && known.sessions.is_empty()
+                        && control.fragments().is_empty()
+                }) && node.objects.instances().unwrap().is_empty()
         });
         let mounts = |host: &Compute| host.mounts.lock().unwrap().is_empty();
         books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()

@@ -24,6 +24,8 @@ pub struct Faults {
     pub lose_disk: u64,
     /// Something is wrong with the parallel file system, or a machine is cut off, within a second.
     pub outage: u64,
+    /// A crashed node never comes back by itself; an operator gives it up.
+    pub gone: u64,
     /// Faults end at this time, so that everything can come to its end.
     pub until: u64,
 }
@@ -39,6 +41,7 @@ impl Faults {
             power: false,
             lose_disk: 0,
             outage: 0,
+            gone: 0,
             until: 0,
         }
     }
@@ -55,6 +58,7 @@ impl Faults {
             power,
             lose_disk: u64::from(random.chance(150)) * random.below(100),
             outage: random.below(2) * random.below(30),
+            gone: u64::from(random.chance(250)) * random.below(250),
             until: 150 * SECOND,
         }
     }
@@ -103,6 +107,41 @@ impl World {
             let envelope = envelope(self.random.next(), 1, request);
             self.controller_step(controller::Input::Request(Box::new(envelope)));
         }
+        self.give_up_nodes();
+    }
+
+    /// An operator gives up nodes that will not come back, and now and then one that would have.
+    /// Some come back all the same.
+    fn give_up_nodes(&mut self) {
+        if self.faults.gone == 0 {
+            return;
+        }
+        for index in 0..NODES {
+            let node = NodeId(index as u32);
+            if self.is_given_up(index) {
+                continue;
+            }
+            let gone = self.nodes[index].down == u64::MAX;
+            let mistaken = self.nodes[index].running.is_none() && self.chance(20);
+            let asks = gone && self.random.chance(100);
+            if !mistaken && !asks {
+                continue;
+            }
+            let lost = self.random.chance(700);
+            self.say(|| format!("node {index} is to be given up: {gone}, {lost}"));
+            let request = Request::Forget { node, lost };
+            let envelope = envelope(self.random.next(), 1, request);
+            self.controller_step(controller::Input::Request(Box::new(envelope)));
+            if gone && self.is_given_up(index) && self.random.chance(300) {
+                self.nodes[index].down = self.now + self.random.below(60 * SECOND);
+            }
+        }
+    }
+
+    /// Whether the controller's records say that a node is given up.
+    pub fn is_given_up(&self, index: usize) -> bool {
+        let controller = self.controller.as_ref();
+        controller.is_some_and(|c| c.state().is_forgotten(NodeId(index as u32)))
     }
 
     pub fn faulty(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Users, the controller, and what they say to each other.
 
+use std::sync::atomic::Ordering;
+
 use forebay_service::controller::{self, Envelope, FragmentState, Outcome, Request};
 use forebay_service::protocol::*;
 
@@ -71,6 +73,19 @@ impl World {
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 self.truth.used.insert(FragmentId(id));
             }
+            if fragment.state == FragmentState::Forgotten {
+                self.truth.damaged.insert(fragment.instance);
+                self.truth.losses.disk.store(true, Ordering::Relaxed);
+            }
+        }
+        for (index, known) in state.nodes.iter() {
+            let count = match (self.given_up[index as usize], known.forgotten.is_some()) {
+                (false, true) => &mut self.truth.counts.nodes_given_up,
+                (true, false) => &mut self.truth.counts.nodes_returned,
+                _ => continue,
+            };
+            *count += 1;
+            self.given_up[index as usize] ^= true;
         }
         self.check_allocation();
         for effect in effects {

@@ -375,7 +375,12 @@ impl World {
         } else {
             3000
         };
-        let down = self.now + self.random.below(away) * MS;
+        let mut down = self.now + self.random.below(away) * MS;
+        if self.faults.gone > 0 && self.chance(self.faults.gone) {
+            self.say(|| format!("node {index} does not come back"));
+            self.truth.counts.nodes_gone += 1;
+            down = u64::MAX;
+        }
         let lose = self.chance(self.faults.lose_disk);
         let storage = &mut self.nodes[index];
         storage.life += 1;

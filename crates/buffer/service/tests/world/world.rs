@@ -75,6 +75,8 @@ pub struct World {
     pub controller_down: u64,
     pub controller_records: Records,
     pub nodes: Vec<Storage>,
+    /// Nodes that were given up when that was last looked at.
+    pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
     /// Machines that nobody can reach until then.
     pub isolated: BTreeMap<Place, u64>,
@@ -157,6 +159,7 @@ impl World {
             controller_down: 0,
             controller_records: Records::new(),
             nodes,
+            given_up: [false; NODES],
             hosts: (0..HOSTS).map(host).collect(),
             isolated: BTreeMap::new(),
             pfs,
