@@ -86,10 +86,16 @@ impl World {
         let node = node.unwrap();
         self.nodes[index].journals.sweep(|id| node.may_go_on(id));
         self.nodes[index].running = Some((daemon, node));
-        if !self.commit(index) {
+        // The record of this start is durable before anybody is answered.
+        if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
         }
         self.node_step(index, node::Input::Started);
+    }
+
+    fn sync_start(&mut self, index: usize) -> bool {
+        let running = self.nodes[index].running.as_mut();
+        running.is_some_and(|(daemon, _)| daemon.log.sync_now().is_ok())
     }
 
     fn instant(&self) -> Instant {

@@ -151,6 +151,8 @@ impl EventLoop {
 
     fn serve(&mut self) -> io::Result<()> {
         self.commit()?; // the record of this start
+        // Were it lost, the numbers that inodes get from now on would be given again to others.
+        self.parts.log.sync_now()?;
         let mut events = Vec::with_capacity(256);
         while !self.parts.wake.stop.load(Ordering::Acquire) {
             events.clear();

@@ -72,10 +72,7 @@ impl<O: Objects> Shard<O> {
         if *count == 0 {
             spread.writers.remove(&ino);
             if self.length(instance, ino).is_some() {
-                self.runtime(instance).spread.unsettled.insert(ino);
-                if self.settle_due == 0 {
-                    self.settle_due = self.now.steady.saturating_add(DELAY);
-                }
+                self.settle_soon(instance, ino);
             }
         }
     }
@@ -95,6 +92,24 @@ impl<O: Objects> Shard<O> {
                 Event::Names(instance, Change::Length { ino, length, times }),
                 None,
             );
+        }
+    }
+
+    /// Another node has an object of a file. A power cut may have taken from this node that it can.
+    pub(super) fn has_piece(&mut self, instance: InstanceId, ino: Ino) {
+        if self
+            .length(instance, ino)
+            .is_some_and(|length| !length.used)
+        {
+            self.unsettle(instance, ino);
+            self.settle_soon(instance, ino);
+        }
+    }
+
+    fn settle_soon(&mut self, instance: InstanceId, ino: Ino) {
+        self.runtime(instance).spread.unsettled.insert(ino);
+        if self.settle_due == 0 {
+            self.settle_due = self.now.steady.saturating_add(DELAY);
         }
     }
 

@@ -236,7 +236,10 @@ impl<O: Objects> Shard<O> {
             return;
         };
         let own = inos.into_iter().filter(|ino| names.names.owns(*ino));
-        let (there, gone) = own.partition(|ino| names.names.get(*ino).is_some());
+        let (there, gone): (Vec<Ino>, _) = own.partition(|ino| names.names.get(*ino).is_some());
+        for ino in &there {
+            self.has_piece(instance, *ino);
+        }
         self.tell(instance, from, Say::Checked { there, gone });
     }
 

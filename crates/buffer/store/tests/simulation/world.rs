@@ -390,6 +390,10 @@ impl World {
         self.running = Some(Running { shard, log });
         self.commit()
             .expect("the first record of a daemon is written without a fault");
+        let log = self.running.as_mut().map(|running| &mut running.log);
+        log.map(Log::sync_now)
+            .transpose()
+            .expect("and made durable before anybody is answered");
         self.synced = self.synced.min(self.written);
     }
 

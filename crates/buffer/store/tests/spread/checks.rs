@@ -1,5 +1,6 @@
 //! What must hold when everybody is back and all is said.
 
+use crate::clients::Client;
 use crate::world::{INSTANCE, STRIPE, World};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};
@@ -31,16 +32,21 @@ impl World {
         }
     }
 
+    /// An object has been made durable.
+    pub fn note_synced(&mut self, node: Node, ino: Ino) {
+        let instance = INSTANCE;
+        let objects = &self.hosts[usize::from(node.0)].objects;
+        let data = objects.contents(ObjectId { instance, ino });
+        self.synced.insert((node, ino), data.unwrap_or_default());
+        let cuts: Vec<_> = self.clients.iter().filter_map(Client::cuts).collect();
+        for (ino, size) in cuts {
+            self.may_be_cut(ino, size);
+        }
+    }
+
     fn inode(&self, ino: Ino) -> Option<&Inode> {
         let instance = self.state(ino.shard())?.instances.get(&INSTANCE)?;
         instance.names.get(ino)
-    }
-
-    /// A node has started again. The numbers of files that a power cut took are given to others.
-    pub fn forget_lost(&mut self, node: Node) {
-        let mut synced = std::mem::take(&mut self.synced);
-        synced.retain(|(_, ino), _| ino.shard() != node || self.inode(*ino).is_some());
-        self.synced = synced;
     }
 
     /// What was synced on a node is there, as long as there is the file.

@@ -62,6 +62,15 @@ const WRITE: OpenMode = OpenMode {
     descriptor: false,
 };
 
+/// What a request cuts, and to which length.
+fn cut(request: &Request) -> Option<(Ino, u64)> {
+    match request {
+        Request::SetAttr { ino, set, .. } => Some((*ino, set.size?)),
+        Request::Open { ino, open, .. } if open.truncate => Some((*ino, 0)),
+        _ => None,
+    }
+}
+
 impl Client {
     pub fn new(number: u64) -> Client {
         Client {
@@ -141,6 +150,12 @@ impl Client {
         }
     }
 
+    /// The file that may be cut at any moment, and to which length.
+    pub fn cuts(&self) -> Option<(Ino, u64)> {
+        let pending = self.pending.as_ref().filter(|call| call.sent_on.is_some());
+        cut(&pending?.request)
+    }
+
     /// See to it that the pending call is answered.
     pub fn go_on(&mut self, world: &mut World) {
         let Some(pending) = &self.pending else { return };
@@ -155,12 +170,8 @@ impl Client {
         if pending.sent_on != Some(conn) {
             pending.sent_on = Some(conn);
             let request = pending.request.clone();
-            match &request {
-                Request::SetAttr { ino, set, .. } => {
-                    world.may_be_cut(*ino, set.size.unwrap_or(u64::MAX));
-                }
-                Request::Open { ino, open, .. } if open.truncate => world.may_be_cut(*ino, 0),
-                _ => {}
+            if let Some((ino, size)) = cut(&request) {
+                world.may_be_cut(ino, size);
             }
             let call = Call {
                 seq,

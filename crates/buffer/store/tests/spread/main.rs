@@ -32,5 +32,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories() {
-    seeds::run_all(2000, run);
+    seeds::run_all(5_000, run);
 }

@@ -400,16 +400,12 @@ impl World {
                         let objects = self.host(node).objects.clone();
                         objects.sync_all();
                         for (ino, _) in objects.list(INSTANCE).unwrap_or_default() {
-                            let instance = INSTANCE;
-                            let data = objects.contents(ObjectId { instance, ino });
-                            self.synced.insert((node, ino), data.unwrap_or_default());
+                            self.note_synced(node, ino);
                         }
                     }
                     if let Some(object) = object {
-                        let host = self.host(node);
-                        host.objects.sync(object);
-                        let data = host.objects.contents(object).unwrap_or_default();
-                        self.synced.insert((node, object.ino), data);
+                        self.host(node).objects.sync(object);
+                        self.note_synced(node, object.ino);
                     }
                     if !self.sync_log(node) {
                         return;
@@ -485,7 +481,6 @@ impl World {
             before.apply(&start).unwrap();
             assert_eq!(&before, after, "recovery leads to another state");
         }
-        self.forget_lost(node);
         self.check_synced(node);
     }
 
@@ -513,5 +508,13 @@ impl World {
         });
         self.commit(node)
             .expect("the first record of a daemon is written without a fault");
+        let log = self
+            .host(node)
+            .running
+            .as_mut()
+            .map(|running| &mut running.log);
+        log.map(Log::sync_now)
+            .transpose()
+            .expect("and made durable before anybody is answered");
     }
 }
