@@ -6,29 +6,17 @@ mod support;
 use forebay_client::{Admin, Fs, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{OpenMode, Scrubbed, SetAttr, SetTime};
+use forebay_wire::message::{Scrubbed, SetAttr, SetTime};
 use forebay_wire::seal::SMALLEST_CHUNK;
 use forebay_wire::{Errno, Ino, Timestamp};
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{INSTANCE, Temporary, make_instance};
+use support::{INSTANCE, READ, READ_WRITE, Temporary, make_instance};
 
 const FILE: &str = "checkpoint";
 const SIZE: usize = 5 * SMALLEST_CHUNK as usize + 1000;
-const READ: OpenMode = OpenMode {
-    read: true,
-    write: false,
-    truncate: false,
-    descriptor: true,
-};
-const WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
 
 /// A daemon with one file, and the file's object.
 struct Flash {
@@ -56,7 +44,7 @@ impl Flash {
         .unwrap();
         make_instance(daemon.address(), 1 << 30);
         let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
-        let opened = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap();
+        let opened = fs.create_path(Path::new(FILE), 0o644, READ_WRITE).unwrap();
         opened.file.write_all_at(&contents(), 0).unwrap();
         let ino = opened.attr.ino;
         let folder = flash.join(format!("objects/{:016x}", INSTANCE.0));
@@ -150,7 +138,11 @@ fn a_flipped_bit_is_found_and_not_handed_out() {
     );
 
     // Writing it anew mends it.
-    let file = flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file;
+    let file = flash
+        .fs()
+        .open_path(Path::new(FILE), READ_WRITE)
+        .unwrap()
+        .file;
     file.write_all_at(&contents(), 0).unwrap();
     drop(file);
     assert_eq!(read(&remote, 0, SIZE).unwrap(), contents());
@@ -200,7 +192,11 @@ fn a_reader_that_began_before_a_change_sees_the_change() {
     let before = remote.open_path(Path::new(FILE), READ).unwrap().file;
     let mut data = vec![0; SIZE];
     assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
-    let writer = flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file;
+    let writer = flash
+        .fs()
+        .open_path(Path::new(FILE), READ_WRITE)
+        .unwrap()
+        .file;
     writer.write_all_at(b"changed", 10).unwrap();
     assert_eq!(before.read_at(&mut data, 0).unwrap(), SIZE);
     assert_eq!(data[10..17], *b"changed");
@@ -212,9 +208,15 @@ fn a_time_set_back_does_not_bring_broken_checksums_back() {
     let whole = flash.sealed();
     let fs = flash.fs();
     let before = fs.get_attr(flash.ino).unwrap().mtime;
-    let writer = fs.open_path(Path::new(FILE), WRITE).unwrap().file;
+    let writer = fs.open_path(Path::new(FILE), READ_WRITE).unwrap().file;
     // Another program opens and closes the file meanwhile, and so has it sealed.
-    drop(flash.fs().open_path(Path::new(FILE), WRITE).unwrap().file);
+    drop(
+        flash
+            .fs()
+            .open_path(Path::new(FILE), READ_WRITE)
+            .unwrap()
+            .file,
+    );
     flash.sealed();
     writer.write_all_at(b"changed", 10).unwrap();
     let set = SetAttr {
@@ -236,7 +238,7 @@ fn many_small_files_get_their_checksums_by_themselves() {
     let inos: Vec<Ino> = (0..FILES)
         .map(|number| {
             let name = format!("small{number}");
-            let opened = fs.create_path(Path::new(&name), 0o644, WRITE).unwrap();
+            let opened = fs.create_path(Path::new(&name), 0o644, READ_WRITE).unwrap();
             opened.file.write_all_at(name.as_bytes(), 0).unwrap();
             opened.attr.ino
         })

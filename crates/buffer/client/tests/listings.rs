@@ -4,21 +4,15 @@
 mod support;
 
 use forebay_client::{DirPage, Fs};
-use forebay_wire::message::{OnExisting, OpenMode, XattrMode};
+use forebay_wire::message::{OnExisting, XattrMode};
 use forebay_wire::{Errno, Ino};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Mounted, Pool, STRIPE, Temporary, attach};
+use support::{Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach};
 
 const NODES: usize = 3;
 const EACH: u64 = 200;
-const OPEN: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
 
 /// Requests that were answered so far, by their kinds.
 fn counts(pool: &Pool) -> BTreeMap<String, u64> {
@@ -56,10 +50,10 @@ fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
         let name = |what: &str| format!("{what}{number}").into_bytes();
         let other = fs.mkdir(dir, &name("dir"), 0o755).unwrap().ino;
         let (moved, file) = (name("moved"), name("open"));
-        drop(fs.create(other, &moved, 0o640, true, OPEN).unwrap());
+        drop(fs.create(other, &moved, 0o640, true, READ_WRITE).unwrap());
         fs.rename((other, &moved), (dir, &moved), OnExisting::Fail)
             .unwrap();
-        let file = fs.create(dir, &file, 0o600, true, OPEN).unwrap().file;
+        let file = fs.create(dir, &file, 0o600, true, READ_WRITE).unwrap().file;
         file.write_all_at(b"end", number % 4 * STRIPE).unwrap();
         open.push(file);
         others.push(other);

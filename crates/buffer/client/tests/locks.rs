@@ -9,7 +9,6 @@ mod support;
 use forebay_client::{Fs, Mount, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::Errno;
-use forebay_wire::message::OpenMode;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -20,15 +19,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon};
-use support::{INSTANCE, Mounted, Temporary, attach, make_instance, mount_at, need, shell};
+use support::{
+    INSTANCE, Mounted, READ_WRITE, Temporary, attach, make_instance, mount_at, need, shell,
+};
 
 const MOUNT: &str = "FOREBAY_TEST_MOUNT";
-const READ_WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
 
 #[test]
 #[ignore = "not a test: the daemon of the other tests"]

@@ -12,19 +12,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
-use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, shell, spec};
+use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, shell, spec};
 
 const MIB: u64 = 1 << 20;
-const OPEN: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
 /// Through sockets, as from another host.
 const REMOTE: OpenMode = OpenMode {
     descriptor: false,
-    ..OPEN
+    ..READ_WRITE
 };
 
 #[test]
@@ -127,7 +121,9 @@ fn what_one_client_writes_another_sees_at_once() {
     admin.create_instance(&spec(256 * MIB), STRIPE).unwrap();
     let near = attach(local);
     let far = over_tcp(&remote, Duration::from_secs(20));
-    let ours = near.create(Ino::ROOT, b"f", 0o644, true, OPEN).unwrap();
+    let ours = near
+        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
+        .unwrap();
     let ino = ours.attr.ino;
     let theirs = far.open(ino, REMOTE).unwrap();
     let mut copy: Vec<u8> = Vec::new();
@@ -166,7 +162,10 @@ fn what_was_cut_off_does_not_come_back() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
-    let file = fs.create(Ino::ROOT, b"f", 0o644, true, OPEN).unwrap().file;
+    let file = fs
+        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
+        .unwrap()
+        .file;
     let length = 10 * STRIPE;
     for cut in [0, 1, STRIPE, STRIPE + 5, 3 * STRIPE - 1, 7 * STRIPE] {
         file.write_all_at(&vec![9; length as usize], 0).unwrap();
@@ -180,7 +179,7 @@ fn what_was_cut_off_does_not_come_back() {
     }
     let again = OpenMode {
         truncate: true,
-        ..OPEN
+        ..READ_WRITE
     };
     let opened = fs.open(file.ino(), again).unwrap();
     assert_eq!(opened.attr.size, 0);
@@ -198,7 +197,7 @@ fn appends_of_several_clients_keep_together() {
     let admin = SpreadAdmin::connect(local.clone(), &Options::default()).unwrap();
     admin.create_instance(&spec(64 * MIB), STRIPE).unwrap();
     let clients = [
-        (attach(local), OPEN),
+        (attach(local), READ_WRITE),
         (over_tcp(&remote, Duration::from_secs(20)), REMOTE),
     ];
     let (clients, length) = (&clients, 997);
@@ -229,7 +228,10 @@ fn ranges_are_reserved_cleared_and_found_over_the_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
     let fs = attach(pool.nodes());
-    let file = fs.create(Ino::ROOT, b"f", 0o644, true, OPEN).unwrap().file;
+    let file = fs
+        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
+        .unwrap()
+        .file;
     let attr = || fs.get_attr(file.ino()).unwrap();
     let reserve = |keep_size| Allocate::Reserve { keep_size };
     file.allocate(100, 9 * STRIPE, reserve(true)).unwrap();
@@ -272,7 +274,9 @@ fn directories_are_spread_and_listed_whole() {
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
         assert_eq!((dir.kind, dir.nlink), (Kind::Dir, 2));
         shards.insert(dir.ino.shard());
-        let file = fs.create(dir.ino, b"file", 0o644, true, OPEN).unwrap();
+        let file = fs
+            .create(dir.ino, b"file", 0o644, true, READ_WRITE)
+            .unwrap();
         assert_eq!(file.attr.ino.shard(), dir.ino.shard());
         file.file
             .write_all_at(&[1; 100_000][..number * 1000], 0)
@@ -364,7 +368,9 @@ fn names_are_changed_between_nodes_by_several_clients_at_once() {
         .collect();
     for number in 0..4u8 {
         let name = [b'f', b'0' + number];
-        setup.create(dirs[0], &name, 0o644, true, OPEN).unwrap();
+        setup
+            .create(dirs[0], &name, 0o644, true, READ_WRITE)
+            .unwrap();
     }
     // Each file always has one name, whoever moves it.
     std::thread::scope(|scope| {
@@ -410,7 +416,10 @@ fn addresses_must_be_all_and_in_order_but_one_leads_to_the_others() {
         assert_eq!(attach(wrong).map(|_| ()), Err(Errno::EINVAL));
     }
     let fs = attach(vec![b]).unwrap();
-    let file = fs.create(Ino::ROOT, b"f", 0o644, true, OPEN).unwrap().file;
+    let file = fs
+        .create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
+        .unwrap()
+        .file;
     let data = noise(9 * STRIPE as usize, 3);
     file.write_all_at(&data, 0).unwrap();
     let mut back = vec![0; data.len()];
@@ -438,7 +447,10 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
         victim = victim.or((dir.ino.shard().0 == 2).then_some(dir.ino));
     }
     let victim = victim.unwrap();
-    let file = fs.create(victim, b"f", 0o644, true, OPEN).unwrap().file;
+    let file = fs
+        .create(victim, b"f", 0o644, true, READ_WRITE)
+        .unwrap()
+        .file;
     file.write_all_at(&noise(6 * STRIPE as usize, 5), 0)
         .unwrap();
     let whole = far.create(Ino::ROOT, b"g", 0o644, true, REMOTE).unwrap();
@@ -449,7 +461,7 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
     assert_eq!(file.sync(false), Err(Errno::EIO));
     // The others go on.
     fs.get_attr(Ino::ROOT).unwrap();
-    fs.create(Ino::ROOT, b"h", 0o644, true, OPEN).unwrap();
+    fs.create(Ino::ROOT, b"h", 0o644, true, READ_WRITE).unwrap();
     processes[2].restart();
     soon("the daemon is found again", || fs.get_attr(victim).is_ok());
     file.sync(false).unwrap();
@@ -494,7 +506,7 @@ fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
         (busy.errno, busy.address),
         (Errno::EBUSY, addresses[0].clone())
     );
-    fs.create(Ino::ROOT, b"f", 0o644, true, OPEN)
+    fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE)
         .unwrap()
         .file
         .write_all_at(&[1; 1 << 18], 0)

@@ -17,17 +17,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use support::{INSTANCE, Temporary, as_user, users_pool};
+use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
 
 const ONCE: fn() -> Options = || Options {
     patience: Duration::ZERO,
     ..Options::default()
-};
-const READ_WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
 };
 
 /// A daemon with an instance of user 1000, group 2000.

@@ -7,24 +7,12 @@ mod support;
 
 use forebay_client::{Admin, Fs, Nodes, Options};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::message::{MAX_WHOLE, OpenMode, SetAttr, SetTime};
+use forebay_wire::message::{MAX_WHOLE, SetAttr, SetTime};
 use forebay_wire::{Errno, Ino, Kind, Timestamp};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use support::{INSTANCE, Pool, STRIPE, Temporary, as_user, attach, users_pool};
+use support::{INSTANCE, Pool, READ, READ_WRITE, STRIPE, Temporary, as_user, attach, users_pool};
 
-const READ: OpenMode = OpenMode {
-    read: true,
-    write: false,
-    truncate: false,
-    descriptor: true,
-};
-const WRITE: OpenMode = OpenMode {
-    read: true,
-    write: true,
-    truncate: false,
-    descriptor: true,
-};
 const WHEN: Timestamp = Timestamp {
     secs: 1_000_000_000,
     nanos: 5,
@@ -72,7 +60,7 @@ fn comes_and_goes_whole(nodes: Nodes) {
             // Reading it whole has left no trace.
             assert_eq!(fs.get_attr(attr.ino).unwrap().ctime, found.ctime);
             // It can be written to as any other file is.
-            let file = fs.open(attr.ino, WRITE).unwrap().file;
+            let file = fs.open(attr.ino, READ_WRITE).unwrap().file;
             file.write_all_at(b"more", length as u64).unwrap();
             drop(file);
             let longer = fs.get_attr(attr.ino).unwrap();
@@ -149,7 +137,9 @@ fn it_takes_the_place_of_what_has_the_name() {
     let refused = put(b"long", &vec![0; MAX_WHOLE + 1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // What is longer, or no file, is not fetched.
-    let long = fs.create(Ino::ROOT, b"long", 0o600, true, WRITE).unwrap();
+    let long = fs
+        .create(Ino::ROOT, b"long", 0o600, true, READ_WRITE)
+        .unwrap();
     long.file.write_all_at(&vec![1; MAX_WHOLE + 1], 0).unwrap();
     assert_eq!(fs.fetch(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
     assert_eq!(fs.fetch(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));

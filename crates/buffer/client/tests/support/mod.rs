@@ -7,7 +7,7 @@ pub mod process;
 use forebay_client::{Admin, Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
-use forebay_wire::message::InstanceSpec;
+use forebay_wire::message::{InstanceSpec, OpenMode};
 use forebay_wire::place::Place;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,6 +16,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const INSTANCE: InstanceId = InstanceId(1);
 /// Short, so that small files lie on several nodes.
 pub const STRIPE: u64 = 16 << 10;
+
+/// How a file is opened to be read.
+pub const READ: OpenMode = OpenMode {
+    read: true,
+    write: false,
+    truncate: false,
+    descriptor: true,
+};
+/// How a file is opened to be read and written.
+pub const READ_WRITE: OpenMode = OpenMode {
+    write: true,
+    ..READ
+};
 
 /// A directory that goes when the test ends.
 pub struct Temporary(pub PathBuf);
