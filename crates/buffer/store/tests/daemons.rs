@@ -10,32 +10,12 @@ use forebay_wire::stream::{Address, Stream};
 use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const INSTANCE: InstanceId = InstanceId(5);
 const STRIPE: u64 = 64 << 10;
-
-/// A directory that goes when the test ends.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new() -> Temporary {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("forebay-daemons-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Temporary(path)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A connection of a session with one daemon, over its Unix socket.
 struct Client {
@@ -118,10 +98,10 @@ fn spec(place: Place) -> InstanceSpec {
 }
 
 /// Daemons with an instance over all of them, and a client of each.
-fn spread(temporary: &Temporary, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<Client>) {
+fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<Client>) {
     let tcp = over_tcp.then(|| SocketAddr::from(([127, 0, 0, 1], 0)));
     let daemons: Vec<Daemon> = (0..count)
-        .map(|number| start(&temporary.0.join(number.to_string()), tcp))
+        .map(|number| start(&temporary.path().join(number.to_string()), tcp))
         .collect();
     let peers: Vec<String> = daemons
         .iter()
@@ -169,8 +149,8 @@ fn wait_until(what: &str, mut good: impl FnMut() -> bool) {
     }
 }
 
-fn objects(temporary: &Temporary, node: u16) -> usize {
-    let root = temporary.0.join(format!("{node}/objects"));
+fn objects(temporary: &TempDir, node: u16) -> usize {
+    let root = temporary.path().join(format!("{node}/objects"));
     let mut count = 0;
     for instance in std::fs::read_dir(root).unwrap() {
         for folder in std::fs::read_dir(instance.unwrap().path()).unwrap() {
@@ -181,7 +161,7 @@ fn objects(temporary: &Temporary, node: u16) -> usize {
 }
 
 fn work(over_tcp: bool) {
-    let temporary = Temporary::new();
+    let temporary = TempDir::new().unwrap();
     let (daemons, mut clients) = spread(&temporary, 3, over_tcp);
     let dirs: Vec<Ino> = (0..12)
         .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
@@ -284,7 +264,7 @@ fn three_daemons_share_an_instance_over_tcp() {
 
 #[test]
 fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
-    let temporary = Temporary::new();
+    let temporary = TempDir::new().unwrap();
     let (mut daemons, mut clients) = spread(&temporary, 2, false);
     let Address::Unix(_) = daemons[1].address() else {
         panic!("a local daemon has a Unix socket");
@@ -308,7 +288,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
         other.say(Request::GetAttr { ino: Ino::ROOT }),
         Reply::Attr(_)
     ));
-    daemons.push(start(&temporary.0.join("1"), None));
+    daemons.push(start(&temporary.path().join("1"), None));
     let (_, ino) = waiting.join().unwrap();
     assert_eq!(ino.shard(), Node(1));
     let mut back = Client::new(&daemons[1], Some(INSTANCE));
@@ -317,8 +297,8 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
 
 #[test]
 fn what_a_client_is_about_to_open_again_is_not_taken_away() {
-    let temporary = Temporary::new();
-    let daemon = start(&temporary.0, None);
+    let temporary = TempDir::new().unwrap();
+    let daemon = start(temporary.path(), None);
     Client::new(&daemon, None).say(Request::CreateInstance(spec(Place::alone())));
     let mut first = Client::new(&daemon, Some(INSTANCE));
     let mut second = Client::new(&daemon, Some(INSTANCE));
@@ -341,7 +321,7 @@ fn what_a_client_is_about_to_open_again_is_not_taken_away() {
     daemon.stop().unwrap();
 
     // The second client is back first, and removes the only name.
-    let daemon = start(&temporary.0, None);
+    let daemon = start(temporary.path(), None);
     let mut second = Client::join(&daemon, Some(INSTANCE), second.resume, 0, second.seq);
     let (parent, name) = (Ino::ROOT, b"f".to_vec());
     assert_eq!(second.say(Request::Unlink { parent, name }), Reply::Done);
@@ -362,8 +342,8 @@ fn what_a_client_is_about_to_open_again_is_not_taken_away() {
 
 #[test]
 fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
-    let temporary = Temporary::new();
-    let daemon = start(&temporary.0, None);
+    let temporary = TempDir::new().unwrap();
+    let daemon = start(temporary.path(), None);
     let mut admin = Client::new(&daemon, None);
     assert_eq!(
         admin.say(Request::CreateInstance(spec(Place::alone()))),
@@ -376,6 +356,6 @@ fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
     );
     drop(admin);
     daemon.stop().unwrap();
-    let left = std::fs::read_dir(temporary.0.join("objects")).unwrap();
+    let left = std::fs::read_dir(temporary.path().join("objects")).unwrap();
     assert_eq!(left.count(), 0);
 }

@@ -13,9 +13,8 @@ use forebay_wire::place::Place;
 use forebay_wire::stream::{Address, Stream};
 use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const INSTANCE: InstanceId = InstanceId(5);
 const HANDLE: HandleId = HandleId(9);
@@ -77,16 +76,13 @@ struct Scene {
     /// The connection for requests, and its last one's number.
     slot: Stream,
     seq: u64,
-    dir: PathBuf,
+    _dir: TempDir,
 }
 
 impl Scene {
     fn new() -> Scene {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("forebay-fences-{}-{number}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        let mut options = Options::new(&dir);
+        let dir = TempDir::new().unwrap();
+        let mut options = Options::new(dir.path());
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key());
         let daemon = Daemon::start(options).unwrap();
@@ -107,7 +103,7 @@ impl Scene {
             resume,
             slot,
             seq: 1,
-            dir,
+            _dir: dir,
         };
         let create = Request::Create {
             parent: Ino::ROOT,
@@ -162,13 +158,6 @@ impl Scene {
         old
     }
 }
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
 /// A connection that has said hello, and its session.
 fn connect(
     daemon: &Daemon,
