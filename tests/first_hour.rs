@@ -6,7 +6,7 @@
 
 mod forebay;
 
-use forebay::Place;
+use forebay::{Place, Said};
 
 #[test]
 fn a_pool_file_that_is_not_there_is_not_made_a_pool() {
@@ -67,4 +67,59 @@ fn a_short_stage_is_told_by_the_summary_alone() {
     let said = place.ok("run --pool pool --pool-size 64MiB job.sh");
     assert!(said.err.contains("forebay: stage in\n"), "{}", said.err);
     assert!(!said.err.contains("of 0 files"), "{}", said.err);
+}
+
+/// `forebay run job.sh 2>&1 | head -1`.
+#[test]
+fn a_job_goes_on_when_nobody_listens_any_more() {
+    let place = Place::new();
+    place.write(
+        "job.sh",
+        "#!/bin/sh\n\
+         #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=file source=$DW_JOB_STRIPED/x destination=%d/x\n\
+         echo result > $DW_JOB_STRIPED/x\n\
+         exit 3\n",
+    );
+    let mut child = place.spawn("run --pool pool --pool-size 64MiB job.sh");
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(place.read("x"), "result\n");
+    let mut child = place.spawn("status --pool pool");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_name_that_cannot_be_is_wrong_input() {
+    let place = Place::new();
+    let said = place.run("create-persistent a/b --capacity 16MiB --pool pool --pool-size 64MiB");
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.contains("1 to 64 letters"), "{}", said.err);
+}
+
+#[test]
+fn what_will_fail_at_the_end_is_told_at_the_beginning() {
+    let place = Place::new();
+    place.write(
+        "job.sh",
+        "#!/bin/sh\n\
+         #DW jobdw capacity=16MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=file source=$DW_JOB_STRIPED/x destination=%d/results/x\n\
+         echo result > $DW_JOB_STRIPED/x\n\
+         test ! \"$1\" || mkdir results\n",
+    );
+    let warned = |said: &Said| {
+        let (warning, rest) = said.err.split_once("forebay: set up").unwrap();
+        assert!(!rest.contains("warning"), "{}", said.err);
+        warning.contains("line 3: ") && warning.contains("/results does not exist here")
+    };
+    let said = place.run("run --pool pool --pool-size 64MiB job.sh");
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    assert!(warned(&said), "{}", said.err);
+    let said = place.ok("run --pool pool job.sh make");
+    assert!(warned(&said), "{}", said.err);
+    let said = place.ok("run --pool pool job.sh");
+    assert_eq!(place.read("results/x"), "result\n");
+    assert!(!said.err.contains("warning"), "{}", said.err);
 }

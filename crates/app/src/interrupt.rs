@@ -2,6 +2,7 @@
 //! 128 + signal number (130 for Ctrl-C).
 
 use crate::failure::Failure;
+use crate::say::tell;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub fn watch() -> Result<(), Failure> {
                 for (path, holder) in paths.iter() {
                     remove(path, holder.as_deref());
                 }
-                eprintln!("\ninterrupted: nothing was written");
+                tell("\ninterrupted: nothing was written");
                 std::process::exit(128 + signal);
             }
         })

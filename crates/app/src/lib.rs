@@ -16,6 +16,7 @@ pub mod progress;
 pub mod quantity;
 pub mod report;
 pub mod rundir;
+pub mod say;
 pub mod series;
 pub mod table;
 pub mod top;

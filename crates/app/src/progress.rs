@@ -1,6 +1,7 @@
 //! Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet.
 
 use crate::quantity;
+use crate::say::tell;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -85,12 +86,12 @@ impl Meter {
             };
             if last.elapsed() >= LINE_EVERY {
                 *last = Instant::now();
-                eprintln!(
+                tell(format_args!(
                     "{}: {} done, {}",
                     self.label,
                     quantity::percent(done.clamp(0.0, 1.0)),
                     status(simulated_seconds, done, events, elapsed)
-                );
+                ));
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::quantity::{significant, thousands};
 use crate::report::{self, Inputs};
+use crate::say::{print, tell};
 use crate::table::{self, Column};
 use crate::validate::published;
 use crate::{ior_output, links, series};
@@ -60,7 +61,7 @@ pub(super) fn tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
     match Ior::parse(arguments) {
         Ok(tests) => Ok(Some(tests)),
         Err(IorError::Help) => {
-            super::print(&ior::help())?;
+            print(&ior::help())?;
             Ok(None)
         }
         Err(e) => Err(Failure::Input(e.to_string())),
@@ -120,7 +121,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         inputs.settings.push((name.to_string(), value));
     }
     for note in tests.iter().flat_map(|t| &t.notes) {
-        eprintln!("note: {note}");
+        tell(format_args!("note: {note}"));
     }
     let mut studies = Vec::new();
     for test in &tests {

@@ -13,8 +13,10 @@ use forebay_service::run::{
 };
 use forebay_service::show::{self, Terminal};
 
+use crate::say::tell;
 use crate::top::{TopOptions, top};
 
+use super::answer;
 use super::pool::{self, PoolArguments, PoolCommand};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -174,7 +176,7 @@ pub fn run(command: JobCommand) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell(format_args!("error: {error}"));
             match error {
                 RunError::Interrupted(..) => ExitCode::from(130),
                 error if error.is_bad_input() => ExitCode::from(2),
@@ -203,8 +205,8 @@ fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode
         once,
     };
     let mut source = || status(pool).map_err(|error| error.to_string());
-    match top(&options, &mut source).and_then(|text| super::print(&text.unwrap_or_default())) {
-        Ok(()) => ExitCode::SUCCESS,
+    match top(&options, &mut source) {
+        Ok(text) => answer(&text.unwrap_or_default()),
         Err(failure) => super::fail(&failure),
     }
 }
@@ -236,27 +238,25 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             };
             let report = run_job(&options, terminal)?;
             terminal.finish();
-            eprint!("\n{}", show::summary(&report));
+            tell(format_args!("\n{}", show::summary(&report).trim_end()));
             if report.code != 0 {
-                eprintln!("the script ended with status {}", report.code);
+                tell(format_args!("the script ended with status {}", report.code));
             }
             if report.kept {
-                eprintln!(
+                tell(format_args!(
                     "its results are kept in the pool as job {}; `forebay recover` stages them out",
                     report.token
-                );
+                ));
             }
             Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
         }
         JobCommand::Status { pool, json } => {
             let found = status(&pool.which()?)?;
-            if json {
-                let text = serde_json::to_string_pretty(&found).unwrap_or_default();
-                println!("{text}");
+            Ok(answer(&if json {
+                serde_json::to_string_pretty(&found).unwrap_or_default() + "\n"
             } else {
-                print!("{}", show::status(&found, now()));
-            }
-            Ok(ExitCode::SUCCESS)
+                show::status(&found, now())
+            }))
         }
         JobCommand::Top {
             pool,
@@ -270,14 +270,14 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
         } => {
             let list = recover(&pool.which()?, job_id.as_deref(), discard, terminal)?;
             terminal.finish();
-            print!("{}", show::recovered(&list));
+            let told = answer(&show::recovered(&list));
             let kept = |one: &forebay_service::Recovered| {
                 matches!(one.recovery, forebay_service::run::Recovery::Kept(_))
             };
             Ok(if list.iter().any(kept) {
                 ExitCode::FAILURE
             } else {
-                ExitCode::SUCCESS
+                told
             })
         }
         JobCommand::Stage {
@@ -291,18 +291,17 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             let what = match directive(way, &kind, &source, &destination) {
                 Ok(what) => what,
                 Err(reason) => {
-                    eprintln!("error: {reason}");
+                    tell(format_args!("error: {reason}"));
                     return Ok(ExitCode::from(2));
                 }
             };
             let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
             terminal.finish();
-            println!(
-                "staged {}, {}",
+            Ok(answer(&format!(
+                "staged {}, {}\n",
                 show::files(moved.files),
                 show::size(moved.bytes)
-            );
-            Ok(ExitCode::SUCCESS)
+            )))
         }
         JobCommand::Pool(command) => pool::execute(command),
     }

@@ -1,8 +1,8 @@
 //! `forebay machine`: list, show, check.
 
-use super::print;
 use crate::failure::Failure;
 use crate::quantity::thousands;
+use crate::say::print;
 use crate::table::{self, Column};
 use clap::Subcommand;
 use forebay_model::machine::{Machine, NodeKind};

@@ -15,8 +15,8 @@ mod validate;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::log::{self, LogArguments};
+use crate::say::{print, tell};
 use clap::{Parser, Subcommand};
-use std::io::Write;
 use std::process::ExitCode;
 
 /// The version in result documents and in `--version`.
@@ -89,7 +89,7 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(failure: &Failure) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "error: {failure}");
+    tell(format_args!("error: {failure}"));
     ExitCode::from(failure.exit_code())
 }
 
@@ -106,15 +106,11 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Prints to standard output. A reader that has gone away (`| head`) is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::Failed(format!(
-            "cannot write to standard output: {e}"
-        ))),
-        Ok(()) => Ok(()),
+/// Prints the answer of a command that has done its work.
+fn answer(text: &str) -> ExitCode {
+    match print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Where results go: standard output, a JSON file, a run directory.
 
-use super::print;
 use crate::failure::Failure;
 use crate::plot::palette::PAPER;
 use crate::plot::png;
@@ -8,6 +7,7 @@ use crate::plot::svg::Svg;
 use crate::progress::Display;
 use crate::report::Inputs;
 use crate::rundir::{Place, RunDir, try_place, write_file};
+use crate::say::print;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;

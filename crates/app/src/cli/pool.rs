@@ -1,6 +1,7 @@
 //! `forebay serve`, `drain`, `undrain`, `forget`, `create-persistent`, `destroy-persistent`: a pool's
 //! daemons, and what its operator does.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,6 +19,9 @@ use forebay_service::hosts::{
 };
 use forebay_service::protocol::Owner;
 use forebay_service::run::{Buffer, RunError, Which, order};
+
+use super::answer;
+use crate::say::tell;
 
 /// Where a host's pool is described unless something else is named.
 const CONFIGURATION: &str = "/etc/forebay/pool.toml";
@@ -121,44 +125,53 @@ pub struct ServeArguments {
 
 /// Runs a daemon until it is told to end.
 pub fn serve(arguments: ServeArguments) -> ExitCode {
-    match run_daemon(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Ended::Config(error)) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
+    let config = match configuration(&arguments) {
+        Ok(config) => config,
+        Err(error) => {
+            tell(format_args!("error: {error}"));
+            return ExitCode::from(2);
         }
+    };
+    if arguments.check {
+        let file = file_of(&arguments);
+        return answer(&format!(
+            "{}: pool `{}` is configured well\n",
+            file.display(),
+            config.name
+        ));
+    }
+    match run_daemon(&arguments, &config) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(Ended::Serve(error)) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+            tell(format_args!("error: {error}"));
+            ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
         }
         Err(Ended::Metrics(reason)) => {
-            eprintln!("error: {reason}");
+            tell(format_args!("error: {reason}"));
             ExitCode::FAILURE
         }
     }
 }
 
 enum Ended {
-    Config(ConfigError),
     Serve(ServeError),
     Metrics(String),
 }
 
-fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
+fn file_of(arguments: &ServeArguments) -> PathBuf {
     let named = arguments.config.clone();
-    let file = named
+    named
         .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from(CONFIGURATION));
-    let config = PoolConfig::read(&file).map_err(Ended::Config)?;
-    config.identity().map_err(Ended::Config)?;
-    if arguments.check {
-        println!(
-            "{}: pool `{}` is configured well",
-            file.display(),
-            config.name
-        );
-        return Ok(());
-    }
+        .unwrap_or_else(|| PathBuf::from(CONFIGURATION))
+}
+
+fn configuration(arguments: &ServeArguments) -> Result<PoolConfig, ConfigError> {
+    let config = PoolConfig::read(&file_of(arguments))?;
+    config.identity()?;
+    Ok(config)
+}
+
+fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), Ended> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         // Registering fails only for signals that cannot be caught.
@@ -170,30 +183,36 @@ fn run_daemon(arguments: &ServeArguments) -> Result<(), Ended> {
             return Ok(None);
         };
         let responder = activity::serve(address, source).map_err(Ended::Metrics)?;
-        eprintln!("metrics at http://{}/metrics", responder.address());
+        tell(format_args!(
+            "metrics at http://{}/metrics",
+            responder.address()
+        ));
         Ok(Some(responder))
     };
     let wait = |ended: &dyn Fn() -> bool| {
-        eprintln!("{:?} of pool `{}` is up", arguments.daemon, config.name);
+        tell(format_args!(
+            "{:?} of pool `{}` is up",
+            arguments.daemon, config.name
+        ));
         while !stop.load(Ordering::Relaxed) && !ended() {
             std::thread::sleep(LOOK);
         }
     };
     match arguments.daemon {
         Daemon::Controller => {
-            let daemon = ControllerDaemon::start(&config).map_err(Ended::Serve)?;
+            let daemon = ControllerDaemon::start(config).map_err(Ended::Serve)?;
             let _metrics = metrics(daemon.source())?;
             wait(&|| daemon.has_ended());
             daemon.stop().map_err(Ended::Serve)
         }
         Daemon::Storage => {
-            let daemon = StorageDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            let daemon = StorageDaemon::start(config, &name).map_err(Ended::Serve)?;
             let _metrics = metrics(daemon.source())?;
             wait(&|| daemon.has_ended());
             daemon.stop().map_err(Ended::Serve)
         }
         Daemon::Agent => {
-            let daemon = AgentDaemon::start(&config, &name).map_err(Ended::Serve)?;
+            let daemon = AgentDaemon::start(config, &name).map_err(Ended::Serve)?;
             let _metrics = metrics(daemon.source())?;
             wait(&|| false);
             daemon.stop();
@@ -311,7 +330,8 @@ fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
     buffer.close()
 }
 
-fn forget(which: &Which, name: &str, lost: bool) -> Result<(), RunError> {
+/// Gives up a node; what to say of it.
+fn forget(which: &Which, name: &str, lost: bool) -> Result<String, RunError> {
     if let Which::Embedded(options) = which {
         let reason = format!(
             "the pool in {} is this host's alone, without other storage nodes; name the \
@@ -325,13 +345,14 @@ fn forget(which: &Which, name: &str, lost: bool) -> Result<(), RunError> {
     let node = node_of(&buffer, name).map_err(fail)?.id;
     let answer = buffer.control().ask(Request::Forget { node, lost });
     let answer = answer.map_err(fail)?;
-    println!("storage node {name} is given up");
+    let mut told = format!("storage node {name} is given up\n");
     if let Answer::Forgotten(losses) = answer {
         for loss in losses {
-            println!("lost: {loss}");
+            let _ = writeln!(told, "lost: {loss}");
         }
     }
-    buffer.close()
+    buffer.close()?;
+    Ok(told)
 }
 
 /// Carries out one of the commands but `serve`.
@@ -340,7 +361,9 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::Serve(arguments) => return Ok(serve(arguments)),
         PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
         PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
-        PoolCommand::Forget { pool, node, lost } => forget(&pool.which()?, &node, lost)?,
+        PoolCommand::Forget { pool, node, lost } => {
+            return Ok(answer(&forget(&pool.which()?, &node, lost)?));
+        }
         PoolCommand::CreatePersistent {
             pool,
             name,

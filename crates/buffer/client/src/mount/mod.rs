@@ -31,7 +31,8 @@ use counters::Counters;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use served::MountedFs;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,16 +75,26 @@ pub struct MountError {
 impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot mount at {}: {}", self.path.display(), self.error)?;
-        if !Path::new("/dev/fuse").exists() {
-            f.write_str(
-                " (there is no /dev/fuse: the kernel lacks FUSE, or a container hides it)",
-            )?;
-        }
-        Ok(())
+        f.write_str(what_fuse_lacks().unwrap_or_default())
     }
 }
 
 impl std::error::Error for MountError {}
+
+/// Why this host may not be able to mount at all.
+fn what_fuse_lacks() -> Option<&'static str> {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    match device.err()?.kind() {
+        ErrorKind::NotFound => {
+            Some(" (there is no /dev/fuse: the kernel lacks FUSE, or a container hides it)")
+        }
+        ErrorKind::PermissionDenied => Some(
+            " (/dev/fuse is closed to this user; where udev runs it is open to all: \
+             `chmod 666 /dev/fuse` as root does the same)",
+        ),
+        _ => None,
+    }
+}
 
 /// A mounted instance. Dropping it unmounts.
 #[derive(Debug)]

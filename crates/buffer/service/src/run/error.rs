@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use forebay_model::jobscript::ScriptErrors;
 
-use crate::controller::Failure;
+use crate::controller::{Cause, Failure};
 use crate::embedded::PoolError;
 use crate::hosts::ServeError;
 
@@ -50,6 +50,7 @@ impl RunError {
             | RunError::Unsupported(..)
             | RunError::Usage(_) => true,
             RunError::Shared(error) => error.is_bad_input(),
+            RunError::Step(_, failure) => failure.cause == Cause::Invalid,
             _ => false,
         }
     }

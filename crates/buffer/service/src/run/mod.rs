@@ -92,10 +92,8 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let token = options.token.clone().unwrap_or_else(script::new_token);
     let script = script::read(&options.script, &token)?;
-    for line in &script.unread {
-        observer.warning(&format!(
-            "line {line}: a directive after the first command is not read"
-        ));
+    for doubt in script::doubts(&script) {
+        observer.warning(&doubt);
     }
     let interrupt = watch::Interrupt::install();
     let pool = Buffer::open(&options.pool)?;

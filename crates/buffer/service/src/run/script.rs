@@ -1,10 +1,10 @@
 //! Reading a job script, and what of it this buffer can do.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_model::jobscript::{InstanceType, JobScript, Symbols};
+use forebay_model::jobscript::{Direction, InstanceType, JobScript, StagePath, Symbols};
 
 use super::RunError;
 
@@ -72,11 +72,34 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
     })
 }
 
-/// What the script asks for and an embedded pool cannot give.
+/// What would better be looked after before the job runs.
+pub(super) fn doubts(script: &JobScript) -> impl Iterator<Item = String> {
+    let unread = script.unread.iter();
+    let unread =
+        unread.map(|line| format!("line {line}: a directive after the first command is not read"));
+    let homeless = script.stages(Direction::Out).filter_map(|stage| {
+        let StagePath::Pfs(destination) = &stage.destination else {
+            return None;
+        };
+        let parent = Path::new(destination).parent()?;
+        let missing = parent.symlink_metadata().err()?;
+        (missing.kind() == ErrorKind::NotFound).then(|| {
+            format!(
+                "line {}: {} does not exist here; nothing can be staged out unless it is made \
+                 before the job ends",
+                stage.line,
+                parent.display()
+            )
+        })
+    });
+    unread.chain(homeless)
+}
+
+/// What the script asks for and the buffer cannot give.
 fn unsupported(script: &JobScript) -> Option<String> {
     if let Some(swap) = script.swap() {
         return Some(format!(
-            "line {}: an embedded pool gives no swap; remove the line",
+            "line {}: there is no swap space to be had; remove the line",
             swap.line
         ));
     }
@@ -84,7 +107,7 @@ fn unsupported(script: &JobScript) -> Option<String> {
     let line = job.line;
     if job.kind != InstanceType::Scratch {
         return Some(format!(
-            "line {line}: an embedded pool has no type=cache; write type=scratch and stage files in and out"
+            "line {line}: there is no type=cache; write type=scratch and stage files in and out"
         ));
     }
     let all = job
@@ -95,7 +118,7 @@ fn unsupported(script: &JobScript) -> Option<String> {
     let mut all = all;
     if all.any(|modifiers| modifiers.max_file_size.is_some()) {
         return Some(format!(
-            "line {line}: an embedded pool cannot limit the size of single files; remove `MFS=`"
+            "line {line}: the size of single files cannot be limited; remove `MFS=`"
         ));
     }
     None
