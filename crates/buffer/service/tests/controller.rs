@@ -582,3 +582,33 @@ fn a_job_runs_once_at_a_time() {
     // Its maker stays who it was.
     assert_eq!(site.controller.status().sessions[0].creator, "first");
 }
+
+/// Jobs write to a persistent instance, not its own session: what is to leave it is kept all the
+/// same.
+#[test]
+fn what_waits_to_leave_a_persistent_instance_is_kept() {
+    let mut site = site();
+    persistent(&mut site, ADA, "data", false).unwrap();
+    let text = "#DW persistentdw name=data\n\
+                #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_data/a destination=/pfs/a\n";
+    let what = JobScript::parse(text, None).unwrap().stages.remove(0);
+    let stage = Request::Stage {
+        token: token("data"),
+        what,
+    };
+    let Answer::Stage(stage) = site.ask(ADA, stage).unwrap() else {
+        panic!("no stage")
+    };
+    site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
+    let destroy = |hurry| Request::DestroyPersistent {
+        name: token("data"),
+        hurry,
+    };
+    let kept = site.ask(ADA, destroy(false)).unwrap_err();
+    assert!(
+        kept.reason
+            .contains("1 stage-out(s) are not done (1 failed)"),
+        "{kept}"
+    );
+    site.ask(ADA, destroy(true)).unwrap();
+}

@@ -246,7 +246,8 @@ impl Controller {
             .map(|i| self.state.other_users(i).len())
             .unwrap_or(0);
         let uses = Uses {
-            written: session.written,
+            // A persistent instance is written by the jobs that use it, not by its own session.
+            written: session.written || lifetime == Lifetime::Persistent,
             unfinished_outs: count(outs.len()),
             failed_outs: count(failed),
             other_sessions: count(others),
