@@ -36,6 +36,16 @@ impl Controller {
         }
     }
 
+    /// How the paths of a session's stages name an instance.
+    pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<Space> {
+        let instance = self.state.instances.get(id.0)?;
+        Some(match session.instance == Some(id) {
+            true if instance.copied => Space::LoadBalanced,
+            true => Space::Job,
+            false => Space::Persistent(instance.label.clone()),
+        })
+    }
+
     pub(super) fn add_stage(
         &mut self,
         session: SessionId,
