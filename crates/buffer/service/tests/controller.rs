@@ -612,3 +612,60 @@ fn what_waits_to_leave_a_persistent_instance_is_kept() {
     );
     site.ask(ADA, destroy(true)).unwrap();
 }
+
+/// Of two runs that have set the same job up, the one that does not get it leaves it to the other.
+#[test]
+fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
+    let mut site = site();
+    let set_up_by = |site: &mut Site, creator: &str| {
+        let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
+        let (token, creator) = (token("7"), creator.into());
+        site.ask(
+            ADA,
+            Request::Setup {
+                token,
+                owner: ADA,
+                creator,
+                setup,
+            },
+        )
+        .unwrap();
+    };
+    let end = |creator: &str, hurry| Request::End {
+        token: token("7"),
+        creator: creator.into(),
+        hurry,
+    };
+    let leave = |creator: &str| Request::Leave {
+        token: token("7"),
+        creator: creator.into(),
+    };
+    set_up_by(&mut site, "first");
+    set_up_by(&mut site, "second");
+    let run = Request::Run {
+        token: token("7"),
+        hosts: vec!["nid1".into()],
+        creator: "second".into(),
+    };
+    site.ask(ADA, run).unwrap();
+    for request in [leave("first"), end("first", true), end("first", false)] {
+        let refused = site.ask(ADA, request).unwrap_err();
+        assert_eq!(refused.cause, Cause::Busy);
+        assert!(
+            refused.reason.contains("another run has taken"),
+            "{refused}"
+        );
+    }
+    assert!(site.controller.job("7", ADA).unwrap().mounted);
+    assert_eq!(cause(site.ask(BOB, leave("second"))), Cause::Denied);
+    site.ask(ADA, leave("second")).unwrap();
+    assert_eq!(
+        cause(site.ask(ADA, end("second", false))),
+        Cause::Busy,
+        "its results are not staged out"
+    );
+    site.ask(ADA, end("second", true)).unwrap();
+    assert!(site.controller.status().sessions.is_empty());
+    // Asked again after it was done.
+    site.ask(ADA, end("second", true)).unwrap();
+}

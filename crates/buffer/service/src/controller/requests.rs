@@ -103,7 +103,22 @@ impl Controller {
                 self.activate(caller, &token, hosts)
             }
             Request::Deactivate { token } => self.deactivate(caller, &token),
+            Request::Leave { token, creator } => {
+                self.set_up_by(caller, &token, &creator)?;
+                self.deactivate(caller, &token)
+            }
             Request::Teardown { token, hurry } => {
+                self.teardown(caller, &token, hurry, Lifetime::Job)
+            }
+            Request::End {
+                token,
+                creator,
+                hurry,
+            } => {
+                // One that is gone already has ended.
+                if self.state.session(&token).is_some() {
+                    self.set_up_by(caller, &token, &creator)?;
+                }
                 self.teardown(caller, &token, hurry, Lifetime::Job)
             }
             Request::DestroyPersistent { name, hurry } => {
