@@ -669,3 +669,21 @@ fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
     // Asked again after it was done.
     site.ask(ADA, end("second", true)).unwrap();
 }
+
+#[test]
+fn a_path_outside_must_be_absolute() {
+    let mut site = site();
+    site.setup(ADA, "7", JOB).unwrap();
+    let mut what = JobScript::parse(JOB, None).unwrap().stages.remove(0);
+    what.destination = forebay_model::jobscript::StagePath::Pfs("pfs/a".into());
+    let stage = Request::Stage {
+        token: token("7"),
+        what,
+    };
+    let refused = site.ask(ADA, stage).unwrap_err();
+    assert_eq!(refused.cause, Cause::Invalid);
+    assert!(
+        refused.reason.contains("`pfs/a` is no absolute path"),
+        "{refused}"
+    );
+}

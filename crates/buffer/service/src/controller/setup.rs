@@ -229,15 +229,20 @@ impl Controller {
         Ok(())
     }
 
-    /// Refuses paths of the parallel file system that are not below the directories for it.
+    /// Refuses paths of the parallel file system that are not absolute, or not below the
+    /// directories for it.
     pub(super) fn check_outside(&self, stage: &Stage) -> Result<(), Failure> {
         let allowed = &self.settings.staged_below;
-        if allowed.is_empty() {
-            return Ok(());
-        }
         for path in [&stage.source, &stage.destination] {
             let StagePath::Pfs(path) = path else { continue };
             let path = std::path::Path::new(path);
+            if !path.is_absolute() {
+                let reason = format!("`{}` is no absolute path", path.display());
+                return Err(Failure::new(Cause::Invalid, reason));
+            }
+            if allowed.is_empty() {
+                continue;
+            }
             let plain = path
                 .components()
                 .all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -329,9 +334,8 @@ impl Controller {
         public: bool,
     ) {
         let id = InstanceId(self.state.number());
-        let granules = shares
-            .iter()
-            .fold(0u64, |sum, share| sum.saturating_add(share.granules));
+        let granules = shares.iter().map(|share| share.granules);
+        let granules = granules.fold(0, u64::saturating_add);
         let fragments: Vec<FragmentId> = shares
             .iter()
             .map(|share| self.add_fragment(id, *share))
