@@ -165,21 +165,23 @@ impl Controller {
             }
             Request::Drain { node, drained } => {
                 self.operator(caller)?;
-                let found = self.state.nodes.get_mut(u64::from(node.0));
-                let found = found.ok_or_else(|| {
-                    Failure::new(
-                        Cause::NotFound,
-                        format!("there is no storage node {}", node.0),
-                    )
-                })?;
-                found.drained = drained;
-                Ok(Begun::Answer(Answer::Done))
+                self.drain(node, drained)
             }
             Request::Forget { node, lost } => {
                 self.operator(caller)?;
                 self.forget_node(node, lost)
             }
         }
+    }
+
+    fn drain(&mut self, node: NodeId, drained: bool) -> Result<Begun, Failure> {
+        let row = self.state.nodes.get_mut(u64::from(node.0));
+        let row = row.ok_or_else(|| {
+            let reason = format!("there is no storage node {}", node.0);
+            Failure::new(Cause::NotFound, reason)
+        })?;
+        row.drained = drained;
+        Ok(Begun::Answer(Answer::Done))
     }
 
     fn operator(&self, caller: Owner) -> Result<(), Failure> {
