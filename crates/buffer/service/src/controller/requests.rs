@@ -63,6 +63,10 @@ impl Controller {
             wait,
             outcome,
         };
+        match record.outcome {
+            None => self.waiting.insert(client),
+            Some(_) => self.waiting.remove(&client),
+        };
         self.state.requests.put(client, record);
     }
 
