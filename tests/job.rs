@@ -520,6 +520,51 @@ fn the_same_script_with_the_id_of_kept_results_leaves_them_when_it_fails() {
     assert_kept(&home);
 }
 
+/// A process that is killed when a stage-out is done, and before its journal is gone, leaves a
+/// journal that says so. It must not keep a later run's results from being staged out.
+#[test]
+fn the_journal_of_a_finished_stage_out_does_not_count_for_the_next_run() {
+    let home = Home::new();
+    let script = |number: u32| {
+        let text = format!(
+            "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/one/r
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/two/r
+echo result {number} >${{DW_JOB_STRIPED}}r
+"
+        );
+        fs::write(home.path("job.sh"), text).unwrap();
+        let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "job.sh"];
+        home.forebay(&run)
+    };
+    let output = script(1);
+    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    let journals: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(home.path(".forebay/journals"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    assert_eq!(journals.len(), 2, "of both stages, which have failed");
+    fs::create_dir(home.path("one")).unwrap();
+    let recover = told(&home.forebay(&["recover"]));
+    assert!(recover.contains("kept: stage_out of line 4"), "{recover}");
+    let result = |directory: &str| fs::read_to_string(home.path(directory).join("r"));
+    assert_eq!(result("one").unwrap(), "result 1\n");
+    for (path, mut journal) in journals {
+        if !path.exists() {
+            journal.extend(b"C\n");
+            fs::write(path, journal).unwrap();
+        }
+    }
+    fs::create_dir(home.path("two")).unwrap();
+    let output = script(2);
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(result("two").unwrap(), "result 2\n");
+    assert_eq!(result("one").unwrap(), "result 2\n");
+    assert_clean(&home);
+}
+
 #[test]
 fn a_job_that_fails_before_it_has_run_leaves_nothing() {
     let home = Home::new();

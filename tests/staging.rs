@@ -180,6 +180,53 @@ touch it-ran
     assert_eq!(place.read("a"), "a\n");
 }
 
+/// Where a list lies on the parallel file system, only the list says from which instance: files of
+/// the same names in another one are not taken for them.
+#[test]
+fn a_list_outside_names_files_of_the_jobs_own_instance() {
+    let place = Place::new();
+    place.write(
+        "create.sh",
+        "#!/bin/sh\n#DW create_persistent name=dbs capacity=16MiB type=scratch access_mode=striped\n",
+    );
+    place.ok("run --pool pool --pool-size 64MiB create.sh");
+    let own = "#DW jobdw capacity=16MiB type=scratch access_mode=striped";
+    let script = |own: &str| {
+        let text = format!(
+            "#!/bin/sh
+#DW persistentdw name=dbs
+{own}
+#DW stage_out type=list source=%d/list destination=%d/results
+for root in $DW_JOB_STRIPED $DW_PERSISTENT_STRIPED_dbs; do echo $root >${{root}}a; done
+"
+        );
+        place.write("job.sh", &text);
+    };
+    fs::create_dir(place.path().join("results")).unwrap();
+    for (own, list, reason) in [
+        (own, "$DW_PERSISTENT_STRIPED_dbs/a", "`$DW_JOB_STRIPED`"),
+        ("", "$DW_JOB_STRIPED/a", "`$DW_PERSISTENT_STRIPED_dbs`"),
+    ] {
+        script(own);
+        place.write("list", list);
+        let said = place.run("run --pool pool job.sh");
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(said.err.contains(reason), "{}", said.err);
+        assert!(!place.path().join("results/a").exists());
+        place.ok("recover --pool pool --discard");
+    }
+    for (own, list, from) in [
+        (own, "$DW_JOB_STRIPED/a", "/ss/\n"),
+        ("", "$DW_PERSISTENT_STRIPED_dbs/a", "/dbs_ss/\n"),
+    ] {
+        script(own);
+        place.write("list", list);
+        place.ok("run --pool pool job.sh");
+        let result = place.read("results/a");
+        assert!(result.ends_with(from), "{result}");
+    }
+}
+
 #[test]
 fn input_that_does_not_fit_is_told_before_the_job_runs() {
     let place = Place::new();

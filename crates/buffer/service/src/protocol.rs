@@ -4,7 +4,7 @@
 //! used twice, so carrying one out again changes nothing; reports carry the sender's counter, so
 //! an old one is recognised.
 
-use forebay_model::jobscript::{AccessMode, Stage};
+use forebay_model::jobscript::{AccessMode, Space, Stage};
 use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_wire::place::Place;
@@ -123,6 +123,9 @@ pub struct StagePlan {
     pub attempt: u32,
     /// The instance to move to or from.
     pub instance: InstanceId,
+    /// How paths name it; absent in records of earlier versions.
+    #[serde(default)]
+    pub space: Option<Space>,
     /// On whose behalf.
     pub owner: Owner,
     /// Whose instance it is: the one who made it, if it is persistent.

@@ -582,3 +582,108 @@ fn a_job_runs_once_at_a_time() {
     // Its maker stays who it was.
     assert_eq!(site.controller.status().sessions[0].creator, "first");
 }
+
+/// Jobs write to a persistent instance, not its own session: what is to leave it is kept all the
+/// same.
+#[test]
+fn what_waits_to_leave_a_persistent_instance_is_kept() {
+    let mut site = site();
+    persistent(&mut site, ADA, "data", false).unwrap();
+    let text = "#DW persistentdw name=data\n\
+                #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_data/a destination=/pfs/a\n";
+    let what = JobScript::parse(text, None).unwrap().stages.remove(0);
+    let stage = Request::Stage {
+        token: token("data"),
+        what,
+    };
+    let Answer::Stage(stage) = site.ask(ADA, stage).unwrap() else {
+        panic!("no stage")
+    };
+    site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
+    let destroy = |hurry| Request::DestroyPersistent {
+        name: token("data"),
+        hurry,
+    };
+    let kept = site.ask(ADA, destroy(false)).unwrap_err();
+    assert!(
+        kept.reason
+            .contains("1 stage-out(s) are not done (1 failed)"),
+        "{kept}"
+    );
+    site.ask(ADA, destroy(true)).unwrap();
+}
+
+/// Of two runs that have set the same job up, the one that does not get it leaves it to the other.
+#[test]
+fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
+    let mut site = site();
+    let set_up_by = |site: &mut Site, creator: &str| {
+        let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
+        let (token, creator) = (token("7"), creator.into());
+        site.ask(
+            ADA,
+            Request::Setup {
+                token,
+                owner: ADA,
+                creator,
+                setup,
+            },
+        )
+        .unwrap();
+    };
+    let end = |creator: &str, hurry| Request::End {
+        token: token("7"),
+        creator: creator.into(),
+        hurry,
+    };
+    let leave = |creator: &str| Request::Leave {
+        token: token("7"),
+        creator: creator.into(),
+    };
+    set_up_by(&mut site, "first");
+    set_up_by(&mut site, "second");
+    let run = Request::Run {
+        token: token("7"),
+        hosts: vec!["nid1".into()],
+        creator: "second".into(),
+    };
+    site.ask(ADA, run).unwrap();
+    for request in [leave("first"), end("first", true), end("first", false)] {
+        let refused = site.ask(ADA, request).unwrap_err();
+        assert_eq!(refused.cause, Cause::Busy);
+        assert!(
+            refused.reason.contains("another run has taken"),
+            "{refused}"
+        );
+    }
+    assert!(site.controller.job("7", ADA).unwrap().mounted);
+    assert_eq!(cause(site.ask(BOB, leave("second"))), Cause::Denied);
+    site.ask(ADA, leave("second")).unwrap();
+    assert_eq!(
+        cause(site.ask(ADA, end("second", false))),
+        Cause::Busy,
+        "its results are not staged out"
+    );
+    site.ask(ADA, end("second", true)).unwrap();
+    assert!(site.controller.status().sessions.is_empty());
+    // Asked again after it was done.
+    site.ask(ADA, end("second", true)).unwrap();
+}
+
+#[test]
+fn a_path_outside_must_be_absolute() {
+    let mut site = site();
+    site.setup(ADA, "7", JOB).unwrap();
+    let mut what = JobScript::parse(JOB, None).unwrap().stages.remove(0);
+    what.destination = forebay_model::jobscript::StagePath::Pfs("pfs/a".into());
+    let stage = Request::Stage {
+        token: token("7"),
+        what,
+    };
+    let refused = site.ask(ADA, stage).unwrap_err();
+    assert_eq!(refused.cause, Cause::Invalid);
+    assert!(
+        refused.reason.contains("`pfs/a` is no absolute path"),
+        "{refused}"
+    );
+}

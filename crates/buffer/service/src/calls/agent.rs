@@ -97,15 +97,24 @@ impl AgentCalls {
         let control = Arc::new(remote);
         let service = Arc::new(Service::new(control, key.1.clone(), self.mounts.clone()));
         let mut jobs = lock(&self.jobs);
-        if jobs.len() >= MOST_JOBS {
-            let oldest = jobs.iter().min_by_key(|(_, (_, used))| *used);
-            let oldest = oldest.map(|(key, _)| key.clone());
-            oldest.map(|key| jobs.remove(&key));
-        }
         // Another process of the job may have been faster.
-        let (service, used) = jobs.entry(key).or_insert_with(|| (service, Instant::now()));
-        *used = Instant::now();
-        Ok(service.clone())
+        if let Some((known, used)) = jobs.get_mut(&key) {
+            *used = Instant::now();
+            let known = known.clone();
+            drop(jobs);
+            return Ok(known);
+        }
+        let mut oldest = None;
+        if jobs.len() >= MOST_JOBS {
+            let found = jobs.iter().min_by_key(|(_, (_, used))| *used);
+            let found = found.map(|(key, _)| key.clone());
+            oldest = found.and_then(|key| jobs.remove(&key));
+        }
+        jobs.insert(key, (service.clone(), Instant::now()));
+        // Ending a connection waits for its thread: not while others wait for the lock.
+        drop(jobs);
+        drop(oldest);
+        Ok(service)
     }
 
     /// Gives up the connections for jobs that have not called for a while.
@@ -118,7 +127,7 @@ impl AgentCalls {
             }
             keep
         });
-        // Ending a connection waits for its thread: not while others wait for the lock.
+        // Not while others wait for the lock, as above.
         drop(idle);
     }
 }

@@ -136,7 +136,8 @@ impl Controller {
         }
         if let Some(instance) = self.state.instances.get_mut(id.0) {
             instance.fragments = fragments;
-            let granules = shares.iter().map(|share| share.granules).sum();
+            let granules = shares.iter().map(|share| share.granules);
+            let granules = granules.fold(0, u64::saturating_add);
             let capacity = pool::bytes(granules, pool.granularity);
             instance.capacity = capacity.unwrap_or(Bytes(u64::MAX));
         }

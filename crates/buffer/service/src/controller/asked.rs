@@ -142,11 +142,7 @@ impl Controller {
             && !session.activations.iter().all(ended);
         let stripes = |id: InstanceId| {
             let instance = self.state.instances.get(id.0)?;
-            let space = match session.instance == Some(id) {
-                true if instance.copied => Space::LoadBalanced,
-                true => Space::Job,
-                false => Space::Persistent(instance.label.clone()),
-            };
+            let space = self.space_of(session, id)?;
             let place = self.place(*instance.fragments.first()?, id)?;
             let (size, nodes) = (place.stripe, place.nodes);
             Some((space, Stripes { size, nodes }))

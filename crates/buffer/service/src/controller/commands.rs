@@ -162,6 +162,7 @@ impl Controller {
                         stage: id,
                         attempt: stage.attempt,
                         instance: stage.instance,
+                        space: self.space_of(session, stage.instance),
                         owner: session.owner,
                         instance_owner,
                         what: stage.what.clone(),

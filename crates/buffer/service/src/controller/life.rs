@@ -34,12 +34,29 @@ impl Controller {
             let reason = format!("`{token}` is still being staged; wait for it first");
             return Err(Failure::new(Cause::Busy, reason));
         }
+        self.add_hosts(&session, &hosts)?;
+        let activations = match session.activations.is_empty() {
+            true => self.new_activations(id, &session, &hosts),
+            false => session.activations.clone(),
+        };
+        self.reopen_stage_outs(&session);
+        if let Some(session) = self.state.sessions.get_mut(id.0) {
+            session.activations = activations.clone();
+            session.written = true;
+            session.hosts = hosts;
+        }
+        Ok(Begun::Wait(Wait::Mounted(activations)))
+    }
+
+    /// Has what a session has mounted already mounted on these hosts, too. Hosts that failed are
+    /// asked again.
+    fn add_hosts(&mut self, session: &Session, hosts: &[String]) -> Result<(), Failure> {
         for activation in &session.activations {
             let Some(row) = self.state.activations.get_mut(activation.0) else {
                 continue;
             };
             if row.ending.is_some() {
-                let reason = format!("`{token}` is still being unmounted; try again");
+                let reason = format!("`{}` is still being unmounted; try again", session.token);
                 return Err(Failure::new(Cause::Busy, reason));
             }
             // Hosts that an earlier attempt named and that do not exist are no longer waited for.
@@ -49,7 +66,7 @@ impl Controller {
                     || hosts.contains(host)
                     || peers.contains_key(&Peer::Host(host.clone()))
             });
-            for host in &hosts {
+            for host in hosts {
                 let state = row.hosts.entry(host.clone()).or_insert(MountState::Wanted);
                 if matches!(state, MountState::Failed(_)) {
                     *state = MountState::Wanted;
@@ -59,49 +76,52 @@ impl Controller {
                 }
             }
         }
-        let mut activations = session.activations.clone();
-        if activations.is_empty() {
-            for registration in &session.registrations {
-                let claim = self.state.registrations.get(registration.0).cloned();
-                let Some(Registration { configuration, .. }) = claim else {
-                    continue;
-                };
-                let Some(mount) = self.mount_path(&session, configuration) else {
-                    continue;
-                };
-                let activation = ActivationId(self.state.number());
-                let wanted = hosts
-                    .iter()
-                    .map(|host| (host.clone(), MountState::Wanted))
-                    .collect();
-                let row = Activation {
-                    session: id,
-                    configuration,
-                    mount,
-                    hosts: wanted,
-                    ending: None,
-                    copies: BTreeMap::new(),
-                };
-                self.state.activations.put(activation.0, row);
-                activations.push(activation);
-            }
+        Ok(())
+    }
+
+    /// Makes an activation of each configuration that a session has a claim on.
+    fn new_activations(
+        &mut self,
+        id: SessionId,
+        session: &Session,
+        hosts: &[String],
+    ) -> Vec<ActivationId> {
+        let mut activations = Vec::new();
+        for registration in &session.registrations {
+            let Some(claim) = self.state.registrations.get(registration.0) else {
+                continue;
+            };
+            let configuration = claim.configuration;
+            let Some(mount) = self.mount_path(session, configuration) else {
+                continue;
+            };
+            let wanted = hosts.iter().map(|host| (host.clone(), MountState::Wanted));
+            let row = Activation {
+                session: id,
+                configuration,
+                mount,
+                hosts: wanted.collect(),
+                ending: None,
+                copies: BTreeMap::new(),
+            };
+            let activation = ActivationId(self.state.number());
+            self.state.activations.put(activation.0, row);
+            activations.push(activation);
         }
-        // What the job writes from now on is not what was staged out before.
-        for stage in &session.stages {
-            let out =
-                self.state.stages.get(stage.0).is_some_and(|s| {
-                    s.what.direction == Direction::Out && s.state == StageState::Done
-                });
-            if let (true, Some(stage)) = (out, self.state.stages.get_mut(stage.0)) {
+        activations
+    }
+
+    /// What a job writes from now on is not what was staged out before.
+    fn reopen_stage_outs(&mut self, session: &Session) {
+        let out =
+            |s: &StageRecord| s.what.direction == Direction::Out && s.state == StageState::Done;
+        for id in &session.stages {
+            if self.state.stages.get(id.0).is_some_and(out)
+                && let Some(stage) = self.state.stages.get_mut(id.0)
+            {
                 stage.state = StageState::Waiting;
             }
         }
-        if let Some(session) = self.state.sessions.get_mut(id.0) {
-            session.activations = activations.clone();
-            session.written = true;
-            session.hosts = hosts;
-        }
-        Ok(Begun::Wait(Wait::Mounted(activations)))
     }
 
     /// Refuses hosts that have been silent for so long that they will hardly mount anything.
@@ -246,7 +266,8 @@ impl Controller {
             .map(|i| self.state.other_users(i).len())
             .unwrap_or(0);
         let uses = Uses {
-            written: session.written,
+            // A persistent instance is written by the jobs that use it, not by its own session.
+            written: session.written || lifetime == Lifetime::Persistent,
             unfinished_outs: count(outs.len()),
             failed_outs: count(failed),
             other_sessions: count(others),

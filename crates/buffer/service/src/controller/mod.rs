@@ -17,7 +17,9 @@ mod asked;
 mod commands;
 mod copies;
 mod forget;
+mod instances;
 mod life;
+mod movers;
 mod objects;
 mod reports;
 mod request;
@@ -28,7 +30,7 @@ mod state;
 mod status;
 mod waits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::jobscript::Direction;
 use forebay_model::units::Rate;
@@ -196,6 +198,8 @@ pub struct Controller {
     progress: BTreeMap<StageId, Progress>,
     /// The last stage that running jobs have asked for at each path.
     asked: asked::Asked,
+    /// Clients whose request is not answered yet.
+    waiting: BTreeSet<u64>,
     /// How many files that could not be staged are remembered, by session.
     unstaged: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
@@ -216,10 +220,14 @@ impl Controller {
             asked.note(stage.session, StageId(id), &stage.what);
             *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
         }
+        let waiting = state.requests.iter();
+        let waiting = waiting.filter(|(_, record)| record.outcome.is_none());
+        let waiting = waiting.map(|(client, _)| client).collect();
         Ok(Controller {
             settings,
             state,
             asked,
+            waiting,
             unstaged,
             started: None,
             now: Instant(0),

@@ -125,6 +125,13 @@ pub enum Request {
         /// Which session.
         token: String,
     },
+    /// The same for a job that a script has run in: only if nobody else has set it up since.
+    Leave {
+        /// Which session.
+        token: String,
+        /// In whose name it was set up.
+        creator: String,
+    },
     /// Stage out; answered when all is safe.
     StageOut {
         /// Which session.
@@ -134,6 +141,15 @@ pub enum Request {
     Teardown {
         /// Which session.
         token: String,
+        /// Destroy results that are not staged out.
+        hurry: bool,
+    },
+    /// The same for a job that a script has run in: only if nobody else has set it up since.
+    End {
+        /// Which session.
+        token: String,
+        /// In whose name it was set up.
+        creator: String,
         /// Destroy results that are not staged out.
         hurry: bool,
     },

@@ -63,6 +63,10 @@ impl Controller {
             wait,
             outcome,
         };
+        match record.outcome {
+            None => self.waiting.insert(client),
+            Some(_) => self.waiting.remove(&client),
+        };
         self.state.requests.put(client, record);
     }
 
@@ -103,7 +107,22 @@ impl Controller {
                 self.activate(caller, &token, hosts)
             }
             Request::Deactivate { token } => self.deactivate(caller, &token),
+            Request::Leave { token, creator } => {
+                self.set_up_by(caller, &token, &creator)?;
+                self.deactivate(caller, &token)
+            }
             Request::Teardown { token, hurry } => {
+                self.teardown(caller, &token, hurry, Lifetime::Job)
+            }
+            Request::End {
+                token,
+                creator,
+                hurry,
+            } => {
+                // One that is gone already has ended.
+                if self.state.session(&token).is_some() {
+                    self.set_up_by(caller, &token, &creator)?;
+                }
                 self.teardown(caller, &token, hurry, Lifetime::Job)
             }
             Request::DestroyPersistent { name, hurry } => {
@@ -150,21 +169,23 @@ impl Controller {
             }
             Request::Drain { node, drained } => {
                 self.operator(caller)?;
-                let found = self.state.nodes.get_mut(u64::from(node.0));
-                let found = found.ok_or_else(|| {
-                    Failure::new(
-                        Cause::NotFound,
-                        format!("there is no storage node {}", node.0),
-                    )
-                })?;
-                found.drained = drained;
-                Ok(Begun::Answer(Answer::Done))
+                self.drain(node, drained)
             }
             Request::Forget { node, lost } => {
                 self.operator(caller)?;
                 self.forget_node(node, lost)
             }
         }
+    }
+
+    fn drain(&mut self, node: NodeId, drained: bool) -> Result<Begun, Failure> {
+        let row = self.state.nodes.get_mut(u64::from(node.0));
+        let row = row.ok_or_else(|| {
+            let reason = format!("there is no storage node {}", node.0);
+            Failure::new(Cause::NotFound, reason)
+        })?;
+        row.drained = drained;
+        Ok(Begun::Answer(Answer::Done))
     }
 
     fn operator(&self, caller: Owner) -> Result<(), Failure> {

@@ -1,17 +1,12 @@
-//! Sessions set up: persistent instances looked up, granules allocated, objects made.
+//! Sessions set up: what is asked for is checked, and persistent instances are looked up.
 
-use forebay_model::jobscript::{
-    AccessMode, Capacity, Direction, InstanceType, Space, Stage, StagePath,
-};
-use forebay_model::units::Bytes;
-use forebay_policy::allocate::{self, Share, Size};
-use forebay_policy::pool;
+use forebay_model::jobscript::{AccessMode, Direction, InstanceType, Space, Stage, StagePath};
 
+use super::instances::is_copied;
 use super::requests::Begun;
 use super::state::may_act;
 use super::*;
 use crate::protocol::*;
-use crate::show;
 
 impl Controller {
     pub(super) fn setup(
@@ -23,61 +18,23 @@ impl Controller {
         setup: Setup,
         public: bool,
     ) -> Result<Begun, Failure> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if token.is_empty()
-            || token.len() > 64
-            || token.starts_with('.')
-            || !token.chars().all(plain)
-        {
-            let reason = "a session's name has 1 to 64 letters, digits and `_-.` and does not begin with a dot";
-            return Err(Failure::new(Cause::Invalid, reason));
-        }
+        check_token(&token)?;
         if let Some((id, session)) = self.state.session(&token) {
             may_act(owner, session.owner, &format!("session `{token}`"))?;
-            if session.ending {
-                let reason = format!("`{token}` is still being taken down; try again");
-                return Err(Failure::new(Cause::Busy, reason));
-            }
-            if session.setup != setup || session.lifetime != lifetime {
-                let reason = format!("there is another session `{token}` already; end it first");
-                return Err(Failure::new(Cause::Exists, reason));
-            }
-            let other = session.runner.as_ref().unwrap_or(&session.creator) != &creator;
-            if other && lifetime == Lifetime::Job {
-                self.take_over(id, creator)?;
-            }
-            return Ok(Begun::Wait(Wait::Ready(id)));
+            return self.set_up_again(id, lifetime, creator, &setup);
         }
-        if self.state.sessions.len() >= self.settings.max_sessions {
-            let reason = format!(
-                "there are {} sessions, the most there can be",
-                self.settings.max_sessions
-            );
-            return Err(Failure::new(Cause::Full, reason));
-        }
-        if owner.uid != 0 && owner.uid != self.settings.operator {
-            let most = self.settings.max_user_sessions;
-            let sessions = self.state.sessions.iter();
-            let own = sessions.filter(|(_, session)| session.owner.uid == owner.uid);
-            if own.count() >= most {
-                let reason = format!(
-                    "user {} has {most} sessions, the most a user may have; end some",
-                    owner.uid
-                );
-                return Err(Failure::new(Cause::Full, reason));
-            }
-        }
+        self.has_room_for_session(owner)?;
         if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_copied) {
             let reason = "a persistent instance cannot be load-balanced: no job could fill it";
             return Err(Failure::new(Cause::Invalid, reason));
         }
         let persistents = self.persistents(owner, &setup.persistents)?;
         self.check_stages(&setup)?;
-        // From here on nothing fails: a refused request leaves nothing behind.
         let allocated = match &setup.instance {
             None => None,
             Some(spec) => Some(self.allocate(spec)?),
         };
+        // From here on nothing fails: a refused request leaves nothing behind.
         let id = SessionId(self.state.number());
         let session = Session {
             token: token.clone(),
@@ -103,7 +60,65 @@ impl Controller {
         for instance in persistents {
             self.register(id, instance);
         }
-        for what in setup.stages {
+        self.add_stages(id, setup.stages);
+        Ok(Begun::Wait(Wait::Ready(id)))
+    }
+
+    /// The same is set up again: because an answer was lost, or by somebody who takes the job over.
+    fn set_up_again(
+        &mut self,
+        id: SessionId,
+        lifetime: Lifetime,
+        creator: String,
+        setup: &Setup,
+    ) -> Result<Begun, Failure> {
+        let Some(session) = self.state.sessions.get(id.0) else {
+            return Ok(Begun::Wait(Wait::Ready(id)));
+        };
+        let token = &session.token;
+        if session.ending {
+            let reason = format!("`{token}` is still being taken down; try again");
+            return Err(Failure::new(Cause::Busy, reason));
+        }
+        if session.setup != *setup || session.lifetime != lifetime {
+            let reason = format!("there is another session `{token}` already; end it first");
+            return Err(Failure::new(Cause::Exists, reason));
+        }
+        let other = session.runner.as_ref().unwrap_or(&session.creator) != &creator;
+        if other && lifetime == Lifetime::Job {
+            self.take_over(id, creator)?;
+        }
+        Ok(Begun::Wait(Wait::Ready(id)))
+    }
+
+    /// Refuses a session that would be one too many.
+    fn has_room_for_session(&self, owner: Owner) -> Result<(), Failure> {
+        if self.state.sessions.len() >= self.settings.max_sessions {
+            let reason = format!(
+                "there are {} sessions, the most there can be",
+                self.settings.max_sessions
+            );
+            return Err(Failure::new(Cause::Full, reason));
+        }
+        if owner.uid == 0 || owner.uid == self.settings.operator {
+            return Ok(());
+        }
+        let most = self.settings.max_user_sessions;
+        let sessions = self.state.sessions.iter();
+        let own = sessions.filter(|(_, session)| session.owner.uid == owner.uid);
+        if own.count() >= most {
+            let reason = format!(
+                "user {} has {most} sessions, the most a user may have; end some",
+                owner.uid
+            );
+            return Err(Failure::new(Cause::Full, reason));
+        }
+        Ok(())
+    }
+
+    /// The stages of a job's script, which wait until they are asked for.
+    fn add_stages(&mut self, id: SessionId, stages: Vec<Stage>) {
+        for what in stages {
             let Some(instance) = self.stage_instance(id, what.space()) else {
                 continue;
             };
@@ -114,7 +129,6 @@ impl Controller {
                 }
             }
         }
-        Ok(Begun::Wait(Wait::Ready(id)))
     }
 
     /// A job that is there already goes on in another name, unless it is under way.
@@ -229,15 +243,20 @@ impl Controller {
         Ok(())
     }
 
-    /// Refuses paths of the parallel file system that are not below the directories for it.
+    /// Refuses paths of the parallel file system that are not absolute, or not below the
+    /// directories for it.
     pub(super) fn check_outside(&self, stage: &Stage) -> Result<(), Failure> {
         let allowed = &self.settings.staged_below;
-        if allowed.is_empty() {
-            return Ok(());
-        }
         for path in [&stage.source, &stage.destination] {
             let StagePath::Pfs(path) = path else { continue };
             let path = std::path::Path::new(path);
+            if !path.is_absolute() {
+                let reason = format!("`{}` is no absolute path", path.display());
+                return Err(Failure::new(Cause::Invalid, reason));
+            }
+            if allowed.is_empty() {
+                continue;
+            }
             let plain = path
                 .components()
                 .all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -257,187 +276,15 @@ impl Controller {
         }
         Ok(())
     }
-
-    pub(super) fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
-        if spec.access.is_empty() {
-            return Err(Failure::new(
-                Cause::Invalid,
-                "an instance needs an access mode",
-            ));
-        }
-        let copied = is_copied(spec);
-        if copied && spec.access.len() > 1 {
-            let reason = "a load-balanced instance has no other access mode: it is read-only";
-            return Err(Failure::new(Cause::Invalid, reason));
-        }
-        let pool = self.state.pool(spec.pool.as_deref())?.clone();
-        let size = match spec.capacity {
-            Capacity::Bytes(size) => {
-                let granules = pool::granules(size, pool.granularity);
-                granules.map(|granules| match copied {
-                    true => Size::Copies(granules),
-                    false => Size::Granules(granules),
-                })
-            }
-            Capacity::Nodes(count) if copied => Some(Size::WholeNodeCopies(count)),
-            Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
-        };
-        let size =
-            size.ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
-        let request = allocate::Request {
-            size,
-            preference: spec.preference,
-            equalize: pool.equalize_fragments,
-            max_nodes: Some(self.settings.max_nodes),
-        };
-        let nodes = self
-            .state
-            .candidates(&pool.name, |node| self.node_online(node));
-        match allocate::allocate(&nodes, &request) {
-            Ok(shares) => Ok((pool, shares)),
-            Err(refusal) => {
-                self.short_of_space = Some(self.now);
-                let size = |granules: u64| show::size(granules.saturating_mul(pool.granularity.0));
-                let sizes = match refusal.granules() {
-                    Some((wanted, free)) => {
-                        format!(", which is {} and {}", size(wanted), size(free))
-                    }
-                    None => String::new(),
-                };
-                let reason = format!(
-                    "pool `{}`: {refusal} (a granule is {}{sizes})",
-                    pool.name,
-                    size(1)
-                );
-                Err(Failure::new(Cause::Full, reason))
-            }
-        }
-    }
-
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "each is a part of what is recorded of the instance"
-    )]
-    fn create_instance(
-        &mut self,
-        session: SessionId,
-        label: String,
-        owner: Owner,
-        spec: &InstanceSpec,
-        pool: Pool,
-        shares: Vec<Share>,
-        public: bool,
-    ) {
-        let id = InstanceId(self.state.number());
-        let granules = shares
-            .iter()
-            .fold(0u64, |sum, share| sum.saturating_add(share.granules));
-        let fragments: Vec<FragmentId> = shares
-            .iter()
-            .map(|share| self.add_fragment(id, *share))
-            .collect();
-        let mut configurations = Vec::new();
-        for access in &spec.access {
-            let configuration = ConfigurationId(self.state.number());
-            let namespaces = self.namespaces(configuration, access.mode, &fragments);
-            let row = Configuration {
-                instance: id,
-                kind: spec.kind.clone(),
-                mode: access.mode,
-                group: owner.gid,
-                root_permissions: if public { 0o1777 } else { 0o770 },
-                modifiers: access.modifiers.clone(),
-                namespaces,
-            };
-            self.state.configurations.put(configuration.0, row);
-            configurations.push(configuration);
-        }
-        let row = Instance {
-            session,
-            label,
-            pool: pool.name,
-            capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
-            public,
-            copied: is_copied(spec),
-            created: self.now,
-            fragments,
-            configurations,
-            broken: None,
-            ending: false,
-        };
-        self.state.instances.put(id.0, row);
-        if let Some(session) = self.state.sessions.get_mut(session.0) {
-            session.instance = Some(id);
-        }
-        self.register(session, id);
-    }
-
-    /// The trees of a configuration: one on each fragment, unless every host has one of its own.
-    pub(super) fn namespaces(
-        &mut self,
-        configuration: ConfigurationId,
-        mode: AccessMode,
-        fragments: &[FragmentId],
-    ) -> Vec<NameSpaceId> {
-        let mut namespaces = Vec::new();
-        if mode == AccessMode::Private {
-            return namespaces;
-        }
-        let span = match mode {
-            AccessMode::LoadBalanced => 1,
-            _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
-        };
-        for fragment in fragments {
-            let number = NameSpaceId(self.state.number());
-            let row = NameSpace {
-                configuration,
-                fragment: *fragment,
-                span,
-            };
-            self.state.namespaces.put(number.0, row);
-            namespaces.push(number);
-        }
-        namespaces
-    }
-
-    pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
-        let id = FragmentId(self.state.number());
-        let (node, granules, state) = (share.node, share.granules, FragmentState::Wanted);
-        self.state.fragments.put(
-            id.0,
-            Fragment {
-                instance,
-                node,
-                granules,
-                state,
-            },
-        );
-        id
-    }
-
-    fn register(&mut self, session: SessionId, instance: InstanceId) {
-        let of = self.state.instances.get(instance.0);
-        let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
-        for configuration in configurations {
-            let id = RegistrationId(self.state.number());
-            self.state.registrations.put(
-                id.0,
-                Registration {
-                    session,
-                    configuration,
-                    wait: true,
-                },
-            );
-            if let Some(session) = self.state.sessions.get_mut(session.0) {
-                session.registrations.push(id);
-            }
-        }
-    }
 }
 
-/// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
-fn is_copied(spec: &InstanceSpec) -> bool {
-    spec.access
-        .iter()
-        .any(|access| access.mode == AccessMode::LoadBalanced)
+/// Whether a session may be called so: its name becomes that of a directory.
+fn check_token(token: &str) -> Result<(), Failure> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if token.is_empty() || token.len() > 64 || token.starts_with('.') || !token.chars().all(plain) {
+        let reason =
+            "a session's name has 1 to 64 letters, digits and `_-.` and does not begin with a dot";
+        return Err(Failure::new(Cause::Invalid, reason));
+    }
+    Ok(())
 }

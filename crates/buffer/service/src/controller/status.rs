@@ -150,8 +150,14 @@ impl Controller {
             status.pools.push(PoolStatus {
                 name: pool.name.clone(),
                 granularity: pool.granularity,
-                quantity: nodes.iter().map(|node| node.total).sum(),
-                free: nodes.iter().map(|node| node.free()).sum(),
+                quantity: nodes
+                    .iter()
+                    .map(|node| node.total)
+                    .fold(0, u64::saturating_add),
+                free: nodes
+                    .iter()
+                    .map(|node| node.free())
+                    .fold(0, u64::saturating_add),
             });
             for node in nodes {
                 let Some(row) = self.state.nodes.get(u64::from(node.id.0)) else {

@@ -5,7 +5,8 @@ use crate::protocol::*;
 
 impl Controller {
     pub(super) fn answer_waits(&mut self) {
-        for client in self.state.requests.keys() {
+        // Only these: answered requests are remembered by the thousand.
+        for client in self.waiting.clone() {
             let Some(record) = self.state.requests.get(client) else {
                 continue;
             };
@@ -26,6 +27,7 @@ impl Controller {
                 record.outcome = Some(outcome.clone());
                 record.wait = None;
             }
+            self.waiting.remove(&client);
             self.effects.push(Effect::Reply {
                 client,
                 number,

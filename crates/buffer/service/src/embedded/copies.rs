@@ -244,6 +244,8 @@ pub fn copy(
 struct Ends<'a> {
     plan: &'a StagePlan,
     space: Arc<forebay_stage::Space>,
+    /// How paths name the instance.
+    named: Space,
     who: Option<Arc<Identity>>,
     outside: Option<Arc<dyn FileSystem>>,
 }
@@ -265,7 +267,9 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let shown = plan.what.space().unwrap_or(&Space::Job).variable();
+        let named = plan.space.as_ref().or(plan.what.space());
+        let named = named.unwrap_or(&Space::Job).clone();
+        let shown = named.variable();
         let space = forebay_stage::Space::new(fs, Path::new(STRIPED), &shown);
         let space = space.map_err(|error| Problem {
             path: PathBuf::from(shown),
@@ -281,6 +285,7 @@ impl<'a> Ends<'a> {
         Ok(Ends {
             plan,
             space,
+            named,
             who,
             outside,
         })
@@ -353,11 +358,15 @@ impl<'a> Ends<'a> {
                     return Err(told(reason.to_owned()));
                 }
             };
-            if let (StagePath::Buffer(inside), Some(space)) = (&entry, stage.space())
-                && inside.space != *space
+            if let StagePath::Buffer(inside) = &entry
+                && inside.space != self.named
             {
-                let reason = "its paths are in several instances; write a list for each";
-                return Err(told(reason.to_owned()));
+                let (wrong, right) = (inside.space.variable(), self.named.variable());
+                return Err(told(format!(
+                    "`{wrong}/{}` is not in `{right}`, which is staged here; for files of several \
+                     instances write a list for each, and put it into that instance",
+                    inside.path
+                )));
             }
             let name = Path::new(path)
                 .file_name()

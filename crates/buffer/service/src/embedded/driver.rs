@@ -117,11 +117,11 @@ impl Driver {
 
     /// Removes journals that nobody needs any more; no copy may be under way.
     fn sweep(&self) {
-        let goes_on = |id| {
+        let wanted = |id| {
             let stage = self.controller.stage(id);
             stage.is_some_and(|stage| stage.state != StageState::Cancelled)
         };
-        self.flash.sweep(goes_on);
+        self.flash.sweep(wanted);
     }
 
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {

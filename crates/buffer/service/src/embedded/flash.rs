@@ -106,14 +106,11 @@ impl Flash {
         }
     }
 
-    /// Removes the journals of stages that do not go on; no copy may be under way.
-    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
-        self.copies.sweep(goes_on);
-    }
-
-    /// The same, where the node itself knows which stages those are.
-    pub fn sweep_own(&self) {
-        self.sweep(|stage| self.node.may_go_on(stage));
+    /// Removes the journals of stages that do not go on, as far as the node knows or because they
+    /// are not `wanted`; no copy may be under way.
+    pub fn sweep(&self, wanted: impl Fn(StageId) -> bool) {
+        self.copies
+            .sweep(|stage| self.node.may_go_on(stage) && wanted(stage));
     }
 
     /// Stops all copies and waits for their ends.

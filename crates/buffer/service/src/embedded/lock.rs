@@ -10,6 +10,8 @@ use crate::views;
 
 /// How long to wait for a killed process to end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for one that may only be looking at the pool's state.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Takes the directory for this process, if need be from one that was killed and cannot end.
 pub fn take(directory: &Path) -> Result<fs::File, PoolError> {
@@ -20,10 +22,13 @@ pub fn take(directory: &Path) -> Result<fs::File, PoolError> {
             Err(refused) => refused,
         };
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
-        if !is_dying(holder.trim()) || begun.elapsed() > PATIENCE {
+        let dying = is_dying(holder.trim());
+        if begun.elapsed() > if dying { PATIENCE } else { LOOK } {
             return Err(refused);
         }
-        views::abort_rests(&directory.join("mounts"));
+        if dying {
+            views::abort_rests(&directory.join("mounts"));
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -69,4 +74,29 @@ pub fn lock(directory: &Path) -> Result<fs::File, PoolError> {
         .and_then(|()| writeln!(file, "{}", std::process::id()));
     noted.map_err(|e| fail(format!("`lock` cannot be written: {e}")))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looks_keeps_nobody_from_the_pool() {
+        let pool = tempfile::tempdir().unwrap();
+        let looking = lock(pool.path()).unwrap();
+        let leave = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(looking);
+        });
+        let taken = take(pool.path()).unwrap();
+        leave.join().unwrap();
+        // Who stays has it.
+        let refused = take(pool.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("uses it; wait until that has ended"),
+            "{refused}"
+        );
+        drop(taken);
+        take(pool.path()).unwrap();
+    }
 }

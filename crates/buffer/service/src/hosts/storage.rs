@@ -247,7 +247,7 @@ impl Run {
         let journals = home.join("journals");
         let events = self.events.clone();
         let flash = Flash::new(node, records, daemon, Arc::new(views), journals, events)?;
-        flash.sweep_own();
+        flash.sweep(|_| true);
         self.flash = Some(flash);
         tracing::info!(node = id.0, pool = welcome.pool, "in service");
         Ok(())

@@ -26,7 +26,7 @@ pub enum RunError {
     Metrics(String),
     /// The pool over several hosts cannot be used.
     Shared(ServeError),
-    /// A step was refused or failed; nothing of the job is left in the pool.
+    /// A step was refused or failed; nothing of this run is left in the pool.
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
     Kept(&'static str, Failure, String),

@@ -137,8 +137,7 @@ impl<'a> Life<'a> {
     /// All that is done after the script has ended with `code`, but for persistent instances.
     /// Returns whether its results are kept in the pool.
     fn finish(&mut self, code: i32, on_failure: OnFailure) -> Result<bool, Stopped> {
-        let token = self.token.to_owned();
-        self.step("unmount", Request::Deactivate { token }, None)?;
+        self.step("unmount", self.leave(), None)?;
         let failed = code != 0;
         let kept = match on_failure {
             OnFailure::StageOut => false,
@@ -157,9 +156,25 @@ impl<'a> Life<'a> {
                 Some(Direction::Out),
             )?;
         }
-        let (token, hurry) = (self.token.to_owned(), discard);
-        self.step("tear down", Request::Teardown { token, hurry }, None)?;
+        self.step("tear down", self.end(discard), None)?;
         Ok(false)
+    }
+
+    /// The job is to be unmounted, unless another run has taken it over.
+    fn leave(&self) -> Request {
+        Request::Leave {
+            token: self.token.to_owned(),
+            creator: self.creator.clone(),
+        }
+    }
+
+    /// The job is to be taken down, unless another run has taken it over.
+    fn end(&self, hurry: bool) -> Request {
+        Request::End {
+            token: self.token.to_owned(),
+            creator: self.creator.clone(),
+            hurry,
+        }
     }
 
     fn control(&self) -> &'a dyn Control {
@@ -274,7 +289,8 @@ impl<'a> Life<'a> {
     }
 
     /// Ends a job whose script has not run. A session that this run has made can have no results
-    /// and is taken down; one that was there before is unmounted at most, and keeps its data.
+    /// and is taken down; one that was there before is unmounted at most, and keeps its data. One
+    /// that another run has taken over meanwhile is left to that.
     fn abandon(&mut self, step: &'static str, stop: Stop) -> RunError {
         let token = self.token.to_owned();
         let standing = match self.standing {
@@ -283,19 +299,20 @@ impl<'a> Life<'a> {
         };
         let done = match &standing {
             Ok(Standing::Nothing) => Ok(()),
-            Ok(Standing::Own) => {
-                let (token, hurry) = (token.clone(), true);
-                self.control()
-                    .ask(Request::Teardown { token, hurry })
-                    .map(drop)
-            }
+            Ok(Standing::Own) => self.control().ask(self.end(true)).map(drop),
             Ok(Standing::Earlier) if matches!(step, "mount" | "run") => {
-                let token = token.clone();
-                self.control().ask(Request::Deactivate { token }).map(drop)
+                self.control().ask(self.leave()).map(drop)
             }
             Ok(Standing::Earlier) => Ok(()),
             Err(failure) => Err(failure.clone()),
         };
+        if done.as_ref().is_err_and(|f| f.cause == Cause::Busy) {
+            // Another run has the job: nothing of this one is left.
+            return match stop {
+                Stop::Failed(failure) => RunError::Step(step, failure),
+                Stop::Interrupted => RunError::Interrupted(token, false),
+            };
+        }
         if let Err(failure) = &done {
             self.observer.warning(&format!(
                 "what was set up for job {token} could not be taken down: {failure}"

@@ -121,8 +121,10 @@ fn job(request: &Request) -> Option<&str> {
         | Request::Activate { token, .. }
         | Request::Run { token, .. }
         | Request::Deactivate { token }
+        | Request::Leave { token, .. }
         | Request::StageOut { token }
-        | Request::Teardown { token, .. } => Some(token),
+        | Request::Teardown { token, .. }
+        | Request::End { token, .. } => Some(token),
         _ => None,
     }
 }

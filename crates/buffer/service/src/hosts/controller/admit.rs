@@ -12,54 +12,23 @@ use crate::hosts::greet;
 use crate::hosts::message::{Role, Welcome};
 use crate::protocol::{Owner, Peer};
 
+/// As what someone comes in.
+struct Introduced {
+    /// The storage node or agent that it is.
+    peer: Option<Peer>,
+    /// For whom it asks.
+    owner: Owner,
+    welcome: Welcome,
+}
+
 impl Server {
     /// Whether someone may come in, and as what.
     pub(super) fn admit(&mut self, stream: Arc<Stream>, caller: &greet::Caller) -> Entry {
-        let uid = caller.peer.uid;
-        let trusted = |what: &str| match caller.peer.trusted {
-            true => Ok(()),
-            false => Err(format!("user {uid} may not {what}: only root may")),
-        };
-        let mut welcome = Welcome {
-            pool: self.pool.clone(),
-            node: None,
-            granules: 0,
-            host: None,
-            proof: None,
-        };
-        let own = Owner {
-            uid,
-            gid: caller.peer.gid,
-        };
-        let (peer, owner) = match &caller.role {
-            Role::Storage(name) => {
-                trusted("be a storage node")?;
-                let nodes = &self.controller.state().nodes;
-                let known = nodes.iter().find(|(_, node)| node.name == *name);
-                let (number, node) = known.ok_or_else(|| {
-                    format!(
-                        "there is no storage node `{name}` in the controller's configuration; \
-                         add it there and start the controller again"
-                    )
-                })?;
-                let number = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
-                self.comes_from(name, caller)?;
-                welcome.node = Some(number);
-                welcome.granules = node.granules;
-                (Some(Peer::Node(number)), own)
-            }
-            Role::Agent(host) => {
-                trusted("be a compute node's agent")?;
-                (Some(Peer::Host(host.clone())), own)
-            }
-            Role::Client(None) => (None, own),
-            Role::Client(Some(owner)) => {
-                if *owner != own {
-                    trusted("ask for others")?;
-                }
-                (None, *owner)
-            }
-        };
+        let Introduced {
+            peer,
+            owner,
+            welcome,
+        } = self.introduced(caller)?;
         self.next += 1;
         let id = ConnId(self.next);
         let most = match peer {
@@ -91,6 +60,60 @@ impl Server {
         };
         self.connections.insert(id, connection);
         Ok(admitted)
+    }
+
+    /// What someone may be who says what they are.
+    fn introduced(&self, caller: &greet::Caller) -> Result<Introduced, String> {
+        let uid = caller.peer.uid;
+        let trusted = |what: &str| match caller.peer.trusted {
+            true => Ok(()),
+            false => Err(format!("user {uid} may not {what}: only root may")),
+        };
+        let own = Owner {
+            uid,
+            gid: caller.peer.gid,
+        };
+        let mut welcome = Welcome {
+            pool: self.pool.clone(),
+            node: None,
+            granules: 0,
+            host: None,
+            proof: None,
+        };
+        let (peer, owner) = match &caller.role {
+            Role::Storage(name) => {
+                trusted("be a storage node")?;
+                let nodes = &self.controller.state().nodes;
+                let known = nodes.iter().find(|(_, node)| node.name == *name);
+                let (number, node) = known.ok_or_else(|| {
+                    format!(
+                        "there is no storage node `{name}` in the controller's configuration; \
+                         add it there and start the controller again"
+                    )
+                })?;
+                let number = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
+                self.comes_from(name, caller)?;
+                welcome.node = Some(number);
+                welcome.granules = node.granules;
+                (Some(Peer::Node(number)), own)
+            }
+            Role::Agent(host) => {
+                trusted("be a compute node's agent")?;
+                (Some(Peer::Host(host.clone())), own)
+            }
+            Role::Client(None) => (None, own),
+            Role::Client(Some(owner)) => {
+                if *owner != own {
+                    trusted("ask for others")?;
+                }
+                (None, *owner)
+            }
+        };
+        Ok(Introduced {
+            peer,
+            owner,
+            welcome,
+        })
     }
 
     /// Whether a storage node speaks from where the configuration says that it is: root of another

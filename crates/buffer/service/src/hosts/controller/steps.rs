@@ -182,8 +182,15 @@ impl Server {
                     return Ok(());
                 }
                 let caller = connection.caller;
-                if self.asked.insert((client, number), id).is_none() {
+                let before = self.asked.insert((client, number), id);
+                if before != Some(id) {
                     connection.asked += 1;
+                }
+                // Asked again after its connection broke, and before that was noticed.
+                if let Some(before) = before.filter(|before| *before != id)
+                    && let Some(old) = self.connections.get_mut(&before)
+                {
+                    old.asked = old.asked.saturating_sub(1);
                 }
                 self.step(Input::Request(Box::new(Envelope {
                     client,
