@@ -175,8 +175,8 @@ pub struct Shard<O: Objects> {
     parked: Vec<Parked>,
     /// A transaction has ended: what waited can be tried again.
     unlocked: bool,
-    /// How often the call that is being carried out was in conflict with another.
-    tries: u32,
+    /// How long the call that is being carried out has been in conflict with others, if it was.
+    tried: Option<locks::Tried>,
     /// When other nodes were last reminded of what they have not answered.
     reminded: u64,
 }
