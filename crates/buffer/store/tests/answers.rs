@@ -189,7 +189,12 @@ fn who_waits_for_a_directory_on_a_node_that_never_answers_is_told_to_try_again()
 }
 
 /// What the other node says, which knows this one's start.
-fn hear(shard: &mut Shard<MemoryObjects>, receiver: Incarnation, number: u64, say: Say) {
+fn hear(
+    shard: &mut Shard<MemoryObjects>,
+    receiver: Incarnation,
+    number: u64,
+    say: Say,
+) -> Vec<Effect<ObjectId>> {
     let message = PeerMessage {
         instance: InstanceId(7),
         from: Node(1),
@@ -198,7 +203,7 @@ fn hear(shard: &mut Shard<MemoryObjects>, receiver: Incarnation, number: u64, sa
         number,
         say,
     };
-    self::say(shard, CONN, 100 + number, Request::Peer(Box::new(message)));
+    self::say(shard, CONN, 100 + number, Request::Peer(Box::new(message)))
 }
 
 /// This node's start, as the other one is told.
@@ -346,4 +351,34 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
             assert_eq!(replies(&effects), expected);
         }
     }
+}
+
+#[test]
+fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
+    let mut shard = start_beside_nobody();
+    let own = incarnation(&mut shard);
+    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let unlink = Request::Unlink {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+    };
+    assert_eq!(replies(&say(&mut shard, OTHER, 3, unlink)), [Reply::Done]);
+    // The other node has an object of it, which synced data may lie in: a power cut here could still
+    // bring the file back.
+    let told = |effects: &[Effect<ObjectId>]| {
+        effects.iter().any(|effect| match effect {
+            Effect::ToPeer { message, .. } => {
+                matches!(&message.say, Say::Checked { gone, .. } if *gone == [attr.ino])
+            }
+            _ => false,
+        })
+    };
+    assert!(!told(&hear(&mut shard, own, 1, Say::Check(vec![attr.ino]))));
+    let mut effects = Vec::new();
+    shard.step(Now::default(), Input::Synced(u64::MAX), &mut effects);
+    assert!(told(&effects));
+    assert!(told(&hear(&mut shard, own, 2, Say::Check(vec![attr.ino]))));
 }

@@ -33,7 +33,7 @@ use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
 use forebay_wire::message::OpenMode;
-use forebay_wire::peer::{Incarnation, TxId};
+use forebay_wire::peer::{Incarnation, Say, TxId};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply, SessionId};
 use links::Link;
 use locks::{Locks, Parked};
@@ -194,6 +194,8 @@ enum Doomed {
     Vote(InstanceId, TxId, u8),
     /// The news that a transaction happens.
     Commit(InstanceId, TxId),
+    /// The news for another node that files are gone.
+    Gone(InstanceId, Node, Vec<Ino>),
     /// The news that a transaction has happened here for good.
     Done(InstanceId, TxId, Node),
 }
@@ -333,6 +335,11 @@ impl<O: Objects> Shard<O> {
                 }
                 Doomed::Commit(instance, tx) => {
                     self.announce(instance, tx);
+                    Ok(())
+                }
+                Doomed::Gone(instance, node, gone) => {
+                    let there = Vec::new();
+                    self.tell(instance, node, Say::Checked { there, gone });
                     Ok(())
                 }
                 Doomed::Done(instance, tx, node) => {
