@@ -27,7 +27,7 @@ mod whole;
 
 pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
-pub use whole::fetched;
+pub use whole::{fetched, fetched_in_memory};
 
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
