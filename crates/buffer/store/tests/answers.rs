@@ -148,10 +148,9 @@ fn is_given_back(shard: &mut Shard<MemoryObjects>) {
     }
 }
 
-#[test]
-fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
-    let mut shard = start_beside_nobody();
-    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+/// A file gets another length, which concerns the other node.
+fn cut_a_file(shard: &mut Shard<MemoryObjects>) {
+    let made = say(shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -164,7 +163,13 @@ fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
         handle: None,
         set,
     };
-    assert_eq!(replies(&say(&mut shard, OTHER, 3, request)), []);
+    assert_eq!(replies(&say(shard, OTHER, 3, request)), []);
+}
+
+#[test]
+fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
+    let mut shard = start_beside_nobody();
+    cut_a_file(&mut shard);
     is_given_back(&mut shard);
 }
 
@@ -274,16 +279,20 @@ fn who_waits_when_an_instance_goes_is_told() {
     };
     let told = replies(&say(&mut shard, CONN, 3, remove));
     assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
-    // The same for a transaction of this node's own.
+    // The same for a transaction of this node's own, and for an object on the other one.
     let mut shard = start_beside_nobody();
     let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), New::Dir)));
     let waits = requests.any(|(seq, make)| replies(&say(&mut shard, OTHER, seq, make)).is_empty());
     assert!(waits);
-    let remove = Request::RemoveInstance {
+    let remove = || Request::RemoveInstance {
         id: InstanceId(7),
         force: true,
     };
-    let told = replies(&say(&mut shard, CONN, 3, remove));
+    let told = replies(&say(&mut shard, CONN, 3, remove()));
+    assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
+    let mut shard = start_beside_nobody();
+    cut_a_file(&mut shard);
+    let told = replies(&say(&mut shard, CONN, 3, remove()));
     assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
 }
 
