@@ -17,9 +17,6 @@ use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
 use crate::verify::{Whereabouts, Written, damaged_name};
 
-/// Bytes after which what was copied is put on stable storage, so that a reboot loses little.
-const SYNC_EVERY: u64 = 8 << 30;
-
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
     pub parent: Arc<dyn Folder>,
@@ -223,7 +220,7 @@ impl Job<'_> {
         self.record(&file.key, None, &file.state, digest)?;
         self.count(&file.state);
         if file.state.size <= self.options.segment.max(1) {
-            self.sync_sometimes(&*file.parent, Some(&*file.hidden), file.state.size)?;
+            self.sync_sometimes(file.state.size)?;
         }
         Ok(())
     }
@@ -247,32 +244,6 @@ impl Job<'_> {
         };
         let copied = Copied::of(state, digest);
         journal.add(key, part, &copied).map_err(fatal)
-    }
-
-    /// Puts everything on stable storage now and then: `bytes` more were copied below `parent`, the
-    /// last of them to `last`.
-    pub fn sync_sometimes(
-        &self,
-        parent: &dyn Folder,
-        last: Option<&dyn Body>,
-        bytes: u64,
-    ) -> Result<(), Failure> {
-        let Some(journal) = &self.journal else {
-            return Ok(());
-        };
-        if self.unsynced.fetch_add(bytes, Ordering::Relaxed) + bytes < SYNC_EVERY {
-            return Ok(());
-        }
-        self.unsynced.store(0, Ordering::Relaxed);
-        let sync = || {
-            if let Some(last) = last.filter(|last| last.must_flush()) {
-                let flushed = last.flush();
-                flushed.map_err(|e| Problem::new("", crate::error::describe(e), e))?;
-            }
-            let flushed = parent.flush();
-            flushed.map_err(|e| Problem::new("", crate::error::describe(e), e))
-        };
-        journal.synced(sync).map_err(fatal)
     }
 
     /// Copies a symbolic link.

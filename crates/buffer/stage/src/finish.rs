@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use crate::end::Folder;
 use crate::error::{Failure, Problem};
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN_LINK, Job};
@@ -19,7 +18,7 @@ use crate::walk::{Found, FoundDirectory, FoundName};
 pub(crate) fn finish(job: &Job<'_>, found: &Found) {
     // Before files get further names: a copy that is damaged is to have none.
     if job.options.verify == Verify::ReadBack {
-        if let Err(problem) = sync(job, found, false) {
+        if let Err(problem) = job.sync() {
             return job.stop(problem);
         }
         verify(job);
@@ -46,7 +45,7 @@ pub(crate) fn finish(job: &Job<'_>, found: &Found) {
             finish_directory(job, directory),
         );
     }
-    if let Err(problem) = sync(job, found, true) {
+    if let Err(problem) = complete(job) {
         job.stop(problem);
     }
 }
@@ -115,39 +114,11 @@ fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure
     Err(Failure::File(reason.to_owned(), Errno::BUSY))
 }
 
-/// Puts everything on stable storage: only after the last time may anyone remove the source.
-fn sync(job: &Job<'_>, found: &Found, last: bool) -> Result<(), Problem> {
-    let flush = || {
-        for directory in found
-            .directories
-            .iter()
-            .filter(|d| d.path.as_os_str().is_empty())
-        {
-            flush(&*directory.tree.target, &directory.tree.shown)?;
-        }
-        for (path, parent) in job.parents() {
-            flush(&*parent, &path)?;
-        }
-        Ok(())
-    };
+/// Puts everything on stable storage: only after that may anyone remove the source.
+fn complete(job: &Job<'_>) -> Result<(), Problem> {
+    job.sync()?;
     match &job.journal {
-        None => flush(),
-        Some(journal) => {
-            job.settle()?;
-            journal.synced(flush)?;
-            if last && job.problems.is_empty() {
-                journal.complete()
-            } else {
-                Ok(())
-            }
-        }
+        Some(journal) if job.problems.is_empty() => journal.complete(),
+        _ => Ok(()),
     }
-}
-
-fn flush(folder: &dyn Folder, path: &Path) -> Result<(), Problem> {
-    folder.flush().map_err(|errno| {
-        let reason = crate::error::describe(errno);
-        let reason = format!("its copy cannot be put on stable storage: {reason}");
-        Problem::new(path, reason, errno)
-    })
 }

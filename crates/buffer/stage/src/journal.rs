@@ -1,11 +1,15 @@
 //! A stage's journal: what is copied already, so that an interrupted stage goes on.
 //!
-//! A text file. The first line names the format, the stage and the boot of the machine; then one
-//! line for each file (`F`), part of a large file (`S`), point up to which everything is on
-//! stable storage (`Y`), large file that is begun anew, so that parts noted before do not count
-//! (`D`), point up to which not everything could be put on stable storage (`N`: what
-//! follows the last `Y` may be gone), and the end (`C`). A last line without its end was being written and
-//! does not count. After a reboot only what stands before the last `Y` counts.
+//! A text file. The first line names the format and the stage; then one line for each file (`F`),
+//! part of a large file (`S`), point up to which everything is on stable storage (`Y`), directory
+//! that the stage has made as a target (`M`), large file that is begun anew, so that parts noted
+//! before do not count (`D`), point up to which not everything could be put on stable storage (`N`:
+//! what follows the last `Y` may be gone), and the end (`C`). A last line without its end was being
+//! written and does not count.
+//!
+//! Of files and parts only those before the last `Y` count for another run, also if this host has not
+//! been started anew since: a server of the parallel file system may have been, and what it has
+//! forgotten it tells those who had it open then, and nobody later.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,15 +17,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::end::State;
 use crate::error::Problem;
 
-const FORMAT: &str = "forebay-stage-1";
-/// Records are written at least so often.
-const FLUSH: Duration = Duration::from_millis(200);
+const FORMAT: &str = "forebay-stage-2";
 
 /// A file or a part of one: path, and part number if it is large.
 type Key = (PathBuf, Option<u64>);
@@ -43,6 +45,15 @@ impl Copied {
             digest,
         }
     }
+
+    /// What stands for a directory.
+    fn made() -> Copied {
+        Copied {
+            size: 0,
+            modified: 0,
+            digest: "-".to_owned(),
+        }
+    }
 }
 
 /// The host of a mover: the disk that journals lie on, and the time. A simulation takes the place
@@ -52,8 +63,6 @@ pub trait Host: fmt::Debug + Send + Sync {
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
     /// Puts a file in the place of what is there, as a whole and durably, to be added to.
     fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>>;
-    /// What is another one after the host has started again; empty if that is not known.
-    fn boot(&self) -> String;
     /// The time on a clock that is never set.
     fn now(&self) -> Instant;
 }
@@ -90,11 +99,6 @@ impl Host for Os {
         Ok(Box::new(file))
     }
 
-    fn boot(&self) -> String {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        boot.unwrap_or_default().trim().to_owned()
-    }
-
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -107,12 +111,11 @@ impl Pages for File {
 }
 
 pub(crate) struct Journal {
-    host: Arc<dyn Host>,
     path: PathBuf,
     known: BTreeMap<Key, Copied>,
     complete: bool,
     goes_on: bool,
-    writer: Mutex<(BufWriter<Box<dyn Pages>>, Instant)>,
+    writer: Mutex<BufWriter<Box<dyn Pages>>>,
 }
 
 impl Journal {
@@ -123,27 +126,25 @@ impl Journal {
             reason: format!("the journal cannot be used: {error}"),
             code: error.raw_os_error().unwrap_or(libc::EIO),
         };
-        let boot = host.boot();
-        let header = format!("{FORMAT} {stage} ");
+        let header = format!("{FORMAT} {stage}\n");
         let bytes = host.read(path).map_err(problem)?;
         let goes_on = bytes.is_some();
         // What is not text is not read as a journal either.
         let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
-        let (known, complete) = read(&text, &header, &boot);
+        let (known, complete) = read(&text, &header);
         // Written anew: what counts, without what does not.
-        let mut contents = format!("{header}{boot}\n");
+        let mut contents = header;
         for ((path, part), copied) in &known {
             contents.push_str(&line(path, *part, copied));
         }
         contents.push_str(if complete { "Y\nC\n" } else { "Y\n" });
         let pages = host.replace(path, contents.as_bytes()).map_err(problem)?;
         Ok(Journal {
-            host: host.clone(),
             path: path.to_owned(),
             known,
             complete,
             goes_on,
-            writer: Mutex::new((BufWriter::new(pages), host.now())),
+            writer: Mutex::new(BufWriter::new(pages)),
         })
     }
 
@@ -162,9 +163,15 @@ impl Journal {
         self.known.get(&(path.to_owned(), part))
     }
 
-    /// Notes a copied file or part.
+    /// Notes a copied file or part. It counts for another run from the next [`Journal::synced`] on.
     pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
-        self.write(&line(path, part, copied))
+        let outcome = self.writer().write_all(line(path, part, copied).as_bytes());
+        outcome.map_err(|error| self.problem(&error))
+    }
+
+    /// The stage has made this directory, which is its to finish. Counts at once.
+    pub fn has_made(&self, path: &Path) -> Result<(), Problem> {
+        self.put(&mut self.writer(), &format!("M {}\n", encode(path)))
     }
 
     /// A large file is begun anew: what was noted of its parts does not count any more.
@@ -174,66 +181,36 @@ impl Journal {
         if self.known.range(first..=last).next().is_none() {
             return Ok(());
         }
-        let mut guard = self
-            .writer
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let writer = &mut guard.0;
-        let line = format!("D {}\n", encode(path));
-        let outcome = writer
-            .write_all(line.as_bytes())
-            .and_then(|()| writer.flush());
-        outcome
-            .and_then(|()| writer.get_ref().sync())
-            .map_err(|error| self.problem(&error))
+        self.put(&mut self.writer(), &format!("D {}\n", encode(path)))
     }
 
     /// Puts everything noted so far on stable storage with `sync`, and notes that. Nothing is
     /// noted meanwhile: `sync` might miss it.
     pub fn synced(&self, sync: impl FnOnce() -> Result<(), Problem>) -> Result<(), Problem> {
-        let mut guard = self
-            .writer
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut writer = self.writer();
         if let Err(problem) = sync() {
             // A file system that has lost something says so once.
-            let writer = &mut guard.0;
-            let noted = writer.write_all(b"N\n").and_then(|()| writer.flush());
-            let _ = noted.and_then(|()| writer.get_ref().sync());
+            let _ = self.put(&mut writer, "N\n");
             return Err(problem);
         }
-        let writer = &mut guard.0;
-        let outcome = writer.write_all(b"Y\n").and_then(|()| writer.flush());
-        outcome
-            .and_then(|()| writer.get_ref().sync())
-            .map_err(|error| self.problem(&error))
+        self.put(&mut writer, "Y\n")
     }
 
     /// Notes that the stage is done.
     pub fn complete(&self) -> Result<(), Problem> {
-        let mut guard = self
-            .writer
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let writer = &mut guard.0;
-        let outcome = writer.write_all(b"C\n").and_then(|()| writer.flush());
-        outcome
-            .and_then(|()| writer.get_ref().sync())
-            .map_err(|error| self.problem(&error))
+        self.put(&mut self.writer(), "C\n")
     }
 
-    fn write(&self, text: &str) -> Result<(), Problem> {
-        let mut guard = self
-            .writer
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (writer, flushed) = &mut *guard;
-        let mut outcome = writer.write_all(text.as_bytes());
-        if self.host.now() - *flushed > FLUSH {
-            outcome = outcome.and_then(|()| writer.flush());
-            *flushed = self.host.now();
-        }
-        outcome.map_err(|error| self.problem(&error))
+    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn Pages>>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a line, and puts it and all before it on stable storage.
+    fn put(&self, writer: &mut BufWriter<Box<dyn Pages>>, line: &str) -> Result<(), Problem> {
+        let written = writer.write_all(line.as_bytes());
+        let written = written.and_then(|()| writer.flush());
+        let durable = written.and_then(|()| writer.get_ref().sync());
+        durable.map_err(|error| self.problem(&error))
     }
 
     fn problem(&self, error: &std::io::Error) -> Problem {
@@ -246,16 +223,14 @@ impl Journal {
     }
 }
 
-fn read(text: &str, header: &str, boot: &str) -> (BTreeMap<Key, Copied>, bool) {
+fn read(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
     let mut known = BTreeMap::new();
     let mut unsure: Vec<(Key, Copied)> = Vec::new();
     let mut complete = false;
-    let mut lines = text.split_inclusive('\n');
-    let Some(written_at) = lines.next().and_then(|first| first.strip_prefix(header)) else {
+    let Some(text) = text.strip_prefix(header) else {
         return (known, false);
     };
-    let same_boot = !boot.is_empty() && written_at.trim_end() == boot;
-    for line in lines {
+    for line in text.split_inclusive('\n') {
         let Some(line) = line.strip_suffix('\n') else {
             break;
         };
@@ -263,19 +238,17 @@ fn read(text: &str, header: &str, boot: &str) -> (BTreeMap<Key, Copied>, bool) {
             "Y" => known.extend(unsure.drain(..)),
             "N" => unsure.clear(),
             "C" => complete = true,
-            _ => match (parse(line), dropped(line)) {
-                (Some(record), _) => unsure.push(record),
-                (None, Some(path)) => {
+            _ => match (parse(line), named(line, "D "), named(line, "M ")) {
+                (Some(record), ..) => unsure.push(record),
+                (None, Some(path), _) => {
                     let stays = |key: &Key| key.0 != path || key.1.is_none();
                     known.retain(|key, _| stays(key));
                     unsure.retain(|(key, _)| stays(key));
                 }
-                (None, None) => break,
+                (None, None, Some(path)) => drop(known.insert((path, None), Copied::made())),
+                (None, None, None) => break,
             },
         }
-    }
-    if same_boot {
-        known.extend(unsure);
     }
     (known, complete)
 }
@@ -309,9 +282,9 @@ fn parse(line: &str) -> Option<(Key, Copied)> {
     words.next().is_none().then_some(((path, part), copied))
 }
 
-/// The large file that was begun anew.
-fn dropped(line: &str) -> Option<PathBuf> {
-    decode(line.strip_prefix("D ")?)
+/// What a line that begins with `what` is about.
+fn named(line: &str, what: &str) -> Option<PathBuf> {
+    decode(line.strip_prefix(what)?)
 }
 
 /// Printable bytes as they are, all others and `%` as `%` and two hexadecimal digits.
@@ -355,26 +328,44 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_lines_count_and_after_a_reboot_only_synced_ones() {
+    fn only_whole_lines_that_were_made_sure_of_count() {
         let odd = Path::new("a b/%\n\u{e9}");
-        let mut text = format!("{FORMAT} s boot1\n");
+        let header = format!("{FORMAT} s\n");
+        let mut text = header.clone();
         text.push_str(&line(odd, None, &copied(1)));
         text.push_str("Y\n");
         text.push_str(&line(Path::new("c"), Some(3), &copied(2)));
+        text.push_str("M 7/\n");
         text.push_str("F 12 0 ab d");
-        let header = format!("{FORMAT} s ");
-        let (known, complete) = read(&text, &header, "boot1");
-        assert_eq!(known.len(), 2);
+        let (known, complete) = read(&text, &header);
         assert!(!complete);
+        assert_eq!(known.len(), 2);
         assert_eq!(known[&(odd.to_owned(), None)], copied(1));
+        assert!(known.contains_key(&(PathBuf::from("7/"), None)));
+        let (known, _) = read(&text.replace("M 7/", "Y"), &header);
         assert_eq!(known[&(PathBuf::from("c"), Some(3))], copied(2));
-        assert_eq!(read(&text, &header, "boot2").0.len(), 1);
-        assert!(
-            read(&text, &format!("{FORMAT} other "), "boot1")
-                .0
-                .is_empty()
-        );
-        assert!(read("noise", &header, "boot1").0.is_empty());
+        assert!(read(&text, &format!("{FORMAT} other\n")).0.is_empty());
+        assert!(read("noise", &header).0.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_made_sure_of_does_not_count_for_the_next_run_nor_the_one_after() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("journal");
+        let host: Arc<dyn Host> = Arc::new(Os);
+        let path = Path::new("x");
+        let journal = Journal::open(&host, &file, "s").unwrap();
+        journal.has_made(Path::new("0/")).unwrap();
+        journal.add(path, Some(0), &copied(1)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
+        journal.add(path, Some(1), &copied(1)).unwrap();
+        drop(journal);
+        for _ in 0..2 {
+            let journal = Journal::open(&host, &file, "s").unwrap();
+            let is_known = |part| journal.known(path, Some(part)).is_some();
+            assert!(is_known(0) && !is_known(1) && journal.goes_on());
+            assert!(journal.known(Path::new("0/"), None).is_some());
+        }
     }
 
     #[test]
@@ -389,6 +380,7 @@ mod tests {
         let failed = Problem::new("", "it is away", rustix::io::Errno::IO);
         assert!(journal.synced(|| Err(failed)).is_err());
         journal.add(Path::new("new"), None, &copied(3)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
         let is_known = |name| journal.known(Path::new(name), None).is_some();
@@ -405,10 +397,12 @@ mod tests {
         journal.add(path, Some(0), &copied(1)).unwrap();
         journal.add(path, Some(1), &copied(1)).unwrap();
         journal.add(Path::new("xy"), Some(1), &copied(1)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.begin_anew(path).unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
+        journal.synced(|| Ok(())).unwrap();
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
         let is_known = |name, part| journal.known(Path::new(name), Some(part)).is_some();

@@ -130,7 +130,7 @@ impl Job<'_> {
                 flushed.map_err(|e| Failure::target("putting it on stable storage", e))?;
             }
             self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
-            self.sync_sometimes(&*file.parent, Some(&*file.hidden), to - from)?;
+            self.sync_sometimes(to - from)?;
             (sum.digest, sum.pieces)
         };
         large

@@ -18,6 +18,7 @@ use crate::place::{Place, descend};
 use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
 use crate::small::Unsure;
+use crate::stable::Unsynced;
 use crate::verify::{Ledger, Whereabouts};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
@@ -66,8 +67,8 @@ pub(crate) enum Task {
     },
 }
 
-/// A directory that got single files, with a path for messages.
-type Parent = (PathBuf, Arc<dyn Folder>);
+/// A directory that gets copies, with a path for messages.
+pub(crate) type Target = (PathBuf, Arc<dyn Folder>);
 
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -90,11 +91,11 @@ pub(crate) struct Job<'a> {
     fatal: Mutex<Option<Problem>>,
     stopped: AtomicBool,
     pub large: Queue,
-    pub unsynced: AtomicU64,
+    pub unsynced: Mutex<Unsynced>,
     /// Tasks that were found and are not dealt with yet.
     pub pending: AtomicU64,
-    /// Directories that got single files: one on each file system, by its device number.
-    parents: Mutex<BTreeMap<u64, Parent>>,
+    /// Directories that get copies: one on each file system, by its device number.
+    pub targets: Mutex<BTreeMap<u64, Target>>,
     /// What is to be read back in the end.
     pub written: Ledger,
     /// What is not to be noted in the journal yet.
@@ -133,9 +134,9 @@ pub fn stage(
         fatal: Mutex::new(None),
         stopped: AtomicBool::new(false),
         large: Mutex::new(VecDeque::new()),
-        unsynced: AtomicU64::new(0),
+        unsynced: Mutex::new(Unsynced::none(options.host.now())),
         pending: AtomicU64::new(0),
-        parents: Mutex::new(BTreeMap::new()),
+        targets: Mutex::new(BTreeMap::new()),
         written: Mutex::default(),
         unsure: Mutex::default(),
     };
@@ -348,7 +349,7 @@ impl Job<'_> {
             return Err(target.problem(reason, Errno::EXIST));
         }
         let parent: Arc<dyn Folder> = Arc::from(parent);
-        self.remember(&parent, target.display());
+        self.remember(&parent, target.display())?;
         let size = file.opened_state().map_or(0, |state| state.size);
         self.progress.found(size);
         let shown = source.display();
@@ -362,22 +363,6 @@ impl Job<'_> {
         let outcome = self.file(file, to, buffer);
         self.note(&shown, outcome);
         Ok(())
-    }
-
-    /// Keeps a directory open for the end, when its file system is put on stable storage.
-    fn remember(&self, parent: &Arc<dyn Folder>, shown: PathBuf) {
-        if let Ok(device) = parent.device() {
-            let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
-            parents
-                .entry(device)
-                .or_insert_with(|| (shown, parent.clone()));
-        }
-    }
-
-    /// A directory on each file system that got single files, with a path for messages.
-    pub fn parents(&self) -> Vec<Parent> {
-        let parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
-        parents.values().cloned().collect()
     }
 }
 

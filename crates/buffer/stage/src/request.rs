@@ -57,6 +57,9 @@ pub struct Options {
     pub verify: Verify,
     /// File in which to note what is done, so that an interrupted stage can go on.
     pub journal: Option<PathBuf>,
+    /// What was copied is put on stable storage at least so often, if there is a journal: what an
+    /// interrupted stage had copied since is copied again.
+    pub sync_every: Duration,
     /// Large files are copied in parts of so many bytes, by several threads.
     pub segment: u64,
     /// Where the journal lies, and the time.
@@ -70,6 +73,7 @@ impl Default for Options {
             workers: (2 * processors).clamp(2, 16),
             verify: Verify::Checksum,
             journal: None,
+            sync_every: Duration::from_secs(30),
             segment: 64 << 20,
             host: Arc::new(Os),
         }

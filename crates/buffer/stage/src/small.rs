@@ -81,7 +81,7 @@ impl Job<'_> {
         }
         self.count(&state);
         self.to_read_back(&to.at, [(Pieces::All(0, state.size), digest)]);
-        self.sync_sometimes(&*to.parent, None, state.size)?;
+        self.sync_sometimes(state.size)?;
         Ok(true)
     }
 

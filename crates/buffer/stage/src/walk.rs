@@ -12,8 +12,7 @@ use crossbeam_channel::Sender;
 use rustix::io::Errno;
 
 use crate::end::{Kind, State};
-use crate::error::{Failure, Problem};
-use crate::journal::Copied;
+use crate::error::{Failure, Problem, describe};
 use crate::mover::{HIDDEN, Job, Task, Tree};
 use crate::place::descend;
 use crate::request::{Item, Request, What};
@@ -106,19 +105,15 @@ impl<'a, 'j> Walk<'a, 'j> {
         let key = PathBuf::from(format!("{index}/"));
         let mut ours = made;
         if let Some(journal) = &self.job.journal {
-            ours |= journal.known(&key, None).is_some();
-            if ours {
-                journal.add(
-                    &key,
-                    None,
-                    &Copied {
-                        size: 0,
-                        modified: 0,
-                        digest: "-".to_owned(),
-                    },
-                )?;
+            if made {
+                journal.has_made(&key)?;
             }
+            ours |= journal.known(&key, None).is_some();
         }
+        let again = target.again();
+        let again = again.map_err(|errno| item.target.problem(describe(errno), errno))?;
+        self.job
+            .remember(&Arc::from(again), item.target.display())?;
         Ok(Tree {
             index,
             source,

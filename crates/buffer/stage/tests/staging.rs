@@ -178,6 +178,7 @@ fn an_interrupted_stage_goes_on() {
     let journal = sides.pfs.join("journal");
     let options = Options {
         journal: Some(journal),
+        sync_every: Duration::from_millis(1),
         segment: 1 << 20,
         workers: 2,
         ..Options::default()

@@ -4,9 +4,12 @@
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 use forebay_wire::auth::Peer;
-use forebay_wire::message::{Hello, InstanceSpec, New, PROTOCOL, SetAttr};
+use forebay_wire::message::{Hello, InstanceSpec, New, OnExisting, PROTOCOL, Resume, SetAttr};
+use forebay_wire::peer::{Found, Incarnation, PeerMessage, Say, Step, TxId, Who};
 use forebay_wire::place::Place;
-use forebay_wire::{Call, Errno, Ino, InstanceId, Kind, Reply, Request};
+use forebay_wire::{
+    Call, Errno, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
+};
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -45,15 +48,19 @@ fn start() -> Shard<MemoryObjects> {
     shard
 }
 
-fn hello(instance: Option<InstanceId>) -> Request {
-    Request::Hello(Hello {
+fn greeting(instance: Option<InstanceId>) -> Hello {
+    Hello {
         version: PROTOCOL,
         instance,
         resume: None,
         slot: 0,
         bulk: false,
         caches: false,
-    })
+    }
+}
+
+fn hello(instance: Option<InstanceId>) -> Request {
+    Request::Hello(greeting(instance))
 }
 
 fn spec(place: Place) -> InstanceSpec {
@@ -141,10 +148,9 @@ fn is_given_back(shard: &mut Shard<MemoryObjects>) {
     }
 }
 
-#[test]
-fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
-    let mut shard = start_beside_nobody();
-    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+/// A file gets another length, which concerns the other node.
+fn cut_a_file(shard: &mut Shard<MemoryObjects>) {
+    let made = say(shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -157,7 +163,13 @@ fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
         handle: None,
         set,
     };
-    assert_eq!(replies(&say(&mut shard, OTHER, 3, request)), []);
+    assert_eq!(replies(&say(shard, OTHER, 3, request)), []);
+}
+
+#[test]
+fn who_waits_for_an_object_on_a_node_that_never_answers_is_told_to_try_again() {
+    let mut shard = start_beside_nobody();
+    cut_a_file(&mut shard);
     is_given_back(&mut shard);
 }
 
@@ -179,4 +191,203 @@ fn who_waits_for_a_directory_on_a_node_that_never_answers_is_told_to_try_again()
     };
     let found = say(&mut shard, OTHER, seq + 1, lookup);
     assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
+}
+
+/// What the other node says, which knows this one's start.
+fn hear(
+    shard: &mut Shard<MemoryObjects>,
+    receiver: Incarnation,
+    number: u64,
+    say: Say,
+) -> Vec<Effect<ObjectId>> {
+    let message = PeerMessage {
+        instance: InstanceId(7),
+        from: Node(1),
+        sender: Incarnation { epoch: 1, nonce: 1 },
+        receiver,
+        number,
+        say,
+    };
+    self::say(shard, CONN, 100 + number, Request::Peer(Box::new(message)))
+}
+
+/// This node's start, as the other one is told.
+fn incarnation(shard: &mut Shard<MemoryObjects>) -> Incarnation {
+    let mut effects = Vec::new();
+    let now = Now {
+        steady: 1_000_000_000,
+        ..Now::default()
+    };
+    shard.step(now, Input::Tick, &mut effects);
+    let sender = effects.iter().find_map(|effect| match effect {
+        Effect::ToPeer { message, .. } => Some(message.sender),
+        _ => None,
+    });
+    sender.unwrap()
+}
+
+/// The other node has had this one get ready to give a name away, and is not heard of again.
+fn keep_a_name(shard: &mut Shard<MemoryObjects>, name: &str) {
+    let own = incarnation(shard);
+    let step = Step::Enter {
+        dir: Ino::ROOT,
+        name: name.as_bytes().to_vec(),
+        ino: Ino(1 << 48 | 9),
+        kind: Kind::File,
+        existing: OnExisting::Fail,
+    };
+    let prepare = Say::Prepare {
+        tx: TxId(77),
+        wave: 1,
+        who: Who {
+            uid: 0,
+            gid: 0,
+            groups: Some(Vec::new()),
+            checked: true,
+        },
+        now: Timestamp::default(),
+        steps: vec![step],
+    };
+    hear(shard, own, 1, prepare);
+}
+
+fn look(name: &str) -> Request {
+    Request::Lookup {
+        parent: Ino::ROOT,
+        name: name.as_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn who_waits_for_what_a_node_that_never_answers_keeps_is_told_to_try_again() {
+    let mut shard = start_beside_nobody();
+    keep_a_name(&mut shard, "kept");
+    assert_eq!(replies(&say(&mut shard, OTHER, 2, look("kept"))), []);
+    is_given_back(&mut shard);
+    // It is kept all the same: whoever asks again waits again.
+    assert_eq!(replies(&say(&mut shard, OTHER, 3, look("kept"))), []);
+}
+
+#[test]
+fn who_waits_when_an_instance_goes_is_told() {
+    let mut shard = start_beside_nobody();
+    keep_a_name(&mut shard, "kept");
+    assert_eq!(replies(&say(&mut shard, OTHER, 2, look("kept"))), []);
+    let remove = Request::RemoveInstance {
+        id: InstanceId(7),
+        force: true,
+    };
+    let told = replies(&say(&mut shard, CONN, 3, remove));
+    assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
+    // The same for a transaction of this node's own, and for an object on the other one.
+    let mut shard = start_beside_nobody();
+    let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), New::Dir)));
+    let waits = requests.any(|(seq, make)| replies(&say(&mut shard, OTHER, seq, make)).is_empty());
+    assert!(waits);
+    let remove = || Request::RemoveInstance {
+        id: InstanceId(7),
+        force: true,
+    };
+    let told = replies(&say(&mut shard, CONN, 3, remove()));
+    assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
+    let mut shard = start_beside_nobody();
+    cut_a_file(&mut shard);
+    let told = replies(&say(&mut shard, CONN, 3, remove()));
+    assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
+}
+
+#[test]
+fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
+    let mut shard = start_beside_nobody();
+    let own = incarnation(&mut shard);
+    hear(&mut shard, own, 1, Say::Known);
+    let asked = (2..22).find_map(|seq| {
+        let effects = say(&mut shard, OTHER, seq, make(&format!("d{seq}"), New::Dir));
+        effects.iter().find_map(|effect| match effect {
+            Effect::ToPeer { message, .. } => match &message.say {
+                Say::Prepare { tx, wave, .. } => Some((seq, *tx, *wave)),
+                _ => None,
+            },
+            _ => None,
+        })
+    });
+    let (seq, tx, wave) = asked.unwrap();
+    let found = Ok(vec![Found::Inode(Ino(1 << 48 | 9), Kind::Dir)]);
+    hear(&mut shard, own, 2, Say::Vote { tx, wave, found });
+    shard.step(Now::default(), Input::Synced(u64::MAX), &mut Vec::new());
+    // It has happened here, and the other node is not heard of again. The client's connection breaks,
+    // and another one repeats the request.
+    let again = ConnId(3);
+    let root = Peer {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        local: false,
+    };
+    for (conn, second) in [(OTHER, 0), (again, 70)] {
+        let at = |second: u64| Now {
+            steady: second * 1_000_000_000,
+            ..Now::default()
+        };
+        if conn == again {
+            let connected = Input::Connected(again, root.clone());
+            shard.step(at(second), connected, &mut Vec::new());
+            let hello = Request::Hello(Hello {
+                resume: Some(Resume {
+                    session: SessionId(2),
+                    secret: shard.state().sessions[&SessionId(2)].secret,
+                }),
+                ..greeting(Some(InstanceId(7)))
+            });
+            let call = |seq, request| Call {
+                seq,
+                caller: None,
+                request,
+            };
+            let mut effects = Vec::new();
+            let greeted = Input::Call(again, call(seq, hello));
+            shard.step(at(second), greeted, &mut effects);
+            assert!(matches!(replies(&effects)[..], [Reply::Welcome { .. }]));
+            effects.clear();
+            let repeated = call(seq, make(&format!("d{seq}"), New::Dir));
+            shard.step(at(second), Input::Call(again, repeated), &mut effects);
+            assert_eq!(replies(&effects), []);
+        }
+        for (later, expected) in [(50, vec![]), (65, vec![Reply::Failed(Errno::EIO)])] {
+            let mut effects = Vec::new();
+            shard.step(at(second + later), Input::Tick, &mut effects);
+            assert_eq!(replies(&effects), expected);
+        }
+    }
+}
+
+#[test]
+fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
+    let mut shard = start_beside_nobody();
+    let own = incarnation(&mut shard);
+    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let unlink = Request::Unlink {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+    };
+    assert_eq!(replies(&say(&mut shard, OTHER, 3, unlink)), [Reply::Done]);
+    // The other node has an object of it, which synced data may lie in: a power cut here could still
+    // bring the file back.
+    let told = |effects: &[Effect<ObjectId>]| {
+        effects.iter().any(|effect| match effect {
+            Effect::ToPeer { message, .. } => {
+                matches!(&message.say, Say::Checked { gone, .. } if *gone == [attr.ino])
+            }
+            _ => false,
+        })
+    };
+    assert!(!told(&hear(&mut shard, own, 1, Say::Check(vec![attr.ino]))));
+    let mut effects = Vec::new();
+    shard.step(Now::default(), Input::Synced(u64::MAX), &mut effects);
+    assert!(told(&effects));
+    assert!(told(&hear(&mut shard, own, 2, Say::Check(vec![attr.ino]))));
 }

@@ -138,6 +138,7 @@ impl World {
         let views = Views::new(PathBuf::new(), format!("bb{index}"), reach);
         let options = Options {
             workers: 0,
+            sync_every: Duration::from_millis(500),
             segment: 16 << 10,
             journal: Some(journal(stage)),
             host: Arc::new(self.nodes[index].journals.clone()),

@@ -19,7 +19,6 @@ type Lines = (Vec<u8>, usize);
 #[derive(Clone, Debug)]
 pub struct Journals {
     files: Arc<Mutex<BTreeMap<PathBuf, Lines>>>,
-    boot: Arc<Mutex<u64>>,
     machine: Machine,
 }
 
@@ -27,13 +26,11 @@ impl Journals {
     pub fn new(machine: Machine) -> Journals {
         Journals {
             files: Arc::default(),
-            boot: Arc::default(),
             machine,
         }
     }
 
     pub fn power_cut(&self, random: &mut crate::random::Random) {
-        *self.boot.lock().unwrap() += 1;
         for (bytes, synced) in self.files.lock().unwrap().values_mut() {
             let lost = random.below((bytes.len() - *synced) as u64 + 1) as usize;
             bytes.truncate(bytes.len() - lost);
@@ -71,10 +68,6 @@ impl Host for Journals {
         files.insert(path.to_owned(), (contents.to_vec(), contents.len()));
         drop(files);
         Ok(Box::new(Page(self.clone(), path.to_owned())))
-    }
-
-    fn boot(&self) -> String {
-        format!("boot{}", self.boot.lock().unwrap())
     }
 
     fn now(&self) -> std::time::Instant {

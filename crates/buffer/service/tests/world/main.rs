@@ -24,7 +24,7 @@
 //! FOREBAY_SEED=1234 cargo test -p forebay-service --test world -- --nocapture
 //! ```
 //!
-//! and run more of them with `FOREBAY_SEEDS=10000`.
+//! and run more of them with `FOREBAY_SEEDS=10000`, others with `FOREBAY_FIRST_SEED=10000`.
 //!
 //! To see that it finds things, break a rule and run it. Each of these was tried by changing one
 //! line; the number is the first seed that failed, and what noticed it is said behind it.
@@ -152,7 +152,10 @@ fn run_all(seeds: Range<u64>) -> Counts {
 fn invariants_hold_under_faults() {
     let seeds = match number("FOREBAY_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("FOREBAY_SEEDS").unwrap_or(150),
+        None => {
+            let first = number("FOREBAY_FIRST_SEED").unwrap_or(0);
+            first..first + number("FOREBAY_SEEDS").unwrap_or(150)
+        }
     };
     let begun = Instant::now();
     let sums = run_all(seeds.clone());

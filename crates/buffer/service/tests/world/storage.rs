@@ -11,10 +11,9 @@ use forebay_service::protocol::Instant;
 use forebay_store::log::RecoverError;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched_in_memory};
 use forebay_store::storage::{Fault, Memory};
 use forebay_wire::layout::{BLOCK, blocks};
-use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::peer::PeerMessage;
 use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
@@ -148,8 +147,8 @@ impl World {
                 attr,
                 length,
             } => {
-                let object = self.nodes[index].objects.fetch(object, MAX_WHOLE);
-                let reply = fetched(*attr, length, object);
+                let objects = &self.nodes[index].objects;
+                let reply = fetched_in_memory(objects, object, *attr, length);
                 self.answer(conn.0, Box::new((seq, reply, Vec::new())));
             }
             Effect::Sync {

@@ -49,6 +49,7 @@ impl<O: Objects> Shard<O> {
                 if !force && !sessions.is_empty() {
                     return Err(Errno::EBUSY);
                 }
+                self.end_waiting(id);
                 for session in sessions {
                     self.end_session(session);
                 }

@@ -210,6 +210,7 @@ impl<O: Objects> Shard<O> {
             .filter(|(_, instance)| instance.spec.place.is_spread())
             .map(|(id, instance)| (*id, instance.spec.place.node, instance.spec.place.nodes))
             .collect();
+        self.give_up_parked();
         for (instance, own, nodes) in spread {
             self.give_up_tasks(instance, own);
             self.give_up_transactions(instance);

@@ -3,6 +3,7 @@
 //! Transactions never wait for each other: one that finds something taken is given up and tried
 //! again after a pause. Requests of a single node hold nothing, so they can simply wait.
 
+use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{ConnId, Context, Shard};
 use crate::namespace::{Lock, Namespace};
 use crate::objects::Objects;
@@ -98,6 +99,29 @@ impl Locks {
 /// No transaction has this number.
 const NOBODY: TxId = TxId(0);
 
+/// How long a call has been in the way of others, or they in its.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// How often it was given up for others.
+    times: u32,
+    /// Since when.
+    since: u64,
+}
+
+impl Tried {
+    /// A call that has just come.
+    pub(super) fn not_yet(now: u64) -> Tried {
+        Tried {
+            times: 0,
+            since: now,
+        }
+    }
+
+    fn is_late(self, now: u64, patience: u64) -> bool {
+        self.since.saturating_add(patience) < now
+    }
+}
+
 /// A call that waits.
 #[derive(Debug)]
 pub(super) struct Parked {
@@ -105,7 +129,7 @@ pub(super) struct Parked {
     call: Call,
     /// Not before this time, even if something it waited for is over; 0: as soon as it is.
     due: u64,
-    tries: u32,
+    tried: Tried,
 }
 
 impl<O: Objects> Shard<O> {
@@ -146,25 +170,94 @@ impl<O: Objects> Shard<O> {
     /// Keep a call until what it waits for is over. A connection has one call under way, so there
     /// are never more of them than connections.
     pub(super) fn park(&mut self, conn: ConnId, call: Call, due: u64) {
-        let tries = self.tries;
+        let tried = self.tried();
         self.parked.push(Parked {
             conn,
             call,
             due,
-            tries,
+            tried,
         });
     }
 
+    /// How long the call that is being carried out has been tried.
+    pub(super) fn tried(&self) -> Tried {
+        let first = Tried::not_yet(self.now.steady);
+        self.tried.unwrap_or(first)
+    }
+
     /// Try a call again after a pause that grows with every conflict.
-    pub(super) fn park_for_a_pause(&mut self, conn: ConnId, call: Call, tries: u32) {
-        let most = (1_000_000u64 << tries.min(10)).min(LONGEST_PAUSE);
+    pub(super) fn park_for_a_pause(&mut self, conn: ConnId, call: Call, tried: Tried) {
+        let most = (1_000_000u64 << tried.times.min(10)).min(LONGEST_PAUSE);
         let pause = most / 2 + self.secret() as u64 % (most / 2);
         self.parked.push(Parked {
             conn,
             call,
             due: self.now.steady.saturating_add(pause),
-            tries: tries + 1,
+            tried: Tried {
+                times: tried.times + 1,
+                ..tried
+            },
         });
+    }
+
+    /// Give calls back that have waited for long, perhaps for a node that never answers. One that was
+    /// carried out here must not be tried again by another name: it waits for longer, and then it is
+    /// not known whether it has happened everywhere. Who wants to append waits for another client.
+    pub(super) fn give_up_parked(&mut self) {
+        let now = self.now.steady;
+        let mut late = Vec::new();
+        for parked in std::mem::take(&mut self.parked) {
+            let appends = matches!(parked.call.request, Request::AppendLock { .. });
+            let (patience, errno) = match self.was_carried_out(parked.conn, parked.call.seq) {
+                false => (PATIENCE, Errno::EAGAIN),
+                true => (DECIDED_PATIENCE, Errno::EIO),
+            };
+            if parked.tried.is_late(now, patience) && !appends {
+                late.push((parked.conn, parked.call.seq, errno));
+            } else {
+                self.parked.push(parked);
+            }
+        }
+        for (conn, seq, errno) in late {
+            self.reply(conn, seq, Reply::Failed(errno));
+        }
+    }
+
+    fn was_carried_out(&self, conn: ConnId, seq: u64) -> bool {
+        let known = self.conns.get(&conn).and_then(|known| known.session);
+        let done = known.and_then(|(session, slot)| {
+            let session = self.state.sessions.get(&session)?;
+            session.slots.get(&slot)
+        });
+        done.is_some_and(|(done, _)| *done == seq)
+    }
+
+    /// An instance goes: nothing that calls wait for will be.
+    pub(super) fn end_waiting(&mut self, instance: InstanceId) {
+        let of = |shard: &Self, conn: &ConnId| {
+            let known = shard.conns.get(conn).and_then(|known| known.session);
+            let session = known.and_then(|(session, _)| shard.state.sessions.get(&session));
+            session.is_some_and(|session| session.instance == Some(instance))
+        };
+        let mut calls = Vec::new();
+        for parked in std::mem::take(&mut self.parked) {
+            match of(self, &parked.conn) {
+                true => calls.push((parked.conn, parked.call.seq)),
+                false => self.parked.push(parked),
+            }
+        }
+        if let Some(runtime) = self.runtime.get(&instance) {
+            let spread = &runtime.spread;
+            let tasks = spread.tasks.values();
+            let tasks = tasks.filter_map(|task| Some(&task.asker.as_ref()?.context));
+            let transactions = spread.transactions.values();
+            let transactions = transactions.filter_map(|live| Some(&live.asker.as_ref()?.0));
+            let contexts = tasks.chain(transactions);
+            calls.extend(contexts.map(|context| (context.conn, context.seq)));
+        }
+        for (conn, seq) in calls {
+            self.reply(conn, seq, Reply::Failed(Errno::ESTALE));
+        }
     }
 
     /// A connection is gone, and its call will be repeated on another one.
@@ -204,9 +297,9 @@ impl<O: Objects> Shard<O> {
             self.parked = rest;
             let ready: Vec<Parked> = ready;
             for parked in ready {
-                self.tries = parked.tries;
+                self.tried = Some(parked.tried);
                 self.call(parked.conn, parked.call);
-                self.tries = 0;
+                self.tried = None;
             }
         }
     }

@@ -27,13 +27,13 @@ mod whole;
 
 pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
-pub use whole::fetched;
+pub use whole::{fetched, fetched_in_memory};
 
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
 use forebay_wire::message::OpenMode;
-use forebay_wire::peer::{Incarnation, TxId};
+use forebay_wire::peer::{Incarnation, Say, TxId};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply, SessionId};
 use links::Link;
 use locks::{Locks, Parked};
@@ -175,8 +175,8 @@ pub struct Shard<O: Objects> {
     parked: Vec<Parked>,
     /// A transaction has ended: what waited can be tried again.
     unlocked: bool,
-    /// How often the call that is being carried out was in conflict with another.
-    tries: u32,
+    /// How long the call that is being carried out has been in conflict with others, if it was.
+    tried: Option<locks::Tried>,
     /// When other nodes were last reminded of what they have not answered.
     reminded: u64,
 }
@@ -194,6 +194,8 @@ enum Doomed {
     Vote(InstanceId, TxId, u8),
     /// The news that a transaction happens.
     Commit(InstanceId, TxId),
+    /// The news for another node that files are gone.
+    Gone(InstanceId, Node, Vec<Ino>),
     /// The news that a transaction has happened here for good.
     Done(InstanceId, TxId, Node),
 }
@@ -333,6 +335,11 @@ impl<O: Objects> Shard<O> {
                 }
                 Doomed::Commit(instance, tx) => {
                     self.announce(instance, tx);
+                    Ok(())
+                }
+                Doomed::Gone(instance, node, gone) => {
+                    let there = Vec::new();
+                    self.tell(instance, node, Say::Checked { there, gone });
                     Ok(())
                 }
                 Doomed::Done(instance, tx, node) => {

@@ -6,7 +6,7 @@
 //! node or home started.
 
 use super::tasks::Goal;
-use super::{Context, Shard};
+use super::{Context, Doomed, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{MAX_INODES, OpenMode};
 use forebay_wire::peer::Say;
@@ -230,7 +230,8 @@ impl<O: Objects> Shard<O> {
         unconfirmed.entry(home).or_default().extend(objects);
     }
 
-    /// Another node asks which of these files are there.
+    /// Another node asks which of these files are there. That one is gone is said when it is durable:
+    /// a power cut must not bring a file back whose objects were removed.
     pub(super) fn check_files(&mut self, instance: InstanceId, from: Node, inos: Vec<Ino>) {
         let Ok(names) = self.names(instance) else {
             return;
@@ -240,7 +241,15 @@ impl<O: Objects> Shard<O> {
         for ino in &there {
             self.has_piece(instance, *ino);
         }
-        self.tell(instance, from, Say::Checked { there, gone });
+        if !gone.is_empty() {
+            let gone = Doomed::Gone(instance, from, gone);
+            self.doomed.push_back((self.last, gone));
+            self.synced(self.durable);
+        }
+        if !there.is_empty() {
+            let gone = Vec::new();
+            self.tell(instance, from, Say::Checked { there, gone });
+        }
     }
 
     pub(super) fn files_checked(

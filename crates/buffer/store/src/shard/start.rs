@@ -48,7 +48,7 @@ impl<O: Objects> Shard<O> {
             settle_due: 0,
             parked: Vec::new(),
             unlocked: false,
-            tries: 0,
+            tried: None,
             reminded: now.steady,
         };
         shard.log(Event::Start, None);

@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long someone waits for all objects of a file or all parts of a transaction to answer, in
 /// nanoseconds, before the request is given back to be tried again: clients have their own patience.
 pub(super) const PATIENCE: u64 = 20_000_000_000;
+/// The same for what has happened here and cannot be tried again: as long as a client's usual
+/// patience.
+pub(super) const DECIDED_PATIENCE: u64 = 60_000_000_000;
 /// Files that one message asks about.
 const BATCH: usize = 1024;
 

@@ -2,7 +2,7 @@
 
 use super::{Context, Effect, Outcome, Shard};
 use crate::namespace::{Body, Change, Length, READ};
-use crate::objects::{Fetched, ObjectId, Objects};
+use crate::objects::{Fetched, MemoryObjects, ObjectId, Objects};
 use forebay_wire::layout::blocks;
 use forebay_wire::message::{MAX_WHOLE, SetAttr};
 use forebay_wire::{Attr, Errno, Ino, Kind, Reply};
@@ -112,6 +112,17 @@ impl<O: Objects> Shard<O> {
         });
         Ok(None)
     }
+}
+
+/// The answer to a [`Request::Fetch`](forebay_wire::Request::Fetch) where objects are in memory, from
+/// what [`Effect::Fetch`] says.
+pub fn fetched_in_memory(
+    objects: &MemoryObjects,
+    object: ObjectId,
+    attr: Attr,
+    length: Option<u64>,
+) -> Reply {
+    fetched(attr, length, objects.fetch(object, MAX_WHOLE))
 }
 
 /// The answer to a [`Request::Fetch`](forebay_wire::Request::Fetch), from what

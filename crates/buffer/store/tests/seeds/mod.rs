@@ -34,13 +34,21 @@ pub fn root() -> Peer {
     }
 }
 
-/// Run the history that `FOREBAY_SEED` names, or as many as `FOREBAY_SEEDS` says, else `usual`.
+/// Run the history that `FOREBAY_SEED` names, or as many as `FOREBAY_SEEDS` says, else `usual`, from
+/// `FOREBAY_FIRST_SEED` on.
 pub fn run_all(usual: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    if let Ok(seed) = std::env::var("FOREBAY_SEED") {
-        return run(seed.parse().expect("FOREBAY_SEED is a number"));
+    let number = |variable| {
+        let text = std::env::var(variable).ok()?;
+        Some(
+            text.parse()
+                .unwrap_or_else(|_| panic!("{variable} is a number")),
+        )
+    };
+    if let Some(seed) = number("FOREBAY_SEED") {
+        return run(seed);
     }
-    let count = std::env::var("FOREBAY_SEEDS").map_or(usual, |n| n.parse().expect("a number"));
-    for seed in 1..=count {
+    let first = number("FOREBAY_FIRST_SEED").unwrap_or(1);
+    for seed in first..first + number("FOREBAY_SEEDS").unwrap_or(usual) {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("this was seed {seed}; run it alone with FOREBAY_SEED={seed}");
             std::panic::resume_unwind(panic);

@@ -5,9 +5,11 @@ use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched};
+use forebay_store::shard::{
+    ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched_in_memory,
+};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::{InstanceSpec, MAX_WHOLE};
+use forebay_wire::message::InstanceSpec;
 use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -243,8 +245,8 @@ impl World {
                     attr,
                     length,
                 } => {
-                    let object = self.objects.fetch(object, MAX_WHOLE);
-                    let (reply, object) = (fetched(*attr, length, object), None);
+                    let reply = fetched_in_memory(&self.objects, object, *attr, length);
+                    let object = None;
                     replies.push((conn, Sent { seq, reply, object }));
                 }
                 Effect::Sync {

@@ -5,9 +5,9 @@ use crate::seeds::{Random, root};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched_in_memory};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::{Hello, InstanceSpec, MAX_WHOLE, PROTOCOL, Resume};
+use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
 use forebay_wire::peer::{Incarnation, PeerMessage};
 use forebay_wire::place::Place;
 use forebay_wire::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
@@ -385,8 +385,9 @@ impl World {
                     attr,
                     length,
                 } => {
-                    let object = self.host(node).objects.fetch(object, MAX_WHOLE);
-                    let (reply, object) = (fetched(*attr, length, object), None);
+                    let objects = &self.host(node).objects;
+                    let reply = fetched_in_memory(objects, object, *attr, length);
+                    let object = None;
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
                 Effect::Sync {

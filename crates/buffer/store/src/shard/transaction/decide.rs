@@ -2,6 +2,7 @@
 
 use super::{Stage, Transaction};
 use crate::objects::Objects;
+use crate::shard::locks::Tried;
 use crate::shard::{Doomed, Effect, Event, Outcome, Shard, Spread};
 use forebay_wire::peer::{Say, TxId};
 use forebay_wire::{Errno, InstanceId, Node, Reply, Timestamp};
@@ -12,7 +13,7 @@ impl Spread {
     pub(in crate::shard) fn recall(&mut self, tx: TxId, nodes: &BTreeSet<Node>) {
         let live = Transaction {
             asker: None,
-            tries: 0,
+            tried: Tried::not_yet(0),
             plan: None,
             now: Timestamp::default(),
             since: 0,

@@ -11,7 +11,8 @@ mod plan;
 mod prepare;
 mod walk;
 
-use super::tasks::PATIENCE;
+use super::locks::Tried;
+use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{Context, Shard};
 use crate::namespace::{Change, Lock, lock_of};
 use crate::objects::Objects;
@@ -32,12 +33,18 @@ pub(super) enum Stage {
     Decided(BTreeSet<Node>),
 }
 
+impl Stage {
+    fn is_decided(&self) -> bool {
+        matches!(self, Stage::Decided(_))
+    }
+}
+
 /// A transaction that this node decides.
 #[derive(Debug)]
 pub(super) struct Transaction {
     /// Who asked for it, unless that was forgotten in a crash.
     pub(super) asker: Option<(Context, Call)>,
-    pub(super) tries: u32,
+    pub(super) tried: Tried,
     pub(super) plan: Option<Plan>,
     pub(super) now: Timestamp,
     /// When it began.
@@ -67,7 +74,7 @@ impl<O: Objects> Shard<O> {
         self.locks(context.instance).take(lock, tx);
         let transaction = Transaction {
             asker: Some((context.clone(), call)),
-            tries: self.tries,
+            tried: self.tried(),
             plan: Some(plan),
             now: self.now.wall,
             since: self.now.steady,
@@ -248,18 +255,27 @@ impl<O: Objects> Shard<O> {
             return;
         };
         if errno == Errno::EAGAIN {
-            self.park_for_a_pause(context.conn, call, live.tries);
+            self.park_for_a_pause(context.conn, call, live.tried);
         } else {
             self.reply(context.conn, context.seq, Reply::Failed(errno));
         }
     }
 
     /// Give requests back whose transactions are not decided because a node does not answer, or has
-    /// no part of the instance any more.
+    /// no part of the instance any more. Who asked for one that is decided is told after a longer
+    /// while that it is not known whether it has happened everywhere; it keeps what it holds.
     pub(super) fn give_up_transactions(&mut self, instance: InstanceId) {
         let now = self.now.steady;
+        let live = self.runtime(instance).spread.transactions.values_mut();
+        let late = live.filter(|live| live.since.saturating_add(DECIDED_PATIENCE) < now);
+        let askers = late.filter_map(|live| live.asker.take_if(|_| live.stage.is_decided()));
+        let askers: Vec<_> = askers.collect();
+        for (context, _) in askers {
+            let unknown = Reply::Failed(Errno::EIO);
+            self.reply(context.conn, context.seq, unknown);
+        }
         let live = self.runtime(instance).spread.transactions.iter();
-        let undecided = live.filter(|(_, live)| !matches!(live.stage, Stage::Decided(_)));
+        let undecided = live.filter(|(_, live)| !live.stage.is_decided());
         let late: Vec<TxId> = undecided
             .filter(|(_, live)| live.since.saturating_add(PATIENCE) < now)
             .map(|(tx, _)| *tx)
