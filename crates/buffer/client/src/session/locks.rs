@@ -187,7 +187,7 @@ impl Session {
         if book.held.is_empty() {
             return;
         }
-        let of_file = (ino, LockOwner(0))..=(ino, LockOwner(u64::MAX));
+        let of_file = (ino, LockOwner::FIRST)..=(ino, LockOwner::LAST);
         let keys: Vec<_> = book.held.range(of_file).map(|(key, _)| *key).collect();
         for key in keys {
             book.give_up(key, |ranges| {
