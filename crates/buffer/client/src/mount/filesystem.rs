@@ -137,6 +137,9 @@ impl Filesystem for MountedFs {
         };
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
+        for (dir, name) in [from, to] {
+            self.known.add(dir, name); // both may lead to something else, or be gone
+        }
         empty(reply, self.fs_for(request).rename(from, to, existing));
     }
 

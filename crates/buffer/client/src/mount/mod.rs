@@ -18,6 +18,7 @@ mod counters;
 mod data;
 mod entries;
 mod filesystem;
+mod known;
 mod lock_calls;
 mod locks;
 mod names;
