@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod admin;
+mod closes;
 mod cuts;
 mod file;
 mod fs;

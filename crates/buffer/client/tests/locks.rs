@@ -149,6 +149,15 @@ fn wait(file: &File, kind: i32, start: i64, length: i64) -> io::Result<()> {
     record(file, libc::F_SETLKW, kind, start, length).map(|_| ())
 }
 
+/// `flock`.
+fn flock(file: &File, how: i32) -> io::Result<()> {
+    // SAFETY: the call takes two numbers.
+    match unsafe { libc::flock(file.as_raw_fd(), how) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// What is in the way of a lock: its kind, first byte and length.
 fn get(file: &File, kind: i32, start: i64, length: i64) -> (i32, i64, i64) {
     let found = record(file, libc::F_GETLK, kind, start, length).unwrap();
@@ -171,7 +180,7 @@ fn soon(what: impl Fn() -> bool) {
     }
 }
 
-use libc::{F_RDLCK, F_UNLCK, F_WRLCK};
+use libc::{F_RDLCK, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN};
 
 #[test]
 fn ranges_are_kept_from_other_mounts() {
@@ -294,19 +303,20 @@ fn who_waits_can_be_interrupted() {
         drop(b);
         // Neither does one of a process that was killed, which is not left hanging.
         need("flock");
-        let mut flock = Command::new("flock")
+        flock(&a, LOCK_EX).unwrap();
+        let mut program = Command::new("flock")
             .args(["f", "true"])
             .current_dir(&two.second)
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        assert!(flock.try_wait().unwrap().is_none(), "it waits");
+        assert!(program.try_wait().unwrap().is_none(), "it waits");
         let begun = Instant::now();
-        flock.kill().unwrap();
-        assert_eq!(flock.wait().unwrap().signal(), Some(libc::SIGKILL));
+        program.kill().unwrap();
+        assert_eq!(program.wait().unwrap().signal(), Some(libc::SIGKILL));
         assert!(begun.elapsed() < Duration::from_secs(2));
-        set(&a, F_UNLCK, 0, 100).unwrap();
-        set(&a, F_WRLCK, 0, 100).unwrap();
+        flock(&a, LOCK_UN).unwrap();
+        flock(&a, LOCK_EX | LOCK_NB).unwrap();
     });
 }
 
@@ -343,6 +353,53 @@ fn flock_holds_between_mounts() {
                  test $(cat count) = 20"
             ),
         );
+    });
+}
+
+#[test]
+fn flock_and_fcntl_know_nothing_of_each_other() {
+    on_two_mounts(|two| {
+        let (a, b) = two.open("f");
+        // Who holds both on one file does not stand in its own way, in either order.
+        flock(&a, LOCK_EX).unwrap();
+        wait(&a, F_WRLCK, 0, 0).unwrap();
+        flock(&a, LOCK_SH).unwrap();
+        flock(&a, LOCK_EX).unwrap();
+        // Others can have neither.
+        assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
+        assert!(refused(set(&b, F_RDLCK, 0, 0)));
+        // Each ends by its own call alone.
+        set(&a, F_UNLCK, 0, 0).unwrap();
+        assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
+        wait(&b, F_WRLCK, 0, 0).unwrap();
+        assert!(refused(set(&a, F_RDLCK, 0, 0)));
+        flock(&a, LOCK_UN).unwrap();
+        assert!(refused(set(&a, F_RDLCK, 0, 0)));
+        flock(&b, LOCK_EX).unwrap();
+        assert_eq!(get(&a, F_WRLCK, 0, 0), (F_WRLCK, 0, 0));
+        // Closing any descriptor of the file ends the one; the other is the open file's.
+        drop(File::open(two.second.join("f")).unwrap());
+        set(&a, F_WRLCK, 0, 0).unwrap();
+        assert!(refused(flock(&a, LOCK_EX | LOCK_NB)));
+        // Two locks of one open file, by either call, over all of it.
+        set(&a, F_UNLCK, 0, 0).unwrap();
+        record(&b, libc::F_OFD_SETLKW, F_WRLCK, 0, 0).unwrap();
+        flock(&b, LOCK_UN).unwrap();
+        assert!(refused(set(&a, F_RDLCK, 0, 0)));
+        flock(&a, LOCK_EX).unwrap();
+        record(&b, libc::F_OFD_SETLK, F_UNLCK, 0, 0).unwrap();
+        assert!(refused(flock(&b, LOCK_SH | LOCK_NB)));
+        set(&a, F_RDLCK, 0, 0).unwrap();
+        // A wait of the one kind does not end with locks of the other.
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| flock(&b, LOCK_EX));
+            std::thread::sleep(Duration::from_millis(200));
+            set(&a, F_UNLCK, 0, 0).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!waiter.is_finished());
+            drop(a);
+            waiter.join().unwrap().unwrap();
+        });
     });
 }
 
@@ -385,15 +442,19 @@ fn the_library_locks_files_for_mounts_too() {
         let (a, _) = two.open("f");
         ours.lock(true).unwrap();
         assert_eq!(again.try_lock(false), Err(Errno::EAGAIN));
+        assert!(refused(flock(&a, LOCK_SH | LOCK_NB)));
+        // Ranges are another matter.
+        again.try_lock_range(0, 9, true).unwrap();
         assert!(refused(set(&a, F_RDLCK, 7, 1)));
-        ours.unlock_range(5, 9).unwrap();
+        again.unlock_range(5, 9).unwrap();
+        assert_eq!(ours.try_lock_range(0, 4, false), Err(Errno::EAGAIN));
         set(&a, F_WRLCK, 7, 1).unwrap();
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 again.lock_range(5, 9, true).unwrap();
                 sender.send(()).unwrap();
-                again.unlock().unwrap();
+                again.unlock_range(0, 9).unwrap();
             });
             assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err());
             set(&a, F_UNLCK, 0, 0).unwrap();
@@ -402,6 +463,7 @@ fn the_library_locks_files_for_mounts_too() {
         drop(ours);
         again.try_lock(true).unwrap();
         // The range is that of the whole protocol, and no nonsense in it.
+        again.lock_range(5, 9, true).unwrap();
         assert_eq!(again.try_lock_range(9, 3, true), Err(Errno::EINVAL));
         assert_eq!(again.unlock_range(9, 3), Err(Errno::EINVAL));
     });
@@ -454,6 +516,7 @@ fn locks_outlive_the_daemon() {
     set(&a, F_WRLCK, 0, 10).unwrap();
     set(&a, F_UNLCK, 3, 3).unwrap();
     set(&b, F_RDLCK, 3, 3).unwrap();
+    flock(&b, LOCK_EX).unwrap();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| wait(&b, F_WRLCK, 0, 3));
         for _ in 0..3 {
@@ -462,6 +525,7 @@ fn locks_outlive_the_daemon() {
             daemon.restart();
             assert!(refused(set(&a, F_WRLCK, 0, 10)));
             assert!(refused(set(&b, F_RDLCK, 7, 1)));
+            assert!(refused(flock(&a, LOCK_SH | LOCK_NB)));
             assert!(!waiter.is_finished());
         }
         set(&a, F_UNLCK, 0, 3).unwrap();

@@ -78,6 +78,58 @@ fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
     mounted.unmount().unwrap();
 }
 
+#[test]
+fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let path = temporary.dir("mnt");
+    let mounted = mount_at(attach(daemon.address()), &path);
+    let dir = path.join("dir");
+    // Until the one that mounted it has gone, the mount is not alone.
+    std::thread::sleep(Duration::from_secs(2));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let watch = daemon.watch();
+    let kinds = || watch.report(Duration::ZERO).requests;
+    let count = |kind: &str| {
+        kinds()
+            .get(kind)
+            .map_or(0, |of_kind| of_kind.latency.count())
+    };
+    let (looked, made) = (count("lookup"), count("create"));
+    for i in 0..TIMES {
+        let name = dir.join(format!("f{i}"));
+        assert!(!name.exists());
+        drop(fs::File::create_new(&name).unwrap());
+        assert!(name.exists());
+    }
+    assert_eq!(count("create") - made, TIMES);
+    let looked = count("lookup") - looked;
+    assert!(looked < TIMES / 2, "{looked} questions for names");
+    let again = (0..TIMES).map(|i| fs::File::create_new(dir.join(format!("f{i}"))));
+    assert!(
+        again.into_iter().all(|made| made.is_err()),
+        "they are there by now"
+    );
+    // What others make is seen at once, and after they have gone.
+    for round in 0..2 {
+        assert!(!dir.join("theirs").exists());
+        let beside = attach(daemon.address());
+        let theirs = Path::new("dir/theirs");
+        let made = beside.create_path(theirs, 0o644, support::READ_WRITE);
+        drop(made.unwrap());
+        assert!(dir.join("theirs").exists(), "round {round}");
+        drop(beside);
+        assert!(fs::File::create_new(dir.join("theirs")).is_err());
+        fs::remove_file(dir.join("theirs")).unwrap();
+        fs::rename(dir.join("f1"), dir.join("theirs")).unwrap();
+        assert!(dir.join("theirs").exists() && !dir.join("f1").exists());
+        fs::rename(dir.join("theirs"), dir.join("f1")).unwrap();
+    }
+    mounted.unmount().unwrap();
+}
+
 /// What several users do through one mount that is alone, and whose kernel therefore keeps names.
 #[test]
 fn names_that_the_kernel_keeps_are_for_those_who_may_look_them_up() {

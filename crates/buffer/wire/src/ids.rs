@@ -38,10 +38,26 @@ id! {
     HandleId
 }
 
-id! {
-    /// Who locks ranges of files: a process or an open file, numbered by the client within its
-    /// session.
-    LockOwner
+/// Who locks files, numbered by the client within its session, and by which calls: those of the one
+/// family know nothing of the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LockOwner {
+    /// A process, or an open file, that locks ranges by `fcntl`.
+    Fcntl(u64),
+    /// An open file that is locked by `flock`.
+    Flock(u64),
+}
+
+impl LockOwner {
+    /// Nobody in particular: comes before all others.
+    pub const FIRST: LockOwner = LockOwner::Fcntl(0);
+    /// Comes behind all others.
+    pub const LAST: LockOwner = LockOwner::Flock(u64::MAX);
+
+    /// Can locks of the two be in each other's way at all?
+    pub fn is_kin(self, other: LockOwner) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
 }
 
 /// The place of a storage node in an instance's list of nodes.

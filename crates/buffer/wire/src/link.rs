@@ -104,6 +104,7 @@ impl Link {
             }
         }
         while self.end - self.start < need {
+            self.stream.await_input()?;
             let n = self
                 .stream
                 .receive(&mut self.buffer[self.end..], &mut self.descriptors)?;

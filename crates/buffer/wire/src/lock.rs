@@ -1,4 +1,4 @@
-//! Locks on ranges of files.
+//! Locks on files, of `fcntl` and of `flock`.
 
 use crate::ids::{HandleId, LockOwner};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ pub const LAST: u64 = i64::MAX as u64;
 /// A lock on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLock {
-    /// Whose it is, within the session.
+    /// Whose it is, within the session. Of `flock`: it covers the whole file.
     pub owner: LockOwner,
     /// First byte.
     pub start: u64,
@@ -24,7 +24,10 @@ pub struct FileLock {
 impl FileLock {
     /// Can two locks of different owners not be held at the same time?
     pub fn conflicts(&self, other: &FileLock) -> bool {
-        self.start <= other.end && other.start <= self.end && (self.exclusive || other.exclusive)
+        self.owner.is_kin(other.owner)
+            && self.start <= other.end
+            && other.start <= self.end
+            && (self.exclusive || other.exclusive)
     }
 }
 
@@ -152,7 +155,7 @@ mod tests {
             for act in acts {
                 match act {
                     Act::Set(start, end, exclusive, handle) => {
-                        let owner = LockOwner(1);
+                        let owner = LockOwner::Fcntl(1);
                         let lock = FileLock { owner, start, end, exclusive, pid: 0 };
                         ranges.set(Held { lock, handle: HandleId(handle) });
                         bytes[start as usize..=end as usize].fill(Some((exclusive, handle)));
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn the_last_byte_of_all_can_be_locked() {
         let lock = FileLock {
-            owner: LockOwner(1),
+            owner: LockOwner::Fcntl(1),
             start: 5,
             end: u64::MAX,
             exclusive: true,

@@ -1,6 +1,7 @@
 //! Sockets: addresses, and sending and receiving with descriptors.
 
 use crate::ids::Errno;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -103,6 +104,25 @@ impl Stream {
             Stream::Tcp(s) => {
                 s.set_read_timeout(patience)?;
                 s.set_write_timeout(patience)
+            }
+        }
+    }
+
+    /// Wait on a blocking socket until there is something to receive, as long as its timeout says.
+    ///
+    /// Who waits in `recvmsg` on a Unix socket is woken, and put to sleep again, also when the other
+    /// end has taken what was sent: twice for each answer. Waiting for input alone is cheaper.
+    pub fn await_input(&self) -> io::Result<()> {
+        let Stream::Unix(socket) = self else {
+            return Ok(()); // a TCP socket wakes its readers for input only
+        };
+        let patience = socket.read_timeout()?.and_then(|left| left.try_into().ok());
+        let mut input = [PollFd::new(socket, PollFlags::IN)];
+        loop {
+            match rustix::event::poll(&mut input, patience.as_ref()) {
+                Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(rustix::io::Errno::INTR) => {}
+                other => return Ok(other.map(|_| ())?),
             }
         }
     }

@@ -7,49 +7,64 @@ use forebay_wire::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
 impl File {
-    /// Wait until no other open file has a lock on this one that is in the way of locking all of it,
-    /// and lock it: others then can have no lock, or no `exclusive` one. It replaces the lock that
-    /// this open file has, and ends with it. `EDEADLK` if that would take for ever.
+    /// Wait until no other open file has a lock on this one, as by `flock`, that is in the way of
+    /// locking it, and lock it: others then can have no lock, or no `exclusive` one. It replaces the
+    /// lock that this open file has, and ends with it. `EDEADLK` if that would take for ever. Locks
+    /// of ranges are another matter: neither is in the way of the other.
     pub fn lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.lock_range(0, LAST, exclusive)
+        self.wait_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
     }
 
     /// As [`lock`](File::lock), but fail with `EAGAIN` instead of waiting.
     pub fn try_lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.try_lock_range(0, LAST, exclusive)
+        self.try_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
     }
 
     /// Give the lock up.
     pub fn unlock(&self) -> Result<(), Errno> {
-        self.unlock_range(0, LAST)
+        self.unlock_for(LockOwner::Flock(self.handle().0), 0, LAST)
     }
 
-    /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included.
+    /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included, as by `fcntl`.
     pub fn lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
+        self.wait_for(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
+    }
+
+    /// As [`try_lock`](File::try_lock), for the bytes from `start` to `end`, both included, as by
+    /// `fcntl`.
+    pub fn try_lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
+        self.try_for(self.own_lock((start, end), exclusive, LockOwner::Fcntl))
+    }
+
+    /// Give up what is locked of the bytes from `start` to `end`, both included.
+    pub fn unlock_range(&self, start: u64, end: u64) -> Result<(), Errno> {
+        self.unlock_for(LockOwner::Fcntl(self.handle().0), start, end)
+    }
+
+    fn wait_for(&self, lock: FileLock) -> Result<(), Errno> {
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |result| {
             let _ = sender.send(result);
         });
-        self.lock_later(self.own_lock(start, end, exclusive), done)?;
+        self.lock_later(lock, done)?;
         receiver.recv().unwrap_or(Err(Errno::EIO))
     }
 
-    /// As [`try_lock`](File::try_lock), for the bytes from `start` to `end`, both included.
-    pub fn try_lock_range(&self, start: u64, end: u64, exclusive: bool) -> Result<(), Errno> {
-        match self.lock_now(self.own_lock(start, end, exclusive))? {
+    fn try_for(&self, lock: FileLock) -> Result<(), Errno> {
+        match self.lock_now(lock)? {
             None => Ok(()),
             Some(_) => Err(Errno::EAGAIN),
         }
     }
 
-    /// Give up what is locked between `start` and `end`, both included.
-    pub fn unlock_range(&self, start: u64, end: u64) -> Result<(), Errno> {
-        self.unlock_for(LockOwner(self.handle().0), start, end)
-    }
-
-    fn own_lock(&self, start: u64, end: u64, exclusive: bool) -> FileLock {
+    fn own_lock(
+        &self,
+        (start, end): (u64, u64),
+        exclusive: bool,
+        owner: fn(u64) -> LockOwner,
+    ) -> FileLock {
         FileLock {
-            owner: LockOwner(self.handle().0),
+            owner: owner(self.handle().0),
             start,
             end,
             exclusive,

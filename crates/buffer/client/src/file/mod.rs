@@ -290,10 +290,17 @@ impl Drop for File {
         };
         let others = self.parts().filter(|part| part.node != self.home.node);
         fs.sessions.each(None, others.map(close), |_, _| {});
-        if let Ok(session) = fs.sessions.with(self.home.node) {
-            session.forget_locks(self.ino, handle);
-        }
+        let session = fs.sessions.with(self.home.node);
+        let locked = session.is_ok_and(|session| session.forget_locks(self.ino, handle));
         let (node, request) = close(&self.home);
+        // Others may be waiting for locks, or for the space that this one was promised.
+        let urgent = locked || !matches!(request, Request::Close { returned: 0, .. });
+        if let Some(closes) = fs.closes.as_ref().filter(|_| !urgent)
+            && !fs.sessions.striped()
+            && closes.push(node, handle)
+        {
+            return;
+        }
         let _ = fs.call(node, request);
     }
 }

@@ -7,6 +7,7 @@ mod whole;
 
 pub(crate) use caller::{Mattered, Process};
 
+use crate::closes::Closes;
 use crate::file::{File, Removals};
 use crate::session::Options;
 use crate::sessions::{Nodes, Sessions};
@@ -22,6 +23,8 @@ const TRIES: u32 = 100;
 /// files.
 #[derive(Clone, Debug)]
 pub struct Fs {
+    /// Tells of closed files that nobody waits for. Ends before the sessions do.
+    pub(crate) closes: Option<Arc<Closes>>,
     pub(crate) sessions: Arc<Sessions>,
     caller: Option<Caller>,
     /// Who can be asked for the caller's groups.
@@ -80,6 +83,7 @@ impl Fs {
     ) -> Result<Fs, Errno> {
         let sessions = Sessions::begin(&nodes.into(), instance, options, false)?;
         Ok(Fs {
+            closes: None,
             sessions: Arc::new(sessions),
             caller: None,
             process: None,
@@ -111,8 +115,10 @@ impl Fs {
 
     /// Other sessions with the same instance, which are told what may be cached.
     pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
+        let sessions = Arc::new(self.sessions.again_for_cache()?);
         Ok(Fs {
-            sessions: Arc::new(self.sessions.again_for_cache()?),
+            closes: Closes::start(&sessions).map(Arc::new),
+            sessions,
             caller: self.caller.clone(),
             process: self.process.clone(),
             writers: Arc::default(),

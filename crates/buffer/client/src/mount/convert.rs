@@ -56,9 +56,9 @@ pub fn xattr_mode(flags: i32) -> XattrMode {
     }
 }
 
-pub fn lock(owner: fuser::LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> FileLock {
+pub fn lock(owner: LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> FileLock {
     FileLock {
-        owner: LockOwner(owner.0),
+        owner,
         start,
         end,
         exclusive: kind == libc::F_WRLCK,

@@ -73,6 +73,7 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
+        self.known.add(parent, name);
         let made = self.naming(parent, || {
             let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
             let valid = made.valid;
@@ -276,12 +277,15 @@ impl MountedFs {
         let gains = set.mode.is_some_and(|mode| mode & 0o6000 != 0);
         let ino = convert::ino(ino);
         let handle = open.as_ref().map(|open| open.file.handle());
+        let closed = mode.is_some_and(|mode| mode & 0o111 != 0o111);
+        if closed {
+            self.known.forget(ino);
+        }
         let request_set = forebay_wire::Request::SetAttr { ino, handle, set };
         let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
         if gains {
             self.opens.note_set_id(ino);
         }
-        let closed = mode.is_some_and(|mode| mode & 0o111 != 0o111);
         if closed && attr.0.kind == Kind::Dir {
             std::thread::sleep(self.entries.left(ino));
         }

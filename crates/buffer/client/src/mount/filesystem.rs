@@ -1,6 +1,7 @@
 //! The kernel's requests.
 
 use super::convert::{self, errno};
+use super::lock_calls;
 use super::served::{MountedFs, attributes, empty, entry, xattr};
 use forebay_wire::message::{New, SetAttr, may_have_xattr};
 use fuser::{
@@ -136,6 +137,9 @@ impl Filesystem for MountedFs {
         };
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
+        for (dir, name) in [from, to] {
+            self.known.add(dir, name); // both may lead to something else, or be gone
+        }
         empty(reply, self.fs_for(request).rename(from, to, existing));
     }
 
@@ -223,7 +227,8 @@ impl Filesystem for MountedFs {
         pid: u32,
         reply: ReplyLock,
     ) {
-        let wanted = convert::lock(lock_owner, (start, end), kind, pid);
+        let owner = forebay_wire::LockOwner::Fcntl(lock_owner.0);
+        let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_test_lock(handle, wanted, reply);
     }
 
@@ -240,7 +245,8 @@ impl Filesystem for MountedFs {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let wanted = convert::lock(lock_owner, (start, end), kind, pid);
+        let owner = lock_calls::owner(request.pid(), lock_owner.0, (start, end));
+        let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_set_lock(request.pid(), handle, (kind, wanted), sleep, reply);
     }
 

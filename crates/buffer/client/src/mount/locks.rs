@@ -181,10 +181,10 @@ impl MountedFs {
         }
     }
 
-    /// A process closes a file: its locks on it go, whatever else it has it open by.
+    /// A process closes a file: its locks on it by `fcntl` go, whatever else it has it open by.
     pub fn do_flush(&self, handle: FileHandle, owner: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
-        open.file.unlock_for(LockOwner(owner), 0, LAST)
+        open.file.unlock_for(LockOwner::Fcntl(owner), 0, LAST)
     }
 }
 

@@ -18,6 +18,8 @@ mod counters;
 mod data;
 mod entries;
 mod filesystem;
+mod known;
+mod lock_calls;
 mod locks;
 mod names;
 mod open_files;

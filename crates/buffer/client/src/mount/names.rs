@@ -49,6 +49,9 @@ impl MountedFs {
 
     pub fn do_lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (fs, parent) = (self.fs_for(request), convert::ino(parent));
+        if self.known.lacks(parent, name.as_bytes()) {
+            return reply.error(fuser::Errno::ENOENT);
+        }
         let found = self.naming(parent, || fs.lookup_for(parent, name.as_bytes()));
         match found {
             Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
@@ -76,6 +79,7 @@ impl MountedFs {
     ) -> Result<(Attr, Duration), Errno> {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
+        self.known.add(parent, &name);
         let link = wire::Link { ino, parent, name };
         let fs = self.fs_for(request);
         self.naming(parent, || fs.attr_for(parent.shard(), link))

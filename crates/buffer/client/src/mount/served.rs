@@ -2,18 +2,19 @@
 
 use super::convert::{self, errno};
 use super::entries::Entries;
+use super::known::Known;
 use super::locks::LockWaits;
 use super::open_files::OpenFiles;
 use crate::fs::{Fs, Mattered, Process};
 use forebay_wire::Request as wire;
 use forebay_wire::message::New;
-use forebay_wire::{Attr, Caller, Errno, Ino};
+use forebay_wire::{Attr, Caller, Errno, Ino, Kind};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct MountedFs {
@@ -22,6 +23,7 @@ pub struct MountedFs {
     pub(super) trusted: bool,
     mattered: Arc<Mattered>,
     pub(super) entries: Entries,
+    pub(super) known: Known,
     pub(super) passthrough: AtomicBool,
     /// A data object has been registered: too late to do without passthrough.
     registered: AtomicBool,
@@ -36,6 +38,7 @@ impl MountedFs {
             trusted: rustix::process::geteuid().is_root(),
             mattered: Arc::default(),
             entries: Entries::default(),
+            known: Known::default(),
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
@@ -80,6 +83,7 @@ impl MountedFs {
     ) -> Result<(Attr, Duration), Errno> {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
+        self.known.add(parent, &name);
         let make = wire::Make {
             parent,
             name,
@@ -87,7 +91,16 @@ impl MountedFs {
             mode,
         };
         let fs = self.fs_for(request);
-        self.naming(parent, || fs.attr_for(parent.shard(), make))
+        let made = self.naming(parent, || fs.attr_for(parent.shard(), make));
+        // The kernel lets nobody look into its parent before it has the answer.
+        if let Ok((attr, valid)) = &made
+            && attr.kind == Kind::Dir
+            && attr.mode & 0o111 == 0o111
+            && !valid.is_zero()
+        {
+            self.known.made(attr.ino);
+        }
+        made
     }
 
     /// Do what answers with a name in `dir`.
@@ -96,6 +109,14 @@ impl MountedFs {
         dir: Ino,
         ask: impl FnOnce() -> Result<(T, Duration), Errno>,
     ) -> Result<(T, Duration), Errno> {
+        let asked = Instant::now();
+        let ask = || {
+            let answer = ask();
+            if matches!(&answer, Ok((_, valid)) if !valid.is_zero()) {
+                self.known.alone(asked);
+            }
+            answer
+        };
         if !self.trusted {
             return ask(); // there is only one user
         }

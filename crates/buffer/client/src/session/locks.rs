@@ -181,19 +181,20 @@ impl Session {
         self.call(None, request).map(|_| ())
     }
 
-    /// A handle is being closed, and its locks go with it.
-    pub fn forget_locks(&self, ino: Ino, handle: HandleId) {
+    /// A handle is being closed, and its locks go with it. `false`: the session has none at all.
+    pub fn forget_locks(&self, ino: Ino, handle: HandleId) -> bool {
         let mut book = lock(&self.locks);
-        if book.held.is_empty() {
-            return;
+        if book.held.is_empty() && book.waiting.is_empty() {
+            return false;
         }
-        let of_file = (ino, LockOwner(0))..=(ino, LockOwner(u64::MAX));
+        let of_file = (ino, LockOwner::FIRST)..=(ino, LockOwner::LAST);
         let keys: Vec<_> = book.held.range(of_file).map(|(key, _)| *key).collect();
         for key in keys {
             book.give_up(key, |ranges| {
                 ranges.clear_handle(handle);
             });
         }
+        true
     }
 
     /// The daemon has started again: take the locks again, on a connection that is the first to do

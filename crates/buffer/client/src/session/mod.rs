@@ -71,6 +71,8 @@ struct Slot {
 struct Pool {
     free: Vec<Slot>,
     made: u32,
+    /// Those who wait for one.
+    waiting: u32,
 }
 
 /// How a handle is opened again after a restart of the daemon.
@@ -214,16 +216,24 @@ impl Session {
                     link: None,
                 };
             }
+            pool.waiting += 1;
             pool = self
                 .returned
                 .wait(pool)
                 .unwrap_or_else(PoisonError::into_inner);
+            pool.waiting -= 1;
         }
     }
 
     fn put_slot(&self, slot: Slot) {
-        lock(&self.pool).free.push(slot);
-        self.returned.notify_one();
+        let mut pool = lock(&self.pool);
+        pool.free.push(slot);
+        // Notifying is a system call, also when nobody waits.
+        let awaited = pool.waiting > 0;
+        drop(pool);
+        if awaited {
+            self.returned.notify_one();
+        }
     }
 
     /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out

@@ -40,6 +40,7 @@ kinds! {
     Request::Fetch { .. } => "fetch",
     Request::Open { .. } => "open",
     Request::Close { .. } => "close",
+    Request::CloseAll { .. } => "close_all",
     Request::Reserve { .. } => "reserve",
     Request::OpenObject { .. } => "open_object",
     Request::StatObjects { .. } => "stat_objects",

@@ -7,7 +7,7 @@ use super::doors::{Doors, Seats};
 use super::fetcher::{self, start_fetchers};
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
-use super::sealer::{self, start_sealer};
+use super::sealer::{self, Written, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
 use crate::shard::{ConnId, Effect, Input, fetched};
@@ -51,6 +51,7 @@ pub struct EventLoop {
     syncer: Option<Worker<Job>>,
     checkpointer: Option<Worker<u64>>,
     sealer: Option<Worker<sealer::Job>>,
+    written: Arc<Written>,
     fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
@@ -87,7 +88,8 @@ impl EventLoop {
             parts.wake.clone(),
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
-        let sealer = start_sealer(parts.objects.clone(), parts.wake.clone())?;
+        let written = Arc::<Written>::default();
+        let sealer = start_sealer(parts.objects.clone(), parts.wake.clone(), written.clone())?;
         let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
         let munge = options.munge;
         let decoder = match munge.clone() {
@@ -108,6 +110,7 @@ impl EventLoop {
             syncer: Some(syncer),
             checkpointer: Some(checkpointer),
             sealer: Some(sealer),
+            written,
             fetchers: Some(fetchers),
             decoder,
             checkpointed: 0,
@@ -345,9 +348,11 @@ impl EventLoop {
                 length,
             }),
             Effect::Written(object) => {
-                // When too many wait, this one has no checksums until it is looked at again.
-                if let Some((sender, _)) = &self.sealer {
-                    let _ = sender.try_send(sealer::Job::Written(object));
+                if self.written.push(object)
+                    && let Some((sender, _)) = &self.sealer
+                {
+                    // A full queue is looked at, too.
+                    let _ = sender.try_send(sealer::Job::Look);
                 }
             }
             Effect::Scrub {

@@ -7,9 +7,9 @@ use forebay_wire::message::Scrubbed;
 use forebay_wire::{Errno, InstanceId, Reply};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,16 +28,58 @@ const QUEUE: usize = 4096;
 /// Something for the sealer.
 #[derive(Debug)]
 pub enum Job {
-    /// Nobody who could write to it has this object open through the handle just closed.
-    Written(ObjectId),
+    /// There are objects among those that were written, and there were none before.
+    Look,
     /// Check all objects of an instance, and tell who asked.
     Scrub(InstanceId, ConnId, u64),
+}
+
+/// Objects that were written, on their way to the sealer, which looks when it has something to do
+/// anyway: waking it for each would cost more than closing a file.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<Inbox>);
+
+#[derive(Debug, Default)]
+struct Inbox {
+    objects: Vec<(ObjectId, Instant)>,
+    /// The sealer waits until it is told.
+    asleep: bool,
+}
+
+impl Written {
+    /// Nobody who could write to it has this object open through the handle just closed. `true`: the
+    /// sealer has to be told to [look](Job::Look). When too many wait, this one has no checksums
+    /// until it is looked at again.
+    pub fn push(&self, id: ObjectId) -> bool {
+        let mut inbox = self.lock();
+        if inbox.objects.len() < MOST_WAITING {
+            inbox.objects.push((id, Instant::now()));
+        }
+        std::mem::take(&mut inbox.asleep)
+    }
+
+    /// All of them.
+    fn take(&self) -> Vec<(ObjectId, Instant)> {
+        std::mem::take(&mut self.lock().objects)
+    }
+
+    /// May the sealer sleep until it is told?
+    fn may_sleep(&self) -> bool {
+        let mut inbox = self.lock();
+        inbox.asleep = inbox.objects.is_empty();
+        inbox.asleep
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Start the thread. It ends soon after the sender is dropped and `wake` says stop.
 pub fn start_sealer(
     objects: DiskObjects,
     wake: Arc<Wake>,
+    written: Arc<Written>,
 ) -> io::Result<(SyncSender<Job>, JoinHandle<()>)> {
     let (sender, jobs) = sync_channel(QUEUE);
     let thread = std::thread::Builder::new()
@@ -49,6 +91,7 @@ pub fn start_sealer(
             Sealer {
                 objects,
                 wake,
+                written,
                 waiting,
                 can: true,
             }
@@ -75,11 +118,11 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// An object was written: its time begins anew.
-    fn written(&mut self, id: ObjectId) {
+    /// An object was written `then`: its time begins anew.
+    fn written(&mut self, id: ObjectId, then: Instant) {
         match self.again.get_mut(&id) {
             Some(again) => *again = true,
-            None => self.push(id),
+            None => self.enter(id, then, then),
         }
     }
 
@@ -90,9 +133,13 @@ impl Waiting {
 
     /// As [`push`](Waiting::push), for one that has waited `since` then.
     fn put_off(&mut self, id: ObjectId, since: Instant) {
+        self.enter(id, Instant::now(), since);
+    }
+
+    fn enter(&mut self, id: ObjectId, from: Instant, since: Instant) {
         if !self.again.contains_key(&id) && self.queue.len() < MOST_WAITING {
             self.again.insert(id, false);
-            let due = Instant::now() + DELAY;
+            let due = from + DELAY;
             self.queue.push_back(Turn { due, id, since });
         }
     }
@@ -119,6 +166,7 @@ impl Waiting {
 struct Sealer {
     objects: DiskObjects,
     wake: Arc<Wake>,
+    written: Arc<Written>,
     waiting: Waiting,
     /// The file system keeps attributes.
     can: bool,
@@ -128,11 +176,16 @@ impl Sealer {
     fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let job = match self.waiting.due() {
-                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => jobs.recv_timeout(due),
+                None if self.written.may_sleep() => {
+                    jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                }
+                due => jobs.recv_timeout(due.unwrap_or_default()),
             };
+            for (id, then) in self.written.take() {
+                self.waiting.written(id, then);
+            }
             match job {
-                Ok(Job::Written(id)) => self.waiting.written(id),
+                Ok(Job::Look) => {}
                 Ok(Job::Scrub(instance, conn, seq)) => {
                     let reply = self.scrub(instance).unwrap_or_else(Reply::Failed);
                     self.wake.done(Done {

@@ -44,7 +44,7 @@ pub fn start_syncer(
     Ok((sender, thread))
 }
 
-/// All jobs that wait are served by one sync of the log.
+/// All jobs that wait are served by one sync of the log, or by none if that is durable already.
 fn run_syncer(
     jobs: &Receiver<Job>,
     objects: &DiskObjects,
@@ -53,6 +53,8 @@ fn run_syncer(
     counters: &Counters,
 ) {
     let mut durable = 0;
+    // The last record that is known to be durable.
+    let mut logged = 0;
     // Whose contents were lost when that failed nobody knows: no later sync may say all is well.
     let mut contents = Ok(());
     while let Ok(first) = jobs.recv() {
@@ -79,9 +81,18 @@ fn run_syncer(
             continue;
         };
         let sequence = last.sequence;
-        let begun = Instant::now();
-        let log = storage.sync(&last.segment);
-        counters.syncs.record(begun.elapsed());
+        // Where nothing was written to the log since, syncing it would only flush the device again.
+        let log = if sequence > logged {
+            let begun = Instant::now();
+            let log = storage.sync(&last.segment);
+            counters.syncs.record(begun.elapsed());
+            log
+        } else {
+            Ok(())
+        };
+        if log.is_ok() {
+            logged = logged.max(sequence);
+        }
         if let Err(error) = &log {
             tracing::error!(%error, "the log cannot be made durable");
             results.fill(Err(Errno::EIO));

@@ -182,6 +182,13 @@ fn name(ino: Ino) -> String {
     format!("{:02x}/{:016x}", ino.0 % FOLDERS, ino.0)
 }
 
+fn times(atime: Timestamp, mtime: Timestamp) -> Timestamps {
+    Timestamps {
+        last_access: timespec(Some(atime)),
+        last_modification: timespec(Some(mtime)),
+    }
+}
+
 fn timespec(time: Option<Timestamp>) -> Timespec {
     match time {
         Some(time) => Timespec {
@@ -252,14 +259,25 @@ impl Objects for DiskObjects {
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
         match self.opened(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
-            Ok(file) => {
-                let times = Timestamps {
-                    last_access: timespec(Some(atime)),
-                    last_modification: timespec(Some(mtime)),
-                };
-                Ok(rustix::fs::futimens(&file, &times)?)
-            }
+            Ok(file) => Ok(rustix::fs::futimens(&file, &times(atime, mtime))?),
             Err(Errno::EEXIST) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_open(
+        &mut self,
+        id: ObjectId,
+        (atime, mtime): (Timestamp, Timestamp),
+        mode: OpenMode,
+    ) -> Result<OwnedFd, Errno> {
+        // One that was not there has no seal to break.
+        match self.opened(id, access(mode) | OFlags::CREATE | OFlags::EXCL) {
+            Ok(file) => {
+                rustix::fs::futimens(&file, &times(atime, mtime))?;
+                Ok(file)
+            }
+            Err(Errno::EEXIST) => self.open(id, mode),
             Err(error) => Err(error),
         }
     }
@@ -273,10 +291,7 @@ impl Objects for DiskObjects {
     ) -> Result<ObjectStat, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         let file = File::from(self.opened(id, flags)?);
-        let times = Timestamps {
-            last_access: timespec(Some(atime)),
-            last_modification: timespec(Some(mtime)),
-        };
+        let times = times(atime, mtime);
         let fill = || {
             file.write_all_at(data, 0)?;
             rustix::fs::futimens(&file, &times)?;

@@ -62,6 +62,16 @@ pub trait Objects {
     fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
     /// Make an empty object with these times; it may be there already, and then stays as it is.
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
+    /// [`create`](Objects::create) an object, and [`open`](Objects::open) it.
+    fn create_open(
+        &mut self,
+        id: ObjectId,
+        (atime, mtime): (Timestamp, Timestamp),
+        mode: OpenMode,
+    ) -> Result<Self::Descriptor, Errno> {
+        self.create(id, atime, mtime)?;
+        self.open(id, mode)
+    }
     /// Make an object with these bytes and times; what is there of that name goes. Either the whole
     /// object is there afterwards or none.
     fn put(

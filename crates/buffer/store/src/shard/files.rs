@@ -3,7 +3,7 @@
 use super::{Context, Effect, Event, Outcome, Shard};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{Allocate, XattrMode};
+use forebay_wire::message::{Allocate, MOST_CLOSED, XattrMode};
 use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request};
 
 impl<O: Objects> Shard<O> {
@@ -85,6 +85,15 @@ impl<O: Objects> Shard<O> {
             Request::CancelLock { ticket } => self.cancel_lock(context, ticket),
             Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
+            Request::CloseAll { handles } if handles.len() > MOST_CLOSED => {
+                return Err(Errno::EINVAL);
+            }
+            Request::CloseAll { handles } => {
+                for handle in handles {
+                    self.close(context, handle)?;
+                }
+                Reply::Done
+            }
             Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),
             other => return self.changing_request(context, other),
         };

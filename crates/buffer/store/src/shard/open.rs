@@ -5,7 +5,7 @@ use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{New, OpenMode, SetAttr};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId, Timestamp};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;
@@ -102,15 +102,17 @@ impl<O: Objects> Shard<O> {
         let ino = inode.ino;
         self.check_inodes(context.instance)?;
         self.check_handles(context.session, handle)?;
+        let mut descriptor = None;
         if open.descriptor && context.local {
-            self.ensure_object(ObjectId {
+            let object = ObjectId {
                 instance: context.instance,
                 ino,
-            })?;
+            };
+            descriptor = Some(self.object_for(object, open)?);
         }
         self.change(context, change, Outcome::Opened(ino, true));
         self.add_handle(context.session, context.instance, handle, ino, open)?;
-        self.opened(context, ino, open, true)
+        self.say_opened(context, ino, open, true, descriptor)
     }
 
     pub(super) fn opened(
@@ -127,9 +129,19 @@ impl<O: Objects> Shard<O> {
         let file = self.names(context.instance)?.names.find(ino)?.kind() == Kind::File;
         let mut descriptor = None;
         if mode.descriptor && context.local && file {
-            self.ensure_object(object)?;
-            descriptor = Some(self.objects.open(object, mode)?);
+            descriptor = Some(self.object_for(object, mode)?);
         }
+        self.say_opened(context, ino, mode, created, descriptor)
+    }
+
+    fn say_opened(
+        &mut self,
+        context: &Context,
+        ino: Ino,
+        mode: OpenMode,
+        created: bool,
+        descriptor: Option<O::Descriptor>,
+    ) -> Result<Option<Reply>, Errno> {
         let reply = Reply::Opened {
             attr: self.attr(context.instance, ino)?,
             created,
@@ -139,19 +151,39 @@ impl<O: Objects> Shard<O> {
         Ok(None)
     }
 
+    /// Open a file's data object, which is made unless there is one.
+    fn object_for(&mut self, id: ObjectId, mode: OpenMode) -> Result<O::Descriptor, Errno> {
+        if self.runtime(id.instance).space.has_object(id.ino) {
+            return self.objects.open(id, mode);
+        }
+        let times = self.times_of_new(id)?;
+        let descriptor = self.objects.create_open(id, times, mode)?;
+        self.object_made(id)?;
+        Ok(descriptor)
+    }
+
     /// Make a file's data object unless it has one.
     pub(super) fn ensure_object(&mut self, id: ObjectId) -> Result<(), Errno> {
         if self.runtime(id.instance).space.has_object(id.ino) {
             return Ok(());
         }
+        let (atime, mtime) = self.times_of_new(id)?;
+        self.objects.create(id, atime, mtime)?;
+        self.object_made(id)
+    }
+
+    /// Last read and last write of an object that is made now.
+    fn times_of_new(&self, id: ObjectId) -> Result<(Timestamp, Timestamp), Errno> {
         let now = self.now.wall;
-        let (atime, mtime) = match self.names(id.instance)?.names.get(id.ino) {
+        Ok(match self.names(id.instance)?.names.get(id.ino) {
             Some(inode) => (inode.atime, inode.mtime),
             // Making it is not a write.
             None if !self.names(id.instance)?.names.owns(id.ino) => (NEVER, NEVER),
             None => (now, now),
-        };
-        self.objects.create(id, atime, mtime)?;
+        })
+    }
+
+    fn object_made(&mut self, id: ObjectId) -> Result<(), Errno> {
         let runtime = self.runtime(id.instance);
         runtime.space.charge(id.ino, 0);
         runtime.fresh.insert(id.ino);
@@ -283,8 +315,10 @@ impl<O: Objects> Shard<O> {
                 instance,
                 ino: open.ino,
             };
-            self.recharge(object);
-            self.effects.push(Effect::Written(object));
+            // Nothing is sealed of what is empty.
+            if self.recharge(object) != Some(0) {
+                self.effects.push(Effect::Written(object));
+            }
         }
         self.drop_if_unused(instance, open.ino);
         if open.mode.write && !open.piece {
@@ -292,13 +326,14 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    /// Look how much space an object takes now.
-    pub(super) fn recharge(&mut self, id: ObjectId) {
-        if self.runtime(id.instance).space.has_object(id.ino)
-            && let Ok(stat) = self.objects.stat(id)
-        {
-            self.runtime(id.instance).space.charge(id.ino, stat.space);
+    /// Look how much space an object takes now. Returns its length, if that can be told.
+    pub(super) fn recharge(&mut self, id: ObjectId) -> Option<u64> {
+        if !self.runtime(id.instance).space.has_object(id.ino) {
+            return Some(0);
         }
+        let stat = self.objects.stat(id).ok()?;
+        self.runtime(id.instance).space.charge(id.ino, stat.space);
+        Some(stat.size)
     }
 
     /// Drop an inode that has no names and is not open.

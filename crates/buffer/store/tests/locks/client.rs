@@ -40,9 +40,9 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(number: u64) -> Client {
+    pub fn new(owner: LockOwner) -> Client {
         Client {
-            owner: LockOwner(number),
+            owner,
             resume: None,
             epoch: 0,
             conn: None,

@@ -17,7 +17,7 @@ use client::{Client, hello};
 use forebay_store::objects::MemoryObjects;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
 use forebay_wire::message::{InstanceSpec, New};
-use forebay_wire::{Call, Ino, InstanceId, Kind, Reply, Request, Timestamp};
+use forebay_wire::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
 use seeds::{Random, root};
 use std::collections::BTreeMap;
 
@@ -202,7 +202,13 @@ fn check(world: &World, clients: &[Client]) {
 
 fn run(seed: u64) {
     let mut world = World::new(seed);
-    let mut clients: Vec<Client> = (1..4).map(Client::new).collect();
+    let owner = |number| match seed % 3 {
+        0 => LockOwner::Fcntl(number),
+        1 => LockOwner::Flock(number),
+        _ if number == 1 => LockOwner::Flock(number),
+        _ => LockOwner::Fcntl(number),
+    };
+    let mut clients: Vec<Client> = (1..4).map(owner).map(Client::new).collect();
     for _ in 0..300 {
         world.clock += 1 + world.random.below(50_000_000);
         match world.random.below(60) {

@@ -21,7 +21,9 @@ pub use reply::Reply;
 pub use request::Request;
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL: u16 = 4;
+pub const PROTOCOL: u16 = 5;
+/// Handles that are closed by one request.
+pub const MOST_CLOSED: usize = 1024;
 /// Longest name of a directory entry, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Longest target of a symbolic link, in bytes.

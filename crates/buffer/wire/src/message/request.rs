@@ -2,7 +2,7 @@
 
 use super::{Allocate, Hello, InstanceSpec, New, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
-use super::{MAX_INODES, MAX_NAME, RECOVERY_SLOT, Reply, WATCH_SLOT};
+use super::{MAX_INODES, MAX_NAME, MOST_CLOSED, RECOVERY_SLOT, Reply, WATCH_SLOT};
 use crate::auth::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
@@ -228,6 +228,11 @@ pub enum Request {
     },
     AppendUnlock {
         handle: HandleId,
+    },
+    /// Close these handles, at most [`MOST_CLOSED`], as `Close` does that returns nothing. Those that
+    /// are not open are passed over.
+    CloseAll {
+        handles: Vec<HandleId>,
     },
     /// Take a lock on a range of an open file, at the file's home. Answered by `Done`;
     /// [`Reply::Conflict`] if another one is in the way and there is no `ticket`; else

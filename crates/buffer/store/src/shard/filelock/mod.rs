@@ -214,7 +214,7 @@ impl<O: Objects> Shard<O> {
 /// The lock `lock` of session `of`, as session `asks` is told of it.
 fn conflict(asks: SessionId, of: SessionId, lock: FileLock) -> Reply {
     Reply::Conflict(FileLock {
-        owner: LockOwner(0),
+        owner: LockOwner::FIRST,
         pid: if asks == of { lock.pid } else { 0 },
         ..lock
     })

@@ -130,7 +130,7 @@ impl Table {
         }
         let Some(ticket) = ticket else {
             let unknown = FileLock {
-                owner: LockOwner(0),
+                owner: LockOwner::FIRST,
                 start: 0,
                 end: LAST,
                 exclusive: true,
@@ -332,7 +332,7 @@ impl Table {
 
 /// All owners of a session.
 fn of_session(session: SessionId) -> std::ops::RangeInclusive<Owner> {
-    (session, LockOwner(0))..=(session, LockOwner(u64::MAX))
+    (session, LockOwner::FIRST)..=(session, LockOwner::LAST)
 }
 
 impl Locks {

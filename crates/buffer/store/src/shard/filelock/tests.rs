@@ -25,8 +25,11 @@ enum Act {
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let who =
-        (1u64..4, 1u64..3).prop_map(|(session, owner)| (SessionId(session), LockOwner(owner)));
+    let kinds = prop_oneof![
+        3 => (1u64..3).prop_map(LockOwner::Fcntl),
+        1 => (1u64..3).prop_map(LockOwner::Flock),
+    ];
+    let who = ((1u64..4).prop_map(SessionId), kinds);
     let ino = (1u64..3).prop_map(Ino);
     let range = (0..BYTES, 0..BYTES).prop_map(|(a, b)| (a.min(b), a.max(b)));
     let lock = (
@@ -77,6 +80,7 @@ impl Model {
                 *ino == wish.ino
                     && (start..=end).contains(at)
                     && *who != wish.who
+                    && who.1.is_kin(wish.who.1)
                     && (*exclusive || wish.exclusive)
             });
         others.map(|((_, _, who), _)| *who).collect()
@@ -135,16 +139,18 @@ fn check(table: &Table, model: &Model) {
     for wish in model.waits.values() {
         assert!(!model.against(wish).is_empty(), "{wish:?} waits for nobody");
     }
-    for session in (1..5).map(SessionId) {
+    let kinds = [LockOwner::Fcntl(1), LockOwner::Flock(1)];
+    let owners = (1..5).flat_map(|session| kinds.map(|owner| (SessionId(session), owner)));
+    for who in owners {
         for (ino, at) in (1..3).flat_map(|ino| (0..BYTES).map(move |at| (Ino(ino), at))) {
             let probe = Wish {
-                who: (session, LockOwner(1)),
+                who,
                 ino,
                 range: (at, at),
                 exclusive: true,
                 handle: 0,
             };
-            let found = table.conflict(session, ino, held(&probe).lock);
+            let found = table.conflict(who.0, ino, held(&probe).lock);
             assert_eq!(
                 found.is_some(),
                 !model.against(&probe).is_empty(),
@@ -236,7 +242,7 @@ proptest! {
 fn what_is_held_back_is_given_in_the_end() {
     let mut table = Table::default();
     let wish = |session| Wish {
-        who: (SessionId(session), LockOwner(1)),
+        who: (SessionId(session), LockOwner::Fcntl(1)),
         ino: Ino(1),
         range: (0, 5),
         exclusive: true,
@@ -262,7 +268,7 @@ fn what_is_held_back_is_given_in_the_end() {
     assert_eq!(ask(&mut table, 2, None, false), Answer::Granted);
     assert_eq!(table.grant_all(), []);
     assert!(!table.is_held_back());
-    table.unlock((SessionId(2), LockOwner(1)), Ino(1), 0, 5);
+    table.unlock((SessionId(2), LockOwner::Fcntl(1)), Ino(1), 0, 5);
     let mut grants = Vec::new();
     table.grant(Ino(1), &mut grants);
     let first = Grant {
@@ -276,7 +282,7 @@ fn what_is_held_back_is_given_in_the_end() {
 fn a_session_has_its_limits() {
     let mut table = Table::default();
     let wish = |at| Wish {
-        who: (SessionId(1), LockOwner(1)),
+        who: (SessionId(1), LockOwner::Fcntl(1)),
         ino: Ino(at / 8 + 1),
         range: (at, at),
         exclusive: at % 2 == 0,
@@ -288,7 +294,7 @@ fn a_session_has_its_limits() {
     });
     assert_eq!(full, Some(1 << 16));
     let other = Wish {
-        who: (SessionId(2), LockOwner(1)),
+        who: (SessionId(2), LockOwner::Fcntl(1)),
         ..wish(0)
     };
     let waits = (0u64..1 << 20).find(|ticket| {
