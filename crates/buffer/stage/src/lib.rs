@@ -32,6 +32,7 @@ mod place;
 mod progress;
 mod request;
 mod small;
+mod stored;
 mod verify;
 mod walk;
 
