@@ -312,31 +312,38 @@ impl Job<'_> {
         journal.synced(sync).map_err(fatal)
     }
 
-    /// Copies a symbolic link.
-    pub fn link(&self, here: &Directory, name: &OsStr) -> Result<(), Failure> {
-        let goal = here
-            .source
-            .goal(name)
-            .map_err(|e| Failure::source("reading the link", e))?;
-        let state = here
-            .source
-            .look(name)
-            .map_err(|e| Failure::source("reading its state", e))?;
-        let hidden = hidden_name(name);
+    /// Copies a symbolic link that was found like this.
+    pub fn link(&self, here: &Directory, name: &OsStr, seen: &State) -> Result<(), Failure> {
+        let goal = here.source.goal(name, seen);
+        let goal = goal.map_err(|e| Failure::source("reading the link", e))?;
         let making = |e| Failure::target("making the link", e);
-        match here.target.point(&hidden, &goal, &state) {
-            // The rest of an interrupted stage.
-            Err(Errno::EXIST) => {
-                here.target.remove(&hidden).map_err(making)?;
-                here.target.point(&hidden, &goal, &state).map_err(making)?;
-            }
+        match here.target.point(name, &goal, seen) {
+            Err(Errno::EXIST) => replace_link(&*here.target, name, &goal, seen).map_err(making)?,
             outcome => outcome.map_err(making)?,
         }
-        here.target.rename(&hidden, name).map_err(making)?;
         self.totals.symbolic_links.fetch_add(1, Ordering::Relaxed);
         self.progress.staged_file();
         Ok(())
     }
+}
+
+/// Puts a symbolic link in the place of what has the name.
+fn replace_link(
+    folder: &dyn Folder,
+    name: &OsStr,
+    goal: &OsStr,
+    like: &State,
+) -> Result<(), Errno> {
+    let hidden = hidden_name(name);
+    match folder.point(&hidden, goal, like) {
+        // The rest of an interrupted stage.
+        Err(Errno::EXIST) => {
+            folder.remove(&hidden)?;
+            folder.point(&hidden, goal, like)?;
+        }
+        outcome => outcome?,
+    }
+    folder.rename(&hidden, name)
 }
 
 pub(crate) fn fatal(problem: Problem) -> Failure {

@@ -57,6 +57,7 @@ pub(crate) enum Task {
         tree: Arc<Tree>,
         directory: Arc<Path>,
         name: OsString,
+        seen: State,
     },
     /// A file named by itself.
     Single {
@@ -316,10 +317,11 @@ impl Job<'_> {
                 tree,
                 directory,
                 name,
+                seen,
             } => {
                 let shown = tree.shown.join(&directory).join(&name);
                 let outcome = Directory::at(nearby, &tree, &directory)
-                    .and_then(|here| self.link(here, &name));
+                    .and_then(|here| self.link(here, &name, &seen));
                 self.note(&shown, outcome);
             }
             Task::Single {
