@@ -8,14 +8,15 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::copy::{Part, Pieces, copy};
+use crate::copy::{Part, Pieces, Sum, copy};
 use crate::end::{Body, Folder, Kind, State};
 use crate::error::{Failure, Problem};
-use crate::journal::Copied;
+use crate::journal::{Copied, Journal};
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
-use crate::verify::{Whereabouts, Written, damaged_name};
+use crate::stored::{digest_stored, store};
+use crate::verify::{AT_ONCE, Whereabouts, Written, damaged_name, set_aside};
 
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
@@ -82,7 +83,7 @@ impl Job<'_> {
             return Ok(());
         }
         let journal = self.journal.as_ref();
-        if journal.is_some_and(|journal| journal.known(&to.key, None).is_some()) {
+        if journal.is_some_and(Journal::goes_on) {
             // What an earlier run may have found damaged and set aside.
             let _ = to.parent.remove(&damaged_name(&to.name));
         }
@@ -107,11 +108,15 @@ impl Job<'_> {
         if large {
             return self.open_large(file, state.size);
         }
-        let outcome = self.whole_small(&file, buffer);
-        if outcome.is_err() {
-            let _ = file.parent.remove(&file.hidden_name);
+        match self.whole_small(&file, buffer) {
+            Err(Failure::Damaged) => self.note_damaged(&file),
+            Err(failure) => {
+                let _ = file.parent.remove(&file.hidden_name);
+                return Err(failure);
+            }
+            Ok(()) => {}
         }
-        outcome
+        Ok(())
     }
 
     fn whole_small(&self, file: &OpenFile, buffer: &mut [u8]) -> Result<(), Failure> {
@@ -129,9 +134,41 @@ impl Job<'_> {
                 .resize(file.state.size)
                 .map_err(|e| Failure::target("setting its length", e))?;
         }
+        let at_once = file.state.size >= AT_ONCE;
+        if at_once {
+            self.read_back_now(&*file.hidden, &sum, buffer)?;
+        }
         self.whole(file, sum.digest.clone())?;
-        self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
+        if !at_once {
+            self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
+        }
         Ok(())
+    }
+
+    /// Puts what was just copied on stable storage and reads it back, if that is wanted. Meanwhile
+    /// other threads copy more.
+    pub fn read_back_now(
+        &self,
+        copy: &dyn Body,
+        sum: &Sum,
+        buffer: &mut [u8],
+    ) -> Result<(), Failure> {
+        if self.options.verify != Verify::ReadBack {
+            return Ok(());
+        }
+        store(copy).map_err(|e| Failure::target("putting it on stable storage", e))?;
+        match digest_stored(copy, &sum.pieces, self.progress, buffer) {
+            Ok(found) if found == sum.digest => Ok(()),
+            Err(Failure::Cancelled) => Err(Failure::Cancelled),
+            // It is another one, or cannot be read.
+            Ok(_) | Err(_) => Err(Failure::Damaged),
+        }
+    }
+
+    /// Sets a copy aside that has not got its name yet and was found to be damaged.
+    pub fn note_damaged(&self, file: &OpenFile) {
+        let aside = set_aside(&*file.parent, &file.hidden_name, &file.name);
+        self.note(&file.at.shown(), Err(aside));
     }
 
     /// Has something that was copied read back in the end, if that is wanted.
@@ -246,31 +283,38 @@ impl Job<'_> {
         journal.add(key, part, &copied).map_err(fatal)
     }
 
-    /// Copies a symbolic link.
-    pub fn link(&self, here: &Directory, name: &OsStr) -> Result<(), Failure> {
-        let goal = here
-            .source
-            .goal(name)
-            .map_err(|e| Failure::source("reading the link", e))?;
-        let state = here
-            .source
-            .look(name)
-            .map_err(|e| Failure::source("reading its state", e))?;
-        let hidden = hidden_name(name);
+    /// Copies a symbolic link that was found like this.
+    pub fn link(&self, here: &Directory, name: &OsStr, seen: &State) -> Result<(), Failure> {
+        let goal = here.source.goal(name, seen);
+        let goal = goal.map_err(|e| Failure::source("reading the link", e))?;
         let making = |e| Failure::target("making the link", e);
-        match here.target.point(&hidden, &goal, &state) {
-            // The rest of an interrupted stage.
-            Err(Errno::EXIST) => {
-                here.target.remove(&hidden).map_err(making)?;
-                here.target.point(&hidden, &goal, &state).map_err(making)?;
-            }
+        match here.target.point(name, &goal, seen) {
+            Err(Errno::EXIST) => replace_link(&*here.target, name, &goal, seen).map_err(making)?,
             outcome => outcome.map_err(making)?,
         }
-        here.target.rename(&hidden, name).map_err(making)?;
         self.totals.symbolic_links.fetch_add(1, Ordering::Relaxed);
         self.progress.staged_file();
         Ok(())
     }
+}
+
+/// Puts a symbolic link in the place of what has the name.
+fn replace_link(
+    folder: &dyn Folder,
+    name: &OsStr,
+    goal: &OsStr,
+    like: &State,
+) -> Result<(), Errno> {
+    let hidden = hidden_name(name);
+    match folder.point(&hidden, goal, like) {
+        // The rest of an interrupted stage.
+        Err(Errno::EXIST) => {
+            folder.remove(&hidden)?;
+            folder.point(&hidden, goal, like)?;
+        }
+        outcome => outcome?,
+    }
+    folder.rename(&hidden, name)
 }
 
 pub(crate) fn fatal(problem: Problem) -> Failure {

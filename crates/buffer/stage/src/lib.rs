@@ -33,6 +33,7 @@ mod progress;
 mod request;
 mod small;
 mod stable;
+mod stored;
 mod verify;
 mod walk;
 

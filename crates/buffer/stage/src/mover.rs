@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::copy::CHUNK;
 use crate::end::{Folder, Kind, State};
 use crate::error::{Failure, LISTED, Problem, Problems, StageError};
 use crate::file::Destination;
@@ -19,7 +18,8 @@ use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
 use crate::small::Unsure;
 use crate::stable::Unsynced;
-use crate::verify::{Ledger, Whereabouts};
+use crate::stored::Buffer;
+use crate::verify::{DAMAGED, Ledger, Whereabouts};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 
@@ -58,6 +58,7 @@ pub(crate) enum Task {
         tree: Arc<Tree>,
         directory: Arc<Path>,
         name: OsString,
+        seen: State,
     },
     /// A file named by itself.
     Single {
@@ -189,6 +190,9 @@ impl Job<'_> {
         match outcome {
             Ok(()) | Err(Failure::Cancelled) => {}
             Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(shown, reason, errno)),
+            Err(Failure::Damaged) => {
+                self.note(shown, Err(Failure::File(DAMAGED.to_owned(), Errno::IO)))
+            }
             Err(Failure::File(reason, errno)) => {
                 if self.problems.add(Problem::new(shown, reason, errno)) > LISTED as u64 {
                     let reason = format!("stopped after {LISTED} problems; this was the last");
@@ -235,7 +239,7 @@ impl Job<'_> {
         let mut desk = Desk::default();
         self.task(task, &mut desk);
         while let Some((large, part)) = self.claim() {
-            self.part(&large, part, &mut desk.buffer);
+            self.part(&large, part, desk.buffer.all());
         }
     }
 
@@ -245,7 +249,7 @@ impl Job<'_> {
         let mut more = true;
         loop {
             if let Some((large, part)) = self.claim() {
-                self.part(&large, part, &mut desk.buffer);
+                self.part(&large, part, desk.buffer.all());
                 continue;
             }
             if !more {
@@ -276,6 +280,7 @@ impl Job<'_> {
             buffer,
             whole,
         } = desk;
+        let buffer = buffer.all();
         match task {
             Task::File {
                 tree,
@@ -313,10 +318,11 @@ impl Job<'_> {
                 tree,
                 directory,
                 name,
+                seen,
             } => {
                 let shown = tree.shown.join(&directory).join(&name);
                 let outcome = Directory::at(nearby, &tree, &directory)
-                    .and_then(|here| self.link(here, &name));
+                    .and_then(|here| self.link(here, &name, &seen));
                 self.note(&shown, outcome);
             }
             Task::Single {
@@ -373,21 +379,12 @@ pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
 }
 
 /// What a copying thread has at hand.
+#[derive(Default)]
 struct Desk {
     nearby: Option<Directory>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// All of a small file.
     whole: Vec<u8>,
-}
-
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk {
-            nearby: None,
-            buffer: vec![0; CHUNK],
-            whole: Vec::new(),
-        }
-    }
 }
 
 /// A directory on both sides; the one a thread used last is kept open.

@@ -198,6 +198,7 @@ impl<'a, 'j> Walk<'a, 'j> {
                     tree,
                     directory,
                     name,
+                    seen,
                 });
             }
             Kind::File => {

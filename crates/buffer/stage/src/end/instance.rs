@@ -326,9 +326,9 @@ impl Folder for Directory {
         }
     }
 
-    fn goal(&self, name: &OsStr) -> Result<OsString, Errno> {
-        let found = self.find(name)?;
-        let goal = self.space.fs.read_link(found.ino).map_err(errno)?;
+    fn goal(&self, _: &OsStr, seen: &State) -> Result<OsString, Errno> {
+        let goal = self.space.fs.read_link(Ino(seen.inode.1));
+        let goal = goal.map_err(errno)?;
         Ok(OsString::from_vec(goal))
     }
 

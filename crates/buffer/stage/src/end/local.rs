@@ -238,7 +238,7 @@ impl Folder for Open {
         )?))
     }
 
-    fn goal(&self, name: &OsStr) -> Result<OsString, Errno> {
+    fn goal(&self, name: &OsStr, _: &State) -> Result<OsString, Errno> {
         let _as = self.enter()?;
         let goal = readlinkat(&self.fd, name, Vec::new())?;
         Ok(OsString::from_vec(goal.into_bytes()))

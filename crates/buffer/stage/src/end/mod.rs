@@ -191,9 +191,9 @@ pub trait Folder: Attributes + Send + Sync {
         let _ = (name, data, state);
         Ok(Put::Not)
     }
-    /// What a symbolic link points to.
-    fn goal(&self, name: &OsStr) -> Result<OsString, Errno>;
-    /// Makes a symbolic link with the owner and times of `state`.
+    /// What a symbolic link points to; `seen` is what the entry was when it was found.
+    fn goal(&self, name: &OsStr, seen: &State) -> Result<OsString, Errno>;
+    /// Makes a symbolic link with the owner and times of `state`; `EXIST` if the name is taken.
     fn point(&self, name: &OsStr, goal: &OsStr, state: &State) -> Result<(), Errno>;
     /// Gives the file `of` in `folder`, which is on the same end, a further name.
     fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno>;

@@ -133,7 +133,7 @@ impl Folder for Open {
         Ok(Box::new(self.pfs.open(&tables, ino)))
     }
 
-    fn goal(&self, name: &OsStr) -> Result<OsString, Errno> {
+    fn goal(&self, name: &OsStr, _: &State) -> Result<OsString, Errno> {
         let tables = self.pfs.reach()?;
         match &tables.get(tables.child(self.ino, name)?)?.what {
             What::Link(goal) => Ok(goal.clone()),
