@@ -47,6 +47,7 @@ impl<O: Objects> Shard<O> {
             spread: false,
             settle_due: 0,
             parked: Vec::new(),
+            unsealing: BTreeMap::new(),
             unlocked: false,
             tries: 0,
             reminded: now.steady,
