@@ -4,11 +4,13 @@
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 use forebay_wire::auth::Peer;
-use forebay_wire::message::{Hello, InstanceSpec, New, OnExisting, PROTOCOL, Resume, SetAttr};
+use forebay_wire::message::{
+    Hello, InstanceSpec, New, OnExisting, OpenMode, PROTOCOL, Resume, SetAttr,
+};
 use forebay_wire::peer::{Found, Incarnation, PeerMessage, Say, Step, TxId, Who};
 use forebay_wire::place::Place;
 use forebay_wire::{
-    Call, Errno, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
+    Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
 };
 
 const CONN: ConnId = ConnId(1);
@@ -31,7 +33,12 @@ fn say(
 }
 
 fn start() -> Shard<MemoryObjects> {
-    let (state, objects) = (State::default(), MemoryObjects::default());
+    start_with(MemoryObjects::default(), false)
+}
+
+/// With these objects, and clients on the daemon's host or not.
+fn start_with(objects: MemoryObjects, local: bool) -> Shard<MemoryObjects> {
+    let state = State::default();
     let (now, limits) = (Now::default(), Limits::default());
     let mut shard = Shard::start(state, 0, objects, limits, None, now, [1; 32]).unwrap();
     shard.set_boot(5);
@@ -40,7 +47,7 @@ fn start() -> Shard<MemoryObjects> {
         gid: 0,
         groups: Vec::new(),
         trusted: true,
-        local: false,
+        local,
     };
     for conn in [CONN, OTHER] {
         shard.step(now, Input::Connected(conn, root.clone()), &mut Vec::new());
@@ -390,4 +397,99 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     shard.step(Now::default(), Input::Synced(u64::MAX), &mut effects);
     assert!(told(&effects));
     assert!(told(&hear(&mut shard, own, 2, Say::Check(vec![attr.ino]))));
+}
+
+/// A file with an object at rest, which somebody wants to write to.
+fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
+    let objects = MemoryObjects::default();
+    let mut shard = start_with(objects.clone(), true);
+    say(&mut shard, CONN, 1, hello(None));
+    say(
+        &mut shard,
+        CONN,
+        2,
+        Request::CreateInstance(spec(Place::alone())),
+    );
+    say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
+    let put = Request::Put {
+        parent: Ino::ROOT,
+        name: b"file".to_vec(),
+        set: Box::new(SetAttr::default()),
+        data: b"some bytes".to_vec(),
+    };
+    let made = replies(&say(&mut shard, OTHER, 2, put));
+    let [Reply::Attr(attr)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    let object = ObjectId {
+        instance: InstanceId(7),
+        ino: attr.ino,
+    };
+    objects.put_to_rest(object);
+    let open = Request::Open {
+        ino: attr.ino,
+        handle: HandleId(1),
+        open: OpenMode {
+            write: true,
+            descriptor: true,
+            ..OpenMode::default()
+        },
+    };
+    (shard, objects, object, open)
+}
+
+fn unsealed(
+    shard: &mut Shard<MemoryObjects>,
+    object: ObjectId,
+    result: Result<(), Errno>,
+) -> Vec<Effect<ObjectId>> {
+    let mut effects = Vec::new();
+    shard.step(
+        Now::default(),
+        Input::Unsealed(object, result),
+        &mut effects,
+    );
+    effects
+}
+
+#[test]
+fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
+    let (mut shard, objects, object, open) = at_rest();
+    let asked = |effects: &[Effect<ObjectId>]| {
+        let asks =
+            |effect: &&Effect<ObjectId>| matches!(effect, Effect::Unseal(of) if *of == object);
+        (effects.iter().filter(asks).count(), replies(effects).len())
+    };
+    assert_eq!(asked(&say(&mut shard, OTHER, 3, open.clone())), (1, 0));
+    // Others are served meanwhile.
+    let stat = Request::GetAttr { ino: object.ino };
+    assert_eq!(asked(&say(&mut shard, OTHER, 4, stat)), (0, 1));
+    // It failed: whoever waits is told, and may try again.
+    let failed = unsealed(&mut shard, object, Err(Errno::EIO));
+    assert_eq!(replies(&failed), [Reply::Failed(Errno::EIO)]);
+    let cut = Request::SetAttr {
+        ino: object.ino,
+        handle: None,
+        set: SetAttr {
+            size: Some(3),
+            ..SetAttr::default()
+        },
+    };
+    assert_eq!(asked(&say(&mut shard, OTHER, 5, open)), (1, 0));
+    assert_eq!(asked(&say(&mut shard, OTHER, 6, cut)), (0, 0));
+    objects.unseal(object);
+    let opened = replies(&unsealed(&mut shard, object, Ok(())));
+    assert!(
+        matches!(&opened[..], [Reply::Opened { .. }, Reply::Attr(attr)] if attr.size == 3),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn nobody_is_answered_who_has_gone_while_checksums_were_taken_off() {
+    let (mut shard, objects, object, open) = at_rest();
+    say(&mut shard, OTHER, 3, open);
+    shard.step(Now::default(), Input::Disconnected(OTHER), &mut Vec::new());
+    objects.unseal(object);
+    assert!(unsealed(&mut shard, object, Ok(())).is_empty());
 }

@@ -1,10 +1,12 @@
 //! Checksums of a data object at rest.
 //!
 //! A seal says what an object of some length and time of last change held, chunk by chunk, as
-//! CRC-32C. It is kept beside the object, in an extended attribute, and holds as long as the
-//! object has that length and that time, and the host runs: whoever writes to the object breaks it,
-//! but a power cut may undo that, and half of what was written, too. Chunks are so large that the
-//! seal fits the attribute space of common file systems.
+//! CRC-32C. It is kept beside the object, in an extended attribute, and is about the object as long
+//! as that has that length and that time: whoever writes to the object breaks it. A power cut may
+//! undo that, and half of what was written, too, so a seal also says when it was made: in which
+//! start of the host, and in which generation there (`store/objects/lasting.rs` says which hold
+//! over a power cut). Chunks are so large that the seal fits the attribute space of common file
+//! systems.
 
 use crate::ids::Timestamp;
 
@@ -14,13 +16,50 @@ pub const XATTR: &str = "user.forebay.seal";
 pub const SMALLEST_CHUNK: u64 = 64 << 10;
 /// Most chunks: their sums fit an attribute of 4 KiB.
 const MOST_CHUNKS: u64 = 960;
-const MAGIC: &[u8; 4] = b"FBs2";
-const HEADER: usize = 4 + 16 + 4 + 8 + 8 + 4;
+const MAGIC: &[u8; 4] = b"FBs3";
+/// Of seals without a generation.
+const OLDER: &[u8; 4] = b"FBs2";
+const HEADER: usize = 4 + 16 + 8 + 4 + 8 + 8 + 4;
+
+/// When a seal was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Era {
+    /// The start of the host.
+    pub boot: u128,
+    /// Which of those that follow each other in that start; 0: it holds no longer than that.
+    pub generation: u64,
+}
+
+impl Era {
+    /// That of an encoded seal, whole or not; `None` if it is no seal.
+    pub fn of(bytes: &[u8]) -> Option<Era> {
+        split(bytes).map(|(era, _)| era)
+    }
+}
+
+/// An encoded seal's era, and what follows.
+fn split(bytes: &[u8]) -> Option<(Era, &[u8])> {
+    let (magic, rest) = bytes.split_first_chunk::<4>()?;
+    let (boot, rest) = rest.split_first_chunk::<16>()?;
+    let boot = u128::from_le_bytes(*boot);
+    if magic == OLDER {
+        return Some((
+            Era {
+                boot,
+                generation: 0,
+            },
+            rest,
+        ));
+    }
+    let (generation, rest) = rest.split_first_chunk::<8>()?;
+    let generation = u64::from_le_bytes(*generation);
+    (magic == MAGIC).then_some((Era { boot, generation }, rest))
+}
 
 /// The sums of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
-    boot: u128,
+    era: Era,
     size: u64,
     mtime: Timestamp,
     chunk: u64,
@@ -38,13 +77,12 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// For an object of `size` bytes that was last changed at `mtime`, on a host that was started as
-    /// `boot` says.
-    pub fn new(boot: u128, size: u64, mtime: Timestamp) -> Maker {
+    /// For an object of `size` bytes that was last changed at `mtime`.
+    pub fn new(size: u64, mtime: Timestamp) -> Maker {
         let chunk = size.div_ceil(MOST_CHUNKS).next_power_of_two();
         Maker {
             seal: Seal {
-                boot,
+                era: Era::default(),
                 size,
                 mtime,
                 chunk: chunk.max(SMALLEST_CHUNK),
@@ -96,7 +134,7 @@ impl Maker {
         self.filled = 0;
     }
 
-    /// The seal; `None` if other than the announced number of bytes were added.
+    /// The seal, of no era yet; `None` if other than the announced number of bytes were added.
     pub fn finish(mut self) -> Option<Seal> {
         if self.filled > 0 {
             self.end_chunk();
@@ -128,7 +166,8 @@ impl Seal {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.sums.len() * 4 + 4);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&self.boot.to_le_bytes());
+        out.extend_from_slice(&self.era.boot.to_le_bytes());
+        out.extend_from_slice(&self.era.generation.to_le_bytes());
         out.extend_from_slice(&self.chunk.trailing_zeros().to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
         out.extend_from_slice(&self.mtime.secs.to_le_bytes());
@@ -147,8 +186,7 @@ impl Seal {
         if crc32c::crc32c(body) != u32::from_le_bytes(*own) {
             return None;
         }
-        let rest = body.strip_prefix(MAGIC)?;
-        let (boot, rest) = rest.split_first_chunk::<16>()?;
+        let (era, rest) = split(body)?;
         let (chunk, rest) = rest.split_first_chunk::<4>()?;
         let (size, rest) = rest.split_first_chunk::<8>()?;
         let (secs, rest) = rest.split_first_chunk::<8>()?;
@@ -160,7 +198,7 @@ impl Seal {
             return None;
         }
         Some(Seal {
-            boot: u128::from_le_bytes(*boot),
+            era,
             size,
             mtime: Timestamp {
                 secs: i64::from_le_bytes(*secs),
@@ -173,9 +211,19 @@ impl Seal {
         })
     }
 
-    /// Is it about an object of this length and time of last change, on a host that was started so?
-    pub fn holds_for(&self, boot: u128, size: u64, mtime: Timestamp) -> bool {
-        (self.boot, self.size, self.mtime) == (boot, size, mtime)
+    /// Is it about an object of this length and time of last change?
+    pub fn is_about(&self, size: u64, mtime: Timestamp) -> bool {
+        (self.size, self.mtime) == (size, mtime)
+    }
+
+    /// When it was made.
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
+    /// It is made in this era.
+    pub fn set_era(&mut self, era: Era) {
+        self.era = era;
     }
 
     /// First byte, and the one behind the last, of the chunk with the byte `at`.
@@ -224,9 +272,13 @@ mod tests {
     use proptest::prelude::*;
 
     const AT: Timestamp = Timestamp { secs: 7, nanos: 8 };
+    const ERA: Era = Era {
+        boot: 5,
+        generation: 6,
+    };
 
     fn seal(bytes: &[u8], step: usize) -> Seal {
-        let mut maker = Maker::new(1, bytes.len() as u64, AT);
+        let mut maker = Maker::new(bytes.len() as u64, AT);
         for part in bytes.chunks(step) {
             if part.iter().all(|byte| *byte == 0) {
                 maker.add_zeros(part.len() as u64);
@@ -234,7 +286,9 @@ mod tests {
                 maker.add(part);
             }
         }
-        maker.finish().unwrap()
+        let mut seal = maker.finish().unwrap();
+        seal.set_era(ERA);
+        seal
     }
 
     proptest! {
@@ -288,18 +342,38 @@ mod tests {
             1 << 40,
             (1 << 50) - 1,
         ] {
-            let mut maker = Maker::new(1, size, AT);
+            let mut maker = Maker::new(size, AT);
             maker.add_zeros(size - 1);
             maker.add(&[1]);
             let seal = maker.finish().unwrap();
             assert!(seal.encode().len() < 4000, "{size}");
-            assert!(seal.holds_for(1, size, AT) && !seal.holds_for(1, size - 1, AT));
-            assert!(!seal.holds_for(2, size, AT));
+            assert!(seal.is_about(size, AT) && !seal.is_about(size - 1, AT));
             assert_eq!(seal.chunk_of(size), None);
             assert_eq!(seal.chunk_of(size - 1).unwrap().1, size);
         }
-        let mut short = Maker::new(1, 100_000, AT);
+        let mut short = Maker::new(100_000, AT);
         short.add_zeros(10);
         assert_eq!(short.finish(), None);
+    }
+
+    #[test]
+    fn an_older_seal_is_read_and_has_no_generation() {
+        let whole = seal(b"some bytes", 4);
+        let encoded = whole.encode();
+        assert_eq!(Era::of(&encoded), Some(ERA));
+        let mut older = OLDER.to_vec();
+        older.extend_from_slice(&encoded[4..20]);
+        older.extend_from_slice(&encoded[28..encoded.len() - 4]);
+        let sum = crc32c::crc32c(&older);
+        older.extend_from_slice(&sum.to_le_bytes());
+        let era = Era {
+            generation: 0,
+            ..ERA
+        };
+        assert_eq!(Era::of(&older), Some(era));
+        let mut expected = whole;
+        expected.set_era(era);
+        assert_eq!(Seal::decode(&older), Some(expected));
+        assert_eq!(Era::of(b"FBs4 and something that is long enough"), None);
     }
 }

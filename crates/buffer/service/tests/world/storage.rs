@@ -203,6 +203,7 @@ impl World {
                     self.send(from, place, Event::Peer(to, message));
                 }
             }
+            Effect::Unseal(object) => self.daemon_step(index, Input::Unsealed(object, Ok(()))),
             Effect::Written(_) | Effect::Scrub { .. } => {}
         }
     }

@@ -10,6 +10,7 @@ use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, Written, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
+use crate::objects::ObjectId;
 use crate::shard::{ConnId, Effect, Input, fetched};
 use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::{Reply, SessionId};
@@ -89,7 +90,12 @@ impl EventLoop {
         )?;
         let checkpointer = start_checkpointer(parts.storage.clone())?;
         let written = Arc::<Written>::default();
-        let sealer = start_sealer(parts.objects.clone(), parts.wake.clone(), written.clone())?;
+        let sealer = start_sealer(
+            parts.objects.clone(),
+            parts.wake.clone(),
+            written.clone(),
+            options.seal_interval,
+        )?;
         let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
         let munge = options.munge;
         let decoder = match munge.clone() {
@@ -340,13 +346,14 @@ impl EventLoop {
                 object,
                 attr,
                 length,
-            } => self.fetch(fetcher::Job {
+            } => self.fetch(fetcher::Read {
                 conn,
                 seq,
                 object,
                 attr: *attr,
                 length,
             }),
+            Effect::Unseal(object) => self.unseal(object),
             Effect::Written(object) => {
                 if self.written.push(object)
                     && let Some((sender, _)) = &self.sealer
@@ -390,22 +397,35 @@ impl EventLoop {
     }
 
     /// Answer with a small object: at once if it is in memory, else when it has been read.
-    fn fetch(&mut self, job: fetcher::Job) {
+    fn fetch(&mut self, job: fetcher::Read) {
         let objects = &self.parts.objects;
         let mut object = objects.fetch(job.object, MAX_WHOLE, false);
         let mut job = job;
         if object == Err(forebay_wire::Errno::EAGAIN) {
-            let Some((sender, _)) = &self.fetchers else {
-                return;
-            };
-            match sender.try_send(job) {
-                Ok(()) => return,
-                Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => job = left,
+            match self.hand_out(fetcher::Job::Read(job)) {
+                Some(fetcher::Job::Read(left)) => job = left,
+                _ => return,
             }
-            object = objects.fetch(job.object, MAX_WHOLE, true);
+            object = self.parts.objects.fetch(job.object, MAX_WHOLE, true);
         }
         let reply = fetched(job.attr, job.length, object);
         self.reply(job.conn, job.seq, &reply, None, false);
+    }
+
+    /// Give threads that wait for the device something to do, or get it back.
+    fn hand_out(&self, job: fetcher::Job) -> Option<fetcher::Job> {
+        let (sender, _) = self.fetchers.as_ref()?;
+        match sender.try_send(job) {
+            Ok(()) => None,
+            Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => Some(left),
+        }
+    }
+
+    fn unseal(&mut self, object: ObjectId) {
+        if self.hand_out(fetcher::Job::Unseal(object)).is_some() {
+            let result = self.parts.objects.unseal(object);
+            self.parts.wake.unsealed(object, result);
+        }
     }
 
     fn woken(&mut self) -> io::Result<()> {
@@ -415,6 +435,9 @@ impl EventLoop {
             self.step(Input::Decoded(conn, seq, credential));
             self.doors.proving(conn, false);
             self.admit(conn);
+        }
+        for (object, result) in self.parts.wake.take_unsealed() {
+            self.step(Input::Unsealed(object, result));
         }
         for done in done {
             if done.failed {

@@ -1,4 +1,5 @@
-//! Threads that read whole small objects from the device, so that the event loop need not wait.
+//! Threads that wait for the device so that the event loop need not: they read whole small objects,
+//! and take checksums off durably.
 
 use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
@@ -15,9 +16,18 @@ const THREADS: usize = 8;
 /// Objects that may wait to be read; with more the event loop reads itself.
 const QUEUE: usize = 1024;
 
+/// Something to do.
+#[derive(Debug)]
+pub enum Job {
+    /// Read an object.
+    Read(Read),
+    /// Take the checksums off an object.
+    Unseal(ObjectId),
+}
+
 /// An object to be read, and whom to answer.
 #[derive(Debug)]
-pub struct Job {
+pub struct Read {
     pub conn: ConnId,
     pub seq: u64,
     pub object: ObjectId,
@@ -47,6 +57,13 @@ fn run(jobs: &Mutex<Receiver<Job>>, objects: &DiskObjects, wake: &Wake) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
+        let job = match job {
+            Job::Read(read) => read,
+            Job::Unseal(object) => {
+                wake.unsealed(object, objects.unseal(object));
+                continue;
+            }
+        };
         let object = objects.fetch(job.object, MAX_WHOLE, true);
         let reply = fetched(job.attr, job.length, object);
         wake.done(Done {

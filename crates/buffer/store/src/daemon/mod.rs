@@ -71,6 +71,9 @@ pub struct Options {
     pub segment_size: u64,
     /// How long a change may go without being made durable when nobody asks for it.
     pub sync_interval: Duration,
+    /// How often new checksums of data at rest are made to hold when the host is started again, which
+    /// makes all data durable; while others keep the device busy, a tenth as often.
+    pub seal_interval: Duration,
     /// Whether large reads and writes of clients on other hosts go past the page cache.
     pub direct: Direct,
     /// Those that do may use `io_uring`.
@@ -91,6 +94,7 @@ impl Options {
             doors: DoorLimits::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),
+            seal_interval: Duration::from_secs(30),
             direct: Direct::default(),
             uring: true,
         }
@@ -280,8 +284,8 @@ impl Daemon {
         self.join()
     }
 
-    /// Make names and attributes durable and stop. Data that nobody synced is left to the kernel, as
-    /// on any file system.
+    /// Make names and attributes durable and stop; data, too, if there are new checksums of data at
+    /// rest. Otherwise data that nobody synced are left to the kernel, as on any file system.
     pub fn stop(mut self) -> io::Result<()> {
         self.wake.stop.store(true, Ordering::Release);
         self.wake.ring();

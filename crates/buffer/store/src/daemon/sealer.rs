@@ -1,7 +1,8 @@
-//! The thread that seals objects some time after they were written, and checks them when asked.
+//! The thread that seals objects some time after they were written, has the seals last, and checks
+//! objects when asked.
 
 use super::wake::{Done, Wake};
-use crate::objects::{DiskObjects, ObjectId, Objects, Sealed, Verdict};
+use crate::objects::{DiskObjects, LastError, ObjectId, Objects, Sealed, Verdict};
 use crate::shard::ConnId;
 use forebay_wire::message::Scrubbed;
 use forebay_wire::{Errno, InstanceId, Reply};
@@ -24,6 +25,9 @@ const BATCH: usize = 1024;
 /// Damaged objects that one check names.
 const MOST_NAMED: usize = 1000;
 const QUEUE: usize = 4096;
+/// Others may use the device for so many times the interval before seals are made to last all the
+/// same.
+const PATIENCE: u32 = 10;
 
 /// Something for the sealer.
 #[derive(Debug)]
@@ -75,11 +79,13 @@ impl Written {
     }
 }
 
-/// Start the thread. It ends soon after the sender is dropped and `wake` says stop.
+/// Start the thread, which makes seals last once an `interval`, if it can, and when it ends: soon
+/// after the sender is dropped and `wake` says stop.
 pub fn start_sealer(
     objects: DiskObjects,
     wake: Arc<Wake>,
     written: Arc<Written>,
+    interval: Duration,
 ) -> io::Result<(SyncSender<Job>, JoinHandle<()>)> {
     let (sender, jobs) = sync_channel(QUEUE);
     let thread = std::thread::Builder::new()
@@ -94,6 +100,10 @@ pub fn start_sealer(
                 written,
                 waiting,
                 can: true,
+                interval,
+                looked: Instant::now(),
+                lasting: Instant::now(),
+                can_last: true,
             }
             .run(&jobs);
         })?;
@@ -170,17 +180,23 @@ struct Sealer {
     waiting: Waiting,
     /// The file system keeps attributes.
     can: bool,
+    interval: Duration,
+    /// When it was last thought of making seals last, and when all did.
+    looked: Instant,
+    lasting: Instant,
+    /// The device has not failed to make data durable.
+    can_last: bool,
 }
 
 impl Sealer {
     fn run(mut self, jobs: &Receiver<Job>) {
         loop {
-            let job = match self.waiting.due() {
-                None if self.written.may_sleep() => {
-                    jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
-                }
-                due => jobs.recv_timeout(due.unwrap_or_default()),
+            let look = self.interval.saturating_sub(self.looked.elapsed());
+            let due = match self.waiting.due() {
+                None if self.written.may_sleep() => look,
+                due => due.unwrap_or_default().min(look),
             };
+            let job = jobs.recv_timeout(due);
             for (id, then) in self.written.take() {
                 self.waiting.written(id, then);
             }
@@ -194,15 +210,54 @@ impl Sealer {
                         failed: false,
                     });
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.make_last();
+                    return;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.make_last_if_due();
             let turns: Vec<Turn> = std::iter::from_fn(|| self.waiting.pop())
                 .take(BATCH)
                 .collect();
             if self.can {
                 self.seal(&turns);
             }
+        }
+    }
+
+    /// Makes seals last now and then, when nobody else uses the device, or has for long.
+    fn make_last_if_due(&mut self) {
+        if self.looked.elapsed() < self.interval {
+            return;
+        }
+        self.looked = Instant::now();
+        if !self.objects.has_fresh_seals() {
+            self.lasting = self.looked;
+            return;
+        }
+        let patient = self.lasting.elapsed() < self.interval * PATIENCE;
+        if patient && self.objects.is_device_busy() {
+            return;
+        }
+        self.make_last();
+    }
+
+    fn make_last(&mut self) {
+        if !self.can_last || !self.objects.has_fresh_seals() {
+            return;
+        }
+        match self.objects.make_seals_last() {
+            Ok(()) => self.lasting = Instant::now(),
+            Err(LastError::Data(error)) => {
+                tracing::error!(%error, "data cannot be made durable: checksums taken since the last \
+                    time hold for this start of the host only");
+                self.can_last = false;
+            }
+            Err(LastError::Marks(error)) => tracing::warn!(
+                %error,
+                "it cannot be recorded that checksums hold when the host is started again"
+            ),
         }
     }
 
@@ -220,7 +275,9 @@ impl Sealer {
         match sealed {
             Ok(Sealed::Yes) => {}
             Ok(Sealed::TooSoon) => self.waiting.push(id),
-            Ok(Sealed::Busy) => self.waiting.put_off(id, turn.since),
+            // It is closed before long; if not, whoever closes it says so.
+            Ok(Sealed::Open) if turn.since.elapsed() > LONGEST => {}
+            Ok(Sealed::Busy | Sealed::Open) => self.waiting.put_off(id, turn.since),
             Ok(Sealed::Cannot) => {
                 tracing::warn!(
                     "the file system keeps no attributes: data have no checksums at rest"
@@ -256,7 +313,7 @@ impl Sealer {
                 Verdict::Unsealed => match self.objects.seal(id, false, &self.wake.stop) {
                     Ok(Sealed::Yes) => found.sealed += 1,
                     Err(Errno::ENOENT) => {}
-                    Ok(Sealed::TooSoon | Sealed::Busy | Sealed::Cannot) | Err(_) => {
+                    Ok(Sealed::TooSoon | Sealed::Busy | Sealed::Open | Sealed::Cannot) | Err(_) => {
                         found.unsealed += 1;
                         self.waiting.push(id);
                     }

@@ -1,8 +1,9 @@
 //! How other threads reach the event loop.
 
 use super::counters::Present;
+use crate::objects::ObjectId;
 use crate::shard::{ConnId, Proven};
-use forebay_wire::Reply;
+use forebay_wire::{Errno, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +30,7 @@ pub struct Wake {
     done: Mutex<Vec<Done>>,
     asked: Mutex<Vec<SyncSender<Present>>>,
     decoded: Mutex<Vec<Decoded>>,
+    unsealed: Mutex<Vec<(ObjectId, Result<(), Errno>)>>,
 }
 
 /// What a call's MUNGE credential says, as far as it is valid.
@@ -43,6 +45,7 @@ impl Wake {
             done: Mutex::default(),
             asked: Mutex::default(),
             decoded: Mutex::default(),
+            unsealed: Mutex::default(),
         })
     }
 
@@ -87,6 +90,20 @@ impl Wake {
     /// The credentials decoded since this was asked last.
     pub fn take_decoded(&self) -> Vec<Decoded> {
         std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// An object's checksums were taken off, or could not be.
+    pub fn unsealed(&self, object: ObjectId, result: Result<(), Errno>) {
+        self.unsealed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((object, result));
+        self.ring();
+    }
+
+    /// The objects unsealed since this was asked last.
+    pub fn take_unsealed(&self) -> Vec<(ObjectId, Result<(), Errno>)> {
+        std::mem::take(&mut *self.unsealed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What has been done since this was asked last; the bell is silent again.

@@ -1,8 +1,11 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
-use super::seal::{self, Sealed, Verdict};
+use super::lasting::{self, LONGEST, Lasting, Marks};
+use super::pace::Pace;
+use super::seal::{self, Opened, Sealed, Verdict};
 use super::{Fetched, ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
+use forebay_wire::seal::{Seal, XATTR};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
@@ -27,17 +30,23 @@ pub struct DiskObjects {
     /// The directory, open since the start, so that its file system tells what it has lost since.
     whole: Arc<File>,
     dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
+    lasting: Arc<Lasting>,
 }
 
 impl DiskObjects {
     /// The directory `root`, made if it is missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        Ok(DiskObjects {
+        let marks = read_marks(&root.join(lasting::FILE))?;
+        let mut objects = DiskObjects {
             root: Arc::new(root.to_owned()),
             whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
-        })
+            lasting: Arc::new(Lasting::new(None, Marks::default(), false)),
+        };
+        let fresh = !objects.instances()?.is_empty();
+        objects.lasting = Arc::new(Lasting::new(seal::this_boot(), marks, fresh));
+        Ok(objects)
     }
 
     fn path(&self, id: InstanceId) -> PathBuf {
@@ -68,19 +77,68 @@ impl DiskObjects {
     /// Take the checksums of an object that nobody writes to any more; of a large one not while
     /// others use the device, if it `yields`.
     pub fn seal(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<Sealed, Errno> {
-        Ok(seal::seal(&self.looked_at(id)?, yields, stop)?)
+        let file = self.looked_at(id)?;
+        Ok(seal::seal(&file, &self.lasting, yields, stop)?)
     }
 
     /// Compare an object with its checksums; says its length, too.
     pub fn check(&self, id: ObjectId, stop: &AtomicBool) -> Result<(Verdict, u64), Errno> {
         let file = self.looked_at(id)?;
-        Ok((seal::check(&file, stop)?, file.metadata()?.len()))
+        let verdict = seal::check(&file, &self.lasting, stop)?;
+        Ok((verdict, file.metadata()?.len()))
+    }
+
+    /// The checksums of an open object, if it has some that hold.
+    pub fn seal_of(&self, file: &File) -> Result<Option<Seal>, Errno> {
+        self.lasting.seal_of(&Opened::new(file))
+    }
+
+    /// Break an object's seal durably, if that is what opening it to write takes.
+    pub fn unseal(&self, id: ObjectId) -> Result<(), Errno> {
+        match self.looked_at(id) {
+            Ok(file) => self.lasting.break_seal(&Opened::new(&file)),
+            Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Were checksums taken that a power cut would end?
+    pub fn has_fresh_seals(&self) -> bool {
+        self.lasting.has_fresh()
+    }
+
+    /// Do others use the device at the moment?
+    pub fn is_device_busy(&self) -> bool {
+        Pace::of(&*self.whole).others_are_busy()
+    }
+
+    /// Make all data durable, and have the checksums taken so far hold over power cuts. After an
+    /// error of the device nobody knows what was lost, and this is not to be called any more.
+    pub fn make_seals_last(&self) -> Result<(), LastError> {
+        let Some(marks) = self.lasting.close() else {
+            return Ok(());
+        };
+        self.sync_all().map_err(LastError::Data)?;
+        self.write_marks(&marks).map_err(|error| {
+            self.lasting.reopen();
+            LastError::Marks(error.into())
+        })
+    }
+
+    fn write_marks(&self, marks: &Marks) -> io::Result<()> {
+        let path = self.root.join(lasting::FILE);
+        let new = path.with_extension("new");
+        let file = File::create(&new)?;
+        file.write_all_at(&marks.encode(), 0)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        self.whole.sync_all()
     }
 
     /// An object for someone who will write to it.
     fn to_write(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let file = self.opened(id, flags)?;
-        seal::break_seal(&file)?;
+        self.lasting.break_seal(&Opened::new(&file))?;
         Ok(file)
     }
 
@@ -117,7 +175,9 @@ impl DiskObjects {
             }
         }
         // Whoever writes breaks the seal before: one that still holds is that of these bytes.
-        let damage = seal::seal_of(&file)?.and_then(|seal| seal.first_damage(0, &data));
+        let damage = self
+            .seal_of(&file)?
+            .and_then(|seal| seal.first_damage(0, &data));
         if let Some(offset) = damage {
             tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
             return Err(Errno::EIO);
@@ -150,6 +210,29 @@ impl DiskObjects {
             rustix::fs::fsync(&folder)?;
         }
         Ok(())
+    }
+}
+
+/// Why checksums do not hold over power cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastError {
+    /// Data cannot be made durable.
+    Data(Errno),
+    /// It cannot be recorded.
+    Marks(Errno),
+}
+
+/// The record of checksums that last. One that is damaged says nothing; one that cannot be read may
+/// say something next time.
+fn read_marks(path: &Path) -> io::Result<Marks> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Marks::decode(&bytes).unwrap_or_else(|error| {
+            let path = path.display();
+            tracing::warn!(%path, %error, "checksums from earlier starts of the host are not used");
+            Marks::default()
+        })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Marks::default()),
+        Err(error) => Err(error),
     }
 }
 
@@ -289,15 +372,23 @@ impl Objects for DiskObjects {
         atime: Timestamp,
         mtime: Timestamp,
     ) -> Result<ObjectStat, Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-        let file = File::from(self.opened(id, flags)?);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = match self.opened(id, flags) {
+            // Written anew, it might get back checksums of what it held.
+            Err(Errno::EEXIST) => {
+                self.remove(id)?;
+                self.opened(id, flags)?
+            }
+            other => other?,
+        };
+        let file = File::from(file);
         let times = times(atime, mtime);
         let fill = || {
             file.write_all_at(data, 0)?;
             rustix::fs::futimens(&file, &times)?;
             let stat = object_stat(&rustix::fs::fstat(&file)?);
             // Without checksums nothing is wrong. Nobody else has it open to write to it.
-            let _ = seal::put_on_whole(&file, data, stat.mtime);
+            let _ = seal::put_on_new(&file, &self.lasting, data, stat.mtime);
             Ok(stat)
         };
         let filled: Result<ObjectStat, Errno> = fill();
@@ -334,20 +425,8 @@ impl Objects for DiskObjects {
         let Some(mtime) = mtime else {
             return Ok(rustix::fs::futimens(&file, &times)?);
         };
-        // The bytes stay what they are, and so does a seal that holds. One that does not must not
-        // come to hold again because someone gives the object the time it had.
-        match seal::seal_of(&file)? {
-            Some(mut seal) => {
-                rustix::fs::futimens(&file, &times)?;
-                seal.set_mtime(mtime);
-                seal::put(&file, &seal)?;
-            }
-            None => {
-                seal::break_seal(&file)?;
-                rustix::fs::futimens(&file, &times)?;
-            }
-        }
-        Ok(())
+        let set = || Ok(rustix::fs::futimens(&file, &times)?);
+        self.lasting.set_mtime(&Opened::new(&file), mtime, set)
     }
 
     fn allocate(
@@ -383,6 +462,14 @@ impl Objects for DiskObjects {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn is_at_rest(&self, id: ObjectId) -> bool {
+        let mut bytes = [0; LONGEST];
+        let path = || self.path(id.instance).join(name(id.ino));
+        !self.lasting.is_plain()
+            && rustix::fs::lgetxattr(path(), XATTR, &mut bytes)
+                .is_ok_and(|length| self.lasting.is_lasting(&bytes[..length.min(LONGEST)]))
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {

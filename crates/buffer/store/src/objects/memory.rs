@@ -21,6 +21,7 @@ struct Tables {
     instances: BTreeSet<InstanceId>,
     objects: BTreeMap<ObjectId, Object>,
     synced: BTreeMap<ObjectId, Object>,
+    at_rest: BTreeSet<ObjectId>,
 }
 
 /// Simulated objects. Clones share them.
@@ -41,6 +42,16 @@ impl MemoryObjects {
         for (id, object) in objects.iter_mut() {
             *object = synced.get(id).cloned().unwrap_or_default();
         }
+    }
+
+    /// Opening the object to write takes a sync from now on, until it is [unsealed](Self::unseal).
+    pub fn put_to_rest(&self, id: ObjectId) {
+        self.lock().at_rest.insert(id);
+    }
+
+    /// The object may be written to.
+    pub fn unseal(&self, id: ObjectId) {
+        self.lock().at_rest.remove(&id);
     }
 
     /// Make an object durable.
@@ -216,6 +227,10 @@ impl Objects for MemoryObjects {
         tables.objects.remove(&id);
         tables.synced.remove(&id);
         Ok(())
+    }
+
+    fn is_at_rest(&self, id: ObjectId) -> bool {
+        self.lock().at_rest.contains(&id)
     }
 
     fn open(&self, id: ObjectId, _mode: OpenMode) -> Result<ObjectId, Errno> {

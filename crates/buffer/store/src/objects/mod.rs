@@ -5,13 +5,14 @@
 //! to it without telling anyone.
 
 mod disk;
+mod lasting;
 mod memory;
 mod pace;
 mod seal;
 
-pub use disk::DiskObjects;
+pub use disk::{DiskObjects, LastError};
 pub use memory::MemoryObjects;
-pub use seal::{Sealed, Verdict, boot, seal_of};
+pub use seal::{Sealed, Verdict, boot};
 
 use forebay_wire::message::{Allocate, OpenMode};
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
@@ -102,6 +103,9 @@ pub trait Objects {
     ) -> Result<(), Errno>;
     /// Remove; it may be gone already.
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
+    /// Does opening it to write, or cutting it, first take a sync, because it has checksums that would
+    /// come back in a power cut? [`unseal`](DiskObjects::unseal) does that beforehand.
+    fn is_at_rest(&self, id: ObjectId) -> bool;
     /// A descriptor for a client, for reading, writing or both.
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<Self::Descriptor, Errno>;
 }

@@ -1,14 +1,15 @@
 //! Seals on object files: made when nobody has written for a while, broken by whoever opens the
 //! object to write, checked when the daemon reads.
 
+use super::lasting::{LONGEST, Lasting, Put, Sealable, State};
 use super::pace::{self, Pace};
-use forebay_wire::Timestamp;
 use forebay_wire::seal::{Maker, Seal, XATTR};
+use forebay_wire::{Errno as WireErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +19,18 @@ use std::time::{Duration, SystemTime};
 /// stands still, so that every later write shows.
 const REST: Duration = Duration::from_millis(100);
 const READ: usize = 1 << 20;
+/// Which signal tells of a lease; the kernel's `uapi/asm-generic/fcntl.h`.
+const F_SETSIG: libc::c_int = 10;
 /// Which start of the host this is, as the kernel names it. Where it does not, nothing is sealed.
 static BOOT: LazyLock<Option<u128>> = LazyLock::new(|| {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
 });
+
+/// Which start of the host this is.
+pub fn this_boot() -> Option<u128> {
+    *BOOT
+}
 
 /// Which start of the host this is, in short; 0 if the kernel does not say.
 pub fn boot() -> u64 {
@@ -36,6 +44,8 @@ pub enum Sealed {
     Yes,
     /// It was written to a moment ago, or meanwhile.
     TooSoon,
+    /// Someone may write to it.
+    Open,
     /// Others use the device, and nobody waits for the seal.
     Busy,
     /// The file system keeps no attributes, or the kernel does not tell its starts apart.
@@ -53,125 +63,178 @@ pub enum Verdict {
     Damaged(u64),
 }
 
-fn size_and_mtime(file: impl AsFd) -> Result<(u64, Timestamp), Errno> {
-    let stat = fstat(file)?;
-    let mtime = Timestamp {
-        secs: stat.st_mtime,
-        nanos: stat.st_mtime_nsec as u32,
-    };
-    Ok((stat.st_size as u64, mtime))
-}
+/// An object's file.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a>(BorrowedFd<'a>);
 
-/// The seal of an open object, if it holds.
-pub fn seal_of(file: impl AsFd) -> Result<Option<Seal>, Errno> {
-    let mut bytes = [0; 4096];
-    let length = match fgetxattr(&file, XATTR, &mut bytes) {
-        Ok(length) => length,
-        Err(Errno::NODATA | Errno::NOTSUP) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let Some(boot) = *BOOT else {
-        return Ok(None);
-    };
-    let seal = Seal::decode(bytes.get(..length).unwrap_or_default());
-    let (size, mtime) = size_and_mtime(&file)?;
-    Ok(seal.filter(|seal| seal.holds_for(boot, size, mtime)))
-}
-
-/// Someone will write to the object.
-pub fn break_seal(file: impl AsFd) -> Result<(), Errno> {
-    match fremovexattr(file, XATTR) {
-        Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
-        other => other,
+impl<'a> Opened<'a> {
+    /// Open for reading, if it is to be asked who else has it open.
+    pub fn new(file: &'a impl AsFd) -> Opened<'a> {
+        Opened(file.as_fd())
     }
 }
 
-/// Put a seal on an object.
-pub fn put(file: impl AsFd, seal: &Seal) -> Result<(), Errno> {
-    fsetxattr(file, XATTR, &seal.encode(), XattrFlags::empty())
-}
+impl Sealable for Opened<'_> {
+    fn attribute(&self, into: &mut [u8; LONGEST]) -> Result<Option<usize>, WireErrno> {
+        match fgetxattr(self.0, XATTR, into) {
+            Ok(length) => Ok(Some(length)),
+            Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
 
-/// An object that is to be sealed if it still is like this when its sums have been taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rested {
-    boot: u128,
-    size: u64,
-    mtime: Timestamp,
-}
+    fn set_attribute(&self, bytes: &[u8]) -> Result<(), WireErrno> {
+        Ok(fsetxattr(self.0, XATTR, bytes, XattrFlags::empty())?)
+    }
 
-impl Rested {
-    /// Whether looking who else uses the device pays for this object alone.
-    fn is_large(&self) -> bool {
-        self.size >= pace::LARGE
+    fn remove_attribute(&self) -> Result<(), WireErrno> {
+        match fremovexattr(self.0, XATTR) {
+            Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn sync(&self) -> Result<(), WireErrno> {
+        Ok(rustix::fs::fsync(self.0)?)
+    }
+
+    fn state(&self) -> Result<State, WireErrno> {
+        let stat = fstat(self.0)?;
+        let time = |secs, nanos| Timestamp {
+            secs,
+            nanos: nanos as u32,
+        };
+        Ok(State {
+            size: stat.st_size as u64,
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+
+    /// The kernel grants a lease for reading only on a file that nobody has open to write to
+    /// (`fcntl(2)`, `F_SETLEASE`). It is given back at once; who opens the file to write meanwhile
+    /// waits that long.
+    fn has_writers(&self) -> Result<Option<bool>, WireErrno> {
+        let file = self.0.as_raw_fd();
+        let set = |command, value: libc::c_int| {
+            // SAFETY: these commands take a number, and the descriptor is open.
+            match unsafe { libc::fcntl(file, command, value) } {
+                -1 => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+                _ => Ok(()),
+            }
+        };
+        // Who opens it to write has this process sent a signal: one that does nothing.
+        if set(F_SETSIG, libc::SIGURG).is_err() {
+            return Ok(None);
+        }
+        match set(libc::F_SETLEASE, libc::F_RDLCK) {
+            Ok(()) => {
+                set(libc::F_SETLEASE, libc::F_UNLCK).map_err(WireErrno)?;
+                Ok(Some(false))
+            }
+            Err(libc::EAGAIN) => Ok(Some(true)),
+            // Not the owner, or a file system without leases.
+            Err(_) => Ok(None),
+        }
     }
 }
 
 /// Looks at an object that is to be sealed; `Err` if it is not to be, or not yet.
-fn look(file: &File) -> io::Result<Result<Rested, Sealed>> {
-    let Some(boot) = *BOOT else {
+fn look(file: &File, lasting: &Lasting) -> Result<Result<State, Sealed>, WireErrno> {
+    if !lasting.can_seal() {
         return Ok(Err(Sealed::Cannot));
-    };
-    let (size, mtime) = size_and_mtime(file)?;
-    if size == 0 || seal_of(file)?.is_some() {
+    }
+    let object = Opened::new(file);
+    let before = object.state()?;
+    if before.size == 0 {
         return Ok(Err(Sealed::Yes));
     }
+    if let Some(seal) = lasting.seal_of(&object)? {
+        // One that was put when nobody could tell who might write, or by an older daemon, can be
+        // put again so that it lasts: it holds now.
+        if seal.era().generation > 0 || object.has_writers()? != Some(false) {
+            return Ok(Err(Sealed::Yes));
+        }
+        return Ok(Err(sealed(lasting.put(&object, seal, before)?)));
+    }
+    // One that is not believed must not come back after a power cut.
+    lasting.break_seal(&object)?;
+    if object.has_writers()? == Some(true) {
+        return Ok(Err(Sealed::Open));
+    }
+    let state = object.state()?;
+    let mtime = state.mtime;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let written = Duration::new(u64::try_from(mtime.secs).unwrap_or(0), mtime.nanos);
     // A time of change that lies ahead was set by someone, and tells nothing.
     if now.is_ok_and(|now| now.saturating_sub(written) < REST) {
         return Ok(Err(Sealed::TooSoon));
     }
-    Ok(Ok(Rested { boot, size, mtime }))
+    Ok(Ok(state))
 }
 
-/// Seal an object that nobody writes to any more. Its data need not be durable: a power cut that
-/// takes them ends the start of the host for which the seal holds. A large object is sealed at a
-/// moderate pace while others use the device, or not at all if `yields`.
-pub fn seal(file: &File, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
-    let rested = match look(file)? {
-        Ok(rested) => rested,
+fn sealed(put: Put) -> Sealed {
+    match put {
+        Put::Done => Sealed::Yes,
+        Put::Changed => Sealed::TooSoon,
+        Put::Open => Sealed::Open,
+    }
+}
+
+/// Seal an object that nobody writes to any more. Its data need not be durable: a seal that is not
+/// recorded to last ends with the start of the host. A large object is sealed at a moderate pace
+/// while others use the device, or not at all if `yields`.
+pub fn seal(file: &File, lasting: &Lasting, yields: bool, stop: &AtomicBool) -> io::Result<Sealed> {
+    let state = match look(file, lasting)? {
+        Ok(state) => state,
         Err(sealed) => return Ok(sealed),
     };
-    let mut pace = match rested.is_large() {
+    // Looking who else uses the device pays for a large object alone.
+    let mut pace = match state.size >= pace::LARGE {
         true => Pace::of(file),
         false => Pace::default(),
     };
     if yields && pace.others_are_busy() {
         return Ok(Sealed::Busy);
     }
-    let Rested { boot, size, mtime } = rested;
-    let maker = Maker::new(boot, size, mtime);
-    let Some(seal) = sums(file, maker, size, &mut pace, stop)? else {
+    let maker = Maker::new(state.size, state.mtime);
+    let Some(seal) = sums(file, maker, state.size, &mut pace, stop)? else {
         return Ok(Sealed::TooSoon);
     };
-    if size_and_mtime(file)? != (size, mtime) {
-        return Ok(Sealed::TooSoon);
-    }
-    match put(file, &seal) {
-        Ok(()) => Ok(Sealed::Yes),
-        Err(Errno::NOTSUP) => Ok(Sealed::Cannot),
+    match lasting.put(&Opened::new(file), seal, state) {
+        Ok(put) => Ok(sealed(put)),
+        Err(WireErrno::EOPNOTSUPP) => Ok(Sealed::Cannot),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Seal an object that was just made of `data`, and that nobody else has opened.
-pub fn put_on_whole(file: &File, data: &[u8], mtime: Timestamp) -> Result<(), Errno> {
-    let Some(boot) = *BOOT else { return Ok(()) };
-    let mut maker = Maker::new(boot, data.len() as u64, mtime);
+pub fn put_on_new(
+    file: &File,
+    lasting: &Lasting,
+    data: &[u8],
+    mtime: Timestamp,
+) -> Result<(), WireErrno> {
+    if !lasting.can_seal() {
+        return Ok(());
+    }
+    let mut maker = Maker::new(data.len() as u64, mtime);
     maker.add(data);
-    maker.finish().map_or(Ok(()), |seal| put(file, &seal))
+    let seal = maker.finish();
+    seal.map_or(Ok(()), |seal| lasting.put_on_new(&Opened::new(file), seal))
 }
 
 /// Read all of an object and compare it with its seal.
-pub fn check(file: &File, stop: &AtomicBool) -> io::Result<Verdict> {
-    let (Some(boot), Some(seal)) = (*BOOT, seal_of(file)?) else {
+pub fn check(file: &File, lasting: &Lasting, stop: &AtomicBool) -> io::Result<Verdict> {
+    let object = Opened::new(file);
+    let Some(seal) = lasting.seal_of(&object)? else {
         return Ok(Verdict::Unsealed);
     };
-    let (size, mtime) = size_and_mtime(file)?;
-    let maker = Maker::new(boot, size, mtime);
-    let found = sums(file, maker, size, &mut Pace::default(), stop)?;
+    let state = object.state()?;
+    let maker = Maker::new(state.size, state.mtime);
+    let found = sums(file, maker, state.size, &mut Pace::default(), stop)?;
     // Whoever writes meanwhile breaks the seal before the first byte.
-    if seal_of(file)?.is_none() {
+    if lasting.seal_of(&object)?.is_none() {
         return Ok(Verdict::Unsealed);
     }
     Ok(match found {

@@ -1,6 +1,6 @@
 //! A call, from its arrival to those who carry it out.
 
-use super::{ConnId, Context, Effect, Shard};
+use super::{ConnId, Context, Effect, Shard, unseal};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::Peer;
@@ -93,6 +93,15 @@ impl<O: Objects> Shard<O> {
                 request,
             };
             self.park(conn, call, 0);
+            return Ok(None);
+        }
+        if let Some(object) = self.object_at_rest(session, local, &request) {
+            let call = Call {
+                seq,
+                caller,
+                request,
+            };
+            self.await_unsealing(object, unseal::Waiting::Call(conn, call));
             return Ok(None);
         }
         let who = || credentials(&peer, caller.as_ref());

@@ -5,7 +5,7 @@ use forebay_wire::auth::{Peer, Proof};
 use forebay_wire::message::OpenMode;
 use forebay_wire::munge::Credential;
 use forebay_wire::peer::PeerMessage;
-use forebay_wire::{Attr, Call, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
+use forebay_wire::{Attr, Call, Errno, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
 use std::net::SocketAddr;
 
 /// A connection, as the driver numbers them. Never used twice.
@@ -74,6 +74,9 @@ pub enum Input {
     Decoded(ConnId, u64, Option<Proven>),
     /// The log is durable up to this record.
     Synced(u64),
+    /// An object for which [`Effect::Unseal`] asked has no checksums any more that a power cut would
+    /// bring back; or that failed.
+    Unsealed(ObjectId, Result<(), Errno>),
     /// Time passed. Due about once a second.
     Tick,
 }
@@ -126,6 +129,9 @@ pub enum Effect<D> {
     },
     /// An object was written through a handle that is closed now.
     Written(ObjectId),
+    /// Someone is to write to an object whose checksums would come back in a power cut: take them
+    /// off durably, and say [`Input::Unsealed`].
+    Unseal(ObjectId),
     /// Compare an instance's objects with their checksums, and answer.
     Scrub {
         /// The connection.

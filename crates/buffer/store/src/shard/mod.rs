@@ -23,6 +23,7 @@ mod start;
 mod state;
 mod tasks;
 mod transaction;
+mod unseal;
 mod whole;
 
 pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
@@ -173,6 +174,8 @@ pub struct Shard<O: Objects> {
     settle_due: u64,
     /// Calls that wait for a transaction.
     parked: Vec<Parked>,
+    /// What waits for an object's checksums to be taken off durably.
+    unsealing: BTreeMap<ObjectId, Vec<unseal::Waiting>>,
     /// A transaction has ended: what waited can be tried again.
     unlocked: bool,
     /// How long the call that is being carried out has been in conflict with others, if it was.
@@ -290,6 +293,7 @@ impl<O: Objects> Shard<O> {
             }
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::Synced(sequence) => self.synced(sequence),
+            Input::Unsealed(object, result) => self.unsealed(object, result),
             Input::Tick => {
                 self.expire_sessions();
                 self.settle_if_due();

@@ -6,6 +6,7 @@
 //! node or home started.
 
 use super::tasks::Goal;
+use super::unseal::Waiting;
 use super::{Context, Doomed, Shard};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{MAX_INODES, OpenMode};
@@ -157,6 +158,12 @@ impl<O: Objects> Shard<O> {
             return;
         }
         let object = ObjectId { instance, ino };
+        if let Some(length) = length
+            && self.objects.is_at_rest(object)
+        {
+            let resize = Waiting::Resize { from, task, length };
+            return self.await_unsealing(object, resize);
+        }
         let resized = match length {
             Some(length) => self.resize_piece(object, length),
             None => Ok(()),

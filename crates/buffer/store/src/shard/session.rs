@@ -284,6 +284,7 @@ impl<O: Objects> Shard<O> {
             return;
         };
         self.drop_parked(conn);
+        self.drop_unsealing(conn);
         let Some((session, slot)) = known.session else {
             return;
         };

@@ -47,6 +47,7 @@ impl<O: Objects> Shard<O> {
             spread: false,
             settle_due: 0,
             parked: Vec::new(),
+            unsealing: BTreeMap::new(),
             unlocked: false,
             tried: None,
             reminded: now.steady,

@@ -1,7 +1,7 @@
 //! Handles that bulk connections may use, and the objects they lead to.
 
 use super::lanes::End;
-use crate::objects::{DiskObjects, ObjectId, Objects, seal_of};
+use crate::objects::{DiskObjects, ObjectId, Objects};
 use forebay_wire::behind::Behind;
 use forebay_wire::layout::{BLOCK, blocks};
 use forebay_wire::message::OpenMode;
@@ -191,24 +191,30 @@ impl OpenObject {
     }
 
     /// Its checksums, if it is only read and they hold.
-    pub fn seal(&self, file: &File) -> Option<&Seal> {
+    pub fn seal(&self, objects: &DiskObjects, file: &File) -> Option<&Seal> {
         if self.mode.write {
             return None;
         }
-        let seal = self.seal.get_or_init(|| seal_of(file).unwrap_or_default());
-        seal.as_ref()
+        let look = || objects.seal_of(file).unwrap_or_default();
+        self.seal.get_or_init(look).as_ref()
     }
 
     /// Compare what was read with the object's checksums, if it has some that hold.
-    pub fn check(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        let Some(seal) = self.seal(file) else {
+    pub fn check(
+        &self,
+        objects: &DiskObjects,
+        file: &File,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let Some(seal) = self.seal(objects, file) else {
             return Ok(());
         };
         let inner = seal.first_damage(offset, data);
         let damage = inner.or_else(|| damaged_end(file, seal, offset, data.len() as u64));
         // Someone may have begun to write since, and broken the seal.
         if let Some(offset) = damage
-            && seal_of(file)?.as_ref() == Some(seal)
+            && objects.seal_of(file)?.as_ref() == Some(seal)
         {
             let ObjectId { instance, ino } = self.object;
             tracing::error!(%instance, %ino, offset, "data at rest are damaged");

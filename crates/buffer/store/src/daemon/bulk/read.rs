@@ -4,6 +4,7 @@
 use super::opens::{MAX_CHUNK_READ, OpenObject};
 use super::{Lane, put_failure};
 use crate::daemon::flights::{ALIGNMENT, Flights, Memory, Ticket};
+use crate::objects::DiskObjects;
 use forebay_wire::chunk;
 use forebay_wire::frame::{self, Flags};
 use forebay_wire::message::MAX_DATA;
@@ -20,8 +21,14 @@ const AT_ONCE: u64 = 512 << 10;
 
 /// What is read at once: the next portion's length at `offset`. Portions end where the sums of an
 /// object's chunks do, so that each can be checked by itself.
-fn portion(open: &OpenObject, file: &File, offset: u64, left: usize) -> usize {
-    let most = match open.seal(file) {
+fn portion(
+    objects: &DiskObjects,
+    open: &OpenObject,
+    file: &File,
+    offset: u64,
+    left: usize,
+) -> usize {
+    let most = match open.seal(objects, file) {
         None => AT_ONCE,
         Some(seal) => match seal.chunk_of(offset) {
             Some((from, to)) if to - from > MAX_CHUNK_READ => MAX_DATA as u64,
@@ -153,12 +160,12 @@ impl Lane<'_> {
         let mut done = 0;
         while done < length && !answer.ended {
             let at = offset + done as u64;
-            let expected = portion(open, file, at, length - done);
+            let expected = portion(self.objects, open, file, at, length - done);
             let memory = &mut self.memory[..expected];
             let result = match read_all(file, memory, at) {
                 Ok(count) => {
                     let data = &memory[..count];
-                    open.check(file, at, data).map(|()| data)
+                    open.check(self.objects, file, at, data).map(|()| data)
                 }
                 Err(error) => Err(error.into()),
             };
@@ -186,7 +193,7 @@ impl Lane<'_> {
             let (mut rest, mut done) = (memory, 0);
             while done < length {
                 let at = offset + done as u64;
-                let expected = portion(open, file, at, length - done);
+                let expected = portion(self.objects, open, file, at, length - done);
                 let (now, later) = rest.split_at_mut(expected.next_multiple_of(ALIGNMENT));
                 rest = later;
                 let ticket = flights.start(direct, Memory::Into(now), at);
@@ -203,7 +210,7 @@ impl Lane<'_> {
                 };
                 let result = memory.and_then(|data| {
                     counters.direct_read.add(data.len() as u64);
-                    open.check(file, at, data).map(|()| data)
+                    open.check(self.objects, file, at, data).map(|()| data)
                 });
                 answer.portion(result, expected)?;
             }
