@@ -22,6 +22,8 @@ struct Pending {
     node: Node,
     request: Request,
     sent_on: Option<ConnId>,
+    /// When it was sent there.
+    sent_at: u64,
     /// In the part of the name space that is nobody else's.
     own: bool,
 }
@@ -127,6 +129,7 @@ impl Client {
             node,
             request,
             sent_on: None,
+            sent_at: 0,
             own,
         });
     }
@@ -169,6 +172,7 @@ impl Client {
         };
         if pending.sent_on != Some(conn) {
             pending.sent_on = Some(conn);
+            pending.sent_at = world.clock;
             let request = pending.request.clone();
             if let Some((ino, size)) = cut(&request) {
                 world.may_be_cut(ino, size);
@@ -429,6 +433,10 @@ impl Client {
             _ => None,
         };
         if failed == Some(Errno::ENOSPC) {
+            return;
+        }
+        // It waited for others for long, and nothing has happened.
+        if failed == Some(Errno::EAGAIN) && world.clock > pending.sent_at + 20_000_000_000 {
             return;
         }
         let strange = [Errno::EPROTO, Errno::EIO, Errno::EAGAIN];

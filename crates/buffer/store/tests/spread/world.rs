@@ -45,7 +45,7 @@ pub struct Host {
 pub struct World {
     pub random: Random,
     pub hosts: Vec<Host>,
-    clock: u64,
+    pub clock: u64,
     next_conn: u64,
     pub clients: Vec<Client>,
     network: Vec<(Node, PeerMessage)>,
