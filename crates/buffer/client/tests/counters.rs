@@ -41,6 +41,56 @@ fn wait_for(watch: &Watch, what: impl Fn(&Report) -> bool) -> Report {
 }
 
 #[test]
+fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 64 << 20);
+    let watch = daemon.watch();
+    let fs = attach(daemon.address());
+    let file = fs.create(Ino::ROOT, b"file", 0o644, true, mode(true));
+    let file = file.unwrap().file;
+    let syncs = || watch.report(PATIENCE).syncs.count();
+    // What is logged is synced within a second, by itself.
+    let quiet = || {
+        let mut last = syncs();
+        loop {
+            std::thread::sleep(Duration::from_millis(1500));
+            match syncs() {
+                same if same == last => return same,
+                more => last = more,
+            }
+        }
+    };
+    for data_only in [true, false] {
+        fs.set_attr(
+            file.ino(),
+            None,
+            SetAttr {
+                mode: Some(0o600),
+                ..SetAttr::default()
+            },
+        )
+        .unwrap();
+        let before = syncs();
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        file.sync(data_only).unwrap();
+        assert!(syncs() > before, "the name has to be durable");
+        let before = quiet();
+        for number in 0..20 {
+            file.write_all_at(&[number; 4096], 0).unwrap();
+            file.sync(data_only).unwrap();
+        }
+        assert_eq!(
+            syncs(),
+            before,
+            "nothing of what leads to the file has changed"
+        );
+    }
+    drop(file);
+    daemon.stop().unwrap();
+}
+
+#[test]
 fn requests_are_counted_by_kind_and_failures_beside_them() {
     let temporary = Temporary::new();
     let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();

@@ -27,6 +27,12 @@ impl File {
             Ok(Vec::new())
         };
         let synced = others.and_then(|others| {
+            let request = match self.sync_object(data_only)? {
+                true => Request::SyncRest {
+                    handle: self.home.handle,
+                },
+                false => request,
+            };
             self.fs.call(self.home.node, request)?;
             Ok(others)
         });
@@ -46,6 +52,18 @@ impl File {
             }
         }
         synced.map(|_| ())
+    }
+
+    /// Make the data object durable that is the whole file. `false`: its daemon has to.
+    fn sync_object(&self, data_only: bool) -> Result<bool, Errno> {
+        let Some(object) = self.descriptor() else {
+            return Ok(false);
+        };
+        match data_only {
+            true => rustix::fs::fdatasync(object)?,
+            false => rustix::fs::fsync(object)?,
+        }
+        Ok(true)
     }
 
     /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?

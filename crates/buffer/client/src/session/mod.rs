@@ -258,7 +258,7 @@ impl Session {
         let mut slot = self.take_slot();
         slot.seq += 1;
         let unsynced = match request {
-            Request::Sync { .. } => self.unsynced.take(),
+            Request::Sync { .. } | Request::SyncRest { .. } => self.unsynced.take(),
             _ => Taken::NOTHING,
         };
         if changes(&request) {

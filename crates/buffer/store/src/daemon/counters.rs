@@ -60,6 +60,7 @@ kinds! {
     Request::Link { .. } => "link",
     Request::ReadLink { .. } => "readlink",
     Request::Sync { .. } => "sync",
+    Request::SyncRest { .. } => "sync_rest",
     Request::Allocate { .. } => "allocate",
     Request::SetXattr { .. } => "setxattr",
     Request::GetXattr { .. } => "getxattr",

@@ -330,6 +330,10 @@ impl EventLoop {
                 contents,
             } => {
                 let log = &self.parts.log;
+                let nothing = object.is_none() && contents == 0;
+                if nothing && log.last() <= log.durable() {
+                    return self.reply(conn, seq, &Reply::Done, None, false);
+                }
                 let (segment, sequence) = (log.segment().to_owned(), log.last());
                 let object = object.map(|id| (id, data_only, fresh));
                 self.submit(Job {

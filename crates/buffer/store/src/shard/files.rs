@@ -94,7 +94,13 @@ impl<O: Objects> Shard<O> {
                 }
                 Reply::Done
             }
-            Request::Sync { handle, data_only } => return self.sync(context, handle, data_only),
+            Request::Sync { handle, data_only } => {
+                return self.sync(context, handle, data_only, false);
+            }
+            Request::SyncRest { handle } => {
+                // Others are not taken at their word.
+                return self.sync(context, Some(handle), context.local, context.local);
+            }
             other => return self.changing_request(context, other),
         };
         Ok(Some(reply))
@@ -267,6 +273,7 @@ impl<O: Objects> Shard<O> {
         context: &Context,
         handle: Option<HandleId>,
         data_only: bool,
+        by_client: bool,
     ) -> Result<Option<Reply>, Errno> {
         let mut object = None;
         let mut fresh = false;
@@ -275,8 +282,9 @@ impl<O: Objects> Shard<O> {
             let instance = context.instance;
             // Only files have objects, those of other nodes too.
             if self.runtime(instance).space.has_object(ino) {
-                object = Some(ObjectId { instance, ino });
                 fresh = self.runtime(instance).fresh.remove(&ino);
+                let left = fresh || !by_client;
+                object = left.then_some(ObjectId { instance, ino });
             }
         }
         let contents = if handle.is_none() { self.contents } else { 0 };

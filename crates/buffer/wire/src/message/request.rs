@@ -234,6 +234,12 @@ pub enum Request {
     CloseAll {
         handles: Vec<HandleId>,
     },
+    /// As `Sync` of a handle, by a client on the daemon's host that has made the data object durable by
+    /// its descriptor: what leads to it is left. So several objects are synced at the same time, by
+    /// those who wait for it.
+    SyncRest {
+        handle: HandleId,
+    },
     /// Take a lock on a range of an open file, at the file's home. Answered by `Done`;
     /// [`Reply::Conflict`] if another one is in the way and there is no `ticket`; else
     /// [`Reply::Waiting`], and [`Request::AwaitLocks`] tells when the lock is held. `EDEADLK`: the
