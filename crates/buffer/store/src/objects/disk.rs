@@ -1,5 +1,6 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
+use super::leaving::Leaving;
 use super::seal::{self, Sealed, Verdict};
 use super::{Fetched, ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
@@ -27,6 +28,7 @@ pub struct DiskObjects {
     /// The directory, open since the start, so that its file system tells what it has lost since.
     whole: Arc<File>,
     dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
+    leaving: Arc<Leaving>,
 }
 
 impl DiskObjects {
@@ -37,7 +39,13 @@ impl DiskObjects {
             root: Arc::new(root.to_owned()),
             whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
+            leaving: Arc::new(Leaving::of(root)),
         })
+    }
+
+    /// Removed instances that still take space. Somebody has to [`run`](Leaving::run) it.
+    pub fn leaving(&self) -> Arc<Leaving> {
+        self.leaving.clone()
     }
 
     fn path(&self, id: InstanceId) -> PathBuf {
@@ -213,10 +221,7 @@ impl Objects for DiskObjects {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&id);
-        match std::fs::remove_dir_all(self.path(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(self.leaving.add(id, &self.path(id))?)
     }
 
     fn instances(&self) -> Result<Vec<InstanceId>, Errno> {

@@ -5,11 +5,13 @@
 //! to it without telling anyone.
 
 mod disk;
+mod leaving;
 mod memory;
 mod pace;
 mod seal;
 
 pub use disk::DiskObjects;
+pub use leaving::{Leaving, Removal};
 pub use memory::MemoryObjects;
 pub use seal::{Sealed, Verdict, boot, seal_of};
 
@@ -54,7 +56,8 @@ pub trait Objects {
 
     /// Make room for an instance; it may be there already.
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
-    /// Remove an instance with all its objects; it may be gone already.
+    /// Remove an instance with all its objects; it may be gone already. Its number can be used again
+    /// at once; the space it takes may come free later.
     fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
     /// Instances that there is room for.
     fn instances(&self) -> Result<Vec<InstanceId>, Errno>;
