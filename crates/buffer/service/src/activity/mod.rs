@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use forebay_client::MountReport;
 use forebay_store::daemon;
+use forebay_store::objects::Removal;
 use serde::{Deserialize, Serialize};
 
 pub use exposition::exposition;
@@ -59,6 +60,21 @@ impl Status {
         usages.fold(None, |sum, usage| {
             let (bytes, inodes) = sum.unwrap_or_default();
             Some((bytes + usage.used, inodes + usage.inodes))
+        })
+    }
+}
+
+impl Status {
+    /// How far the removal of an instance is, on all hosts that tell; `None`: nothing is removed.
+    pub fn removal(&self, instance: InstanceId) -> Option<Removal> {
+        let stores = self.activity.iter().filter_map(|host| host.store.as_ref());
+        let removals = stores
+            .flat_map(|store| &store.removals)
+            .filter(|removal| removal.instance == instance.0);
+        removals.copied().reduce(|sum, removal| Removal {
+            objects: sum.objects + removal.objects,
+            removed: sum.removed + removal.removed,
+            ..sum
         })
     }
 }

@@ -18,11 +18,13 @@ use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
 use crate::node::{Copied, Effect, Input, Node};
-use crate::protocol::{FragmentPlan, Report, StageId, StagePlan};
+use crate::protocol::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
 use crate::views::Views;
 
 /// How long the storage daemon may take to say what it has.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a fragment's removal is waited for before it is looked after now and then.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The storage node of this process.
 pub(crate) struct Flash {
@@ -34,6 +36,8 @@ pub(crate) struct Flash {
     copies: Copies,
     /// Stages whose instance is being attached, and whether they are to stop.
     attaching: BTreeMap<StageId, bool>,
+    /// Fragments that are destroyed and still take space.
+    leaving: BTreeMap<FragmentId, InstanceId>,
     events: Sender<Event>,
     inputs: VecDeque<Input>,
 }
@@ -59,6 +63,7 @@ impl Flash {
             views,
             copies: Copies::new(journals),
             attaching: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             events,
             inputs: VecDeque::from([Input::Started]),
         })
@@ -69,9 +74,10 @@ impl Flash {
         self.node.set_granules(granules);
     }
 
-    /// Whether copies are under way.
-    pub fn is_copying(&self) -> bool {
-        !self.attaching.is_empty() || !self.copies.progress().is_empty()
+    /// Whether something is under way that others watch: copies, or a removal.
+    pub fn is_busy(&self) -> bool {
+        let copying = !self.attaching.is_empty() || !self.copies.progress().is_empty();
+        copying || !self.leaving.is_empty()
     }
 
     /// Something happened to it.
@@ -130,6 +136,7 @@ impl Flash {
             return Err("the storage daemon has ended: its storage failed".to_owned());
         }
         self.inputs.extend(self.copies.progress());
+        self.look_after_removals();
         self.inputs.push_back(Input::Tick);
         Ok(())
     }
@@ -153,8 +160,10 @@ impl Flash {
                         self.inputs.push_back(Input::Created(plan.fragment, made));
                     }
                     Effect::Destroy(plan) => {
-                        let gone = self.destroy(&plan);
-                        self.inputs.push_back(Input::Destroyed(plan.fragment, gone));
+                        if let Err(reason) = self.destroy(&plan) {
+                            let failed = Input::Destroyed(plan.fragment, Err(reason));
+                            self.inputs.push_back(failed);
+                        }
                     }
                     Effect::BeginCopy(plan) => self.begin_copy(plan),
                     Effect::StopCopy(stage, _) => {
@@ -174,8 +183,31 @@ impl Flash {
     }
 
     fn destroy(&mut self, plan: &FragmentPlan) -> Result<(), String> {
+        if self.leaving.contains_key(&plan.fragment) {
+            return Ok(());
+        }
         self.views.end(plan.instance)?;
-        destroy(&self.admin, plan)
+        destroy(&self.admin, plan)?;
+        self.leaving.insert(plan.fragment, plan.instance);
+        let id = forebay_wire::InstanceId(plan.instance.0);
+        let _ = self.daemon.leaving().is_gone(id, SOON);
+        self.look_after_removals();
+        Ok(())
+    }
+
+    /// A fragment is gone when its space is free, and can be promised to others.
+    fn look_after_removals(&mut self) {
+        let (daemon, inputs) = (&self.daemon, &mut self.inputs);
+        self.leaving.retain(|fragment, instance| {
+            let id = forebay_wire::InstanceId(instance.0);
+            let gone = daemon.leaving().is_gone(id, Duration::ZERO);
+            let is_left = matches!(gone, Ok(false));
+            if !is_left {
+                let gone = gone.map(|_| ()).map_err(|error| error.to_string());
+                inputs.push_back(Input::Destroyed(*fragment, gone));
+            }
+            is_left
+        });
     }
 
     /// Attaching waits for all nodes of the instance, so a thread does it.

@@ -175,8 +175,8 @@ impl Run {
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         let (mut ticked, mut told) = (Instant::now(), Instant::now());
         loop {
-            let copying = self.flash.as_ref().is_some_and(Flash::is_copying);
-            let tick = if copying { TICKS.1 } else { TICKS.0 };
+            let busy = self.flash.as_ref().is_some_and(Flash::is_busy);
+            let tick = if busy { TICKS.1 } else { TICKS.0 };
             match inbox.recv_timeout(tick.saturating_sub(ticked.elapsed())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(event) => self.event(event)?,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::Direction;
 use forebay_policy::pool::NodeId;
+use forebay_store::objects::Removal;
 
 use super::life::Stop;
 use crate::control::Control;
@@ -26,6 +27,9 @@ pub trait Observer {
     fn phase(&mut self, name: &str);
     /// Stages are under way; called some ten times a second.
     fn progress(&mut self, stages: &[StageStatus]);
+    /// A job's data are being destroyed: so many of so many files are gone, on the nodes that have
+    /// counted them; called as often.
+    fn removing(&mut self, removed: u64, files: u64);
     /// Something worth knowing.
     fn note(&mut self, text: &str);
     /// Something is odd, but no reason to stop.
@@ -39,6 +43,7 @@ pub struct Quiet;
 impl Observer for Quiet {
     fn phase(&mut self, _: &str) {}
     fn progress(&mut self, _: &[StageStatus]) {}
+    fn removing(&mut self, _: u64, _: u64) {}
     fn note(&mut self, _: &str) {}
     fn warning(&mut self, _: &str) {}
 }
@@ -78,7 +83,7 @@ pub(super) fn wait(
 ) -> Result<(), Stop> {
     let job = job(&request).map(str::to_owned);
     let answer = pool.begin(request).map_err(Stop::Failed)?;
-    let (mut heard, mut told, mut seen) = (Instant::now(), None, Vec::new());
+    let (mut heard, mut told, mut seen) = (Instant::now(), None, Default::default());
     loop {
         match answer.recv_timeout(LOOK) {
             Ok(outcome) => return outcome.map(|_| ()).map_err(Stop::Failed),
@@ -99,8 +104,16 @@ pub(super) fn wait(
                 if !running.is_empty() {
                     observer.progress(&running);
                 }
-                if running != seen {
-                    (heard, told, seen) = (Instant::now(), None, running);
+                let removal = status.as_ref().ok().and_then(|status| {
+                    let removal = removal(status, job.as_deref()?)?;
+                    (removal.objects > 0).then_some(removal)
+                });
+                if let Some(removal) = removal {
+                    observer.removing(removal.removed, removal.objects);
+                }
+                let now = (running, removal);
+                if now != seen {
+                    (heard, told, seen) = (Instant::now(), None, now);
                 } else if heard.elapsed() > SILENCE {
                     let why = why(status, job.as_deref());
                     if told.as_ref() != Some(&why) {
@@ -111,6 +124,15 @@ pub(super) fn wait(
             }
         }
     }
+}
+
+/// How far the removal of a job's own instance is.
+fn removal(status: &Status, job: &str) -> Option<Removal> {
+    let mut sessions = status.sessions.iter();
+    let session = sessions.find(|session| session.ending && session.token == job)?;
+    let mut own = status.instances.iter();
+    let own = own.find(|instance| instance.session == session.id)?;
+    status.removal(own.id)
 }
 
 /// The job whose life a request is about.

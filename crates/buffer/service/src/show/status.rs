@@ -2,6 +2,7 @@
 
 use forebay_model::jobscript::Direction;
 use forebay_store::daemon::Direct;
+use forebay_store::objects::Removal;
 
 use super::tables::{row, table};
 use super::{size, time};
@@ -25,6 +26,18 @@ pub fn instance_state(instance: &InstanceStatus) -> &'static str {
         () if !instance.intact => "data lost",
         () if state.contains('A') => "ready",
         () => "being made",
+    }
+}
+
+/// The state of an instance that is being destroyed.
+fn removing(removal: &Removal) -> String {
+    let Removal {
+        removed, objects, ..
+    } = removal;
+    match objects {
+        // They are not counted yet.
+        0 => "being removed".to_owned(),
+        objects => format!("{removed} of {objects} files removed"),
     }
 }
 
@@ -138,7 +151,10 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
             holder(session),
             session.map_or_else(String::new, |s| user(s.owner.uid)),
             modes.join(","),
-            instance_state(instance).to_owned(),
+            match status.removal(instance.id) {
+                Some(removal) => removing(&removal),
+                None => instance_state(instance).to_owned(),
+            },
             used.unwrap_or_else(|| "?".to_owned()),
             size(instance.capacity.0),
             since(now, instance.created),
@@ -403,6 +419,27 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
         let text = status(&example(), Instant(125_900));
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn an_instance_that_is_being_removed_says_how_far_that_is() {
+        let mut status = example();
+        let on = |removed| HostActivity {
+            store: Some(forebay_store::daemon::Report {
+                removals: vec![Removal {
+                    instance: 2,
+                    objects: 1000,
+                    removed,
+                }],
+                ..Default::default()
+            }),
+            ..HostActivity::default()
+        };
+        status.activity = vec![on(250), on(400)];
+        let mut text = String::new();
+        instances(&mut text, &status, Instant(125_900));
+        assert!(text.contains("  650 of 2000 files removed  "), "{text}");
+        assert!(text.contains("  ready  "), "{text}");
     }
 
     #[test]

@@ -48,6 +48,21 @@ impl Terminal {
         }
     }
 
+    /// Shows how far the parts of a step are, where there is no terminal now and then.
+    fn show(&mut self, now: Instant, parts: &[String]) {
+        let due = self
+            .written
+            .is_none_or(|at| now.saturating_duration_since(at) > LINE_EVERY);
+        if self.terminal {
+            self.write(&format!("  {}", parts.join("; ")));
+        } else if due {
+            for part in parts {
+                self.write(&format!("  {part}"));
+            }
+            self.written = Some(now);
+        }
+    }
+
     fn write(&mut self, text: &str) {
         // If nobody can read it, the job goes on all the same.
         let mut stderr = stderr();
@@ -112,17 +127,12 @@ impl Observer for Terminal {
             }
             parts.push(text);
         }
-        let due = self
-            .written
-            .is_none_or(|at| now.saturating_duration_since(at) > LINE_EVERY);
-        if self.terminal {
-            self.write(&format!("  {}", parts.join("; ")));
-        } else if due {
-            for part in parts {
-                self.write(&format!("  {part}"));
-            }
-            self.written = Some(now);
-        }
+        self.show(now, &parts);
+    }
+
+    fn removing(&mut self, removed: u64, files: u64) {
+        let text = format!("{removed} of {files} files removed");
+        self.show(Instant::now(), &[text]);
     }
 
     fn note(&mut self, text: &str) {

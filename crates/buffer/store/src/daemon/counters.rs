@@ -2,6 +2,7 @@
 
 use super::bulk::DataPath;
 use super::wake::Wake;
+use crate::objects::{Leaving, Removal};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_wire::Request;
 use forebay_wire::message::Usage;
@@ -178,6 +179,9 @@ pub struct Report {
     pub direct_written: u64,
     /// What it has at the moment; `None` if the daemon did not say in time.
     pub present: Option<Present>,
+    /// Removed instances that still take space.
+    #[serde(default)]
+    pub removals: Vec<Removal>,
 }
 
 impl Report {
@@ -199,6 +203,7 @@ impl Report {
 #[derive(Clone, Debug)]
 pub struct Watch {
     pub(super) counters: Arc<Counters>,
+    pub(super) leaving: Arc<Leaving>,
     pub(super) wake: Arc<Wake>,
 }
 
@@ -225,6 +230,7 @@ impl Watch {
             direct_read: counters.direct_read.get(),
             direct_written: counters.direct_written.get(),
             present: self.wake.ask().recv_timeout(patience).ok(),
+            removals: self.leaving.removals(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, Written, start_sealer};
 use super::sync::{Job, start_checkpointer, start_syncer};
 use super::{Options, Parts};
-use crate::objects::ObjectId;
+use crate::objects::{Leaving, ObjectId};
 use crate::shard::{ConnId, Effect, Input, fetched};
 use forebay_wire::message::MAX_WHOLE;
 use forebay_wire::{Reply, SessionId};
@@ -54,6 +54,7 @@ pub struct EventLoop {
     sealer: Option<Worker<sealer::Job>>,
     written: Arc<Written>,
     fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
+    remover: Option<(Arc<Leaving>, JoinHandle<()>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     checkpointed: u64,
     last_tick: Instant,
@@ -97,6 +98,7 @@ impl EventLoop {
             options.seal_interval,
         )?;
         let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
+        let remover = start_remover(parts.objects.leaving())?;
         let munge = options.munge;
         let decoder = match munge.clone() {
             Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
@@ -118,6 +120,7 @@ impl EventLoop {
             sealer: Some(sealer),
             written,
             fetchers: Some(fetchers),
+            remover: Some(remover),
             decoder,
             checkpointed: 0,
             last_tick: Instant::now(),
@@ -153,6 +156,10 @@ impl EventLoop {
             // What was to be removed once that is durable can go now.
             let sequence = self.parts.log.last();
             self.step(Input::Synced(sequence));
+        }
+        if let Some((leaving, thread)) = self.remover.take() {
+            leaving.stop();
+            let _ = thread.join();
         }
         let _ = &self.parts.lock; // held until here
         result
@@ -473,6 +480,15 @@ impl EventLoop {
             let _ = sender.try_send(present.clone());
         }
     }
+}
+
+/// Starts the thread that removes the objects of removed instances.
+fn start_remover(leaving: Arc<Leaving>) -> io::Result<(Arc<Leaving>, JoinHandle<()>)> {
+    let shared = leaving.clone();
+    let thread = std::thread::Builder::new()
+        .name("forebay-remove".into())
+        .spawn(move || shared.run())?;
+    Ok((leaving, thread))
 }
 
 /// Waits for a thread that ends when nobody can give it work any more.

@@ -3,7 +3,7 @@
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
 //! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then, a
-//! fourth checksums of data at rest. Bulk connections have a thread each.
+//! fourth checksums of data at rest, a fifth removes what is left of removed instances. Bulk connections have a thread each.
 
 mod accept;
 mod bulk;
@@ -26,7 +26,7 @@ pub use counters::{Present, Report, Requests, Watch};
 pub use doors::DoorLimits;
 
 use crate::log::{Log, RecoverError};
-use crate::objects::DiskObjects;
+use crate::objects::{DiskObjects, Leaving};
 use crate::recovery;
 use crate::shard::{Limits, Now, Shard};
 use crate::storage::Disk;
@@ -163,6 +163,7 @@ fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), Star
 pub struct Daemon {
     wake: Arc<Wake>,
     counters: Arc<Counters>,
+    leaving: Arc<Leaving>,
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
@@ -230,6 +231,7 @@ impl Daemon {
         let wake = Arc::new(at("eventfd", Wake::new())?);
         let path = bulk::probe(&objects_dir, options.direct, options.uring);
         let counters = Arc::new(Counters::new(path));
+        let leaving = objects.leaving();
         let parts = Parts {
             counters: counters.clone(),
             shard,
@@ -250,6 +252,7 @@ impl Daemon {
         Ok(Daemon {
             wake,
             counters,
+            leaving,
             thread,
             socket,
             tcp: tcp_address,
@@ -270,8 +273,14 @@ impl Daemon {
     pub fn watch(&self) -> Watch {
         Watch {
             counters: self.counters.clone(),
+            leaving: self.leaving.clone(),
             wake: self.wake.clone(),
         }
+    }
+
+    /// Removed instances that still take space.
+    pub fn leaving(&self) -> &Leaving {
+        &self.leaving
     }
 
     /// Has it ended by itself, because its storage failed?

@@ -1,6 +1,7 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
 use super::lasting::{self, LONGEST, Lasting, Marks};
+use super::leaving::Leaving;
 use super::pace::Pace;
 use super::seal::{self, Opened, Sealed, Verdict};
 use super::{Fetched, ObjectId, ObjectStat, Objects};
@@ -31,6 +32,7 @@ pub struct DiskObjects {
     whole: Arc<File>,
     dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
     lasting: Arc<Lasting>,
+    leaving: Arc<Leaving>,
 }
 
 impl DiskObjects {
@@ -42,11 +44,17 @@ impl DiskObjects {
             root: Arc::new(root.to_owned()),
             whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
+            leaving: Arc::new(Leaving::of(root)),
             lasting: Arc::new(Lasting::new(None, Marks::default(), false)),
         };
         let fresh = !objects.instances()?.is_empty();
         objects.lasting = Arc::new(Lasting::new(seal::this_boot(), marks, fresh));
         Ok(objects)
+    }
+
+    /// Removed instances that still take space. Somebody has to [`run`](Leaving::run) it.
+    pub fn leaving(&self) -> Arc<Leaving> {
+        self.leaving.clone()
     }
 
     fn path(&self, id: InstanceId) -> PathBuf {
@@ -303,10 +311,7 @@ impl Objects for DiskObjects {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&id);
-        match std::fs::remove_dir_all(self.path(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(self.leaving.add(id, &self.path(id))?)
     }
 
     fn instances(&self) -> Result<Vec<InstanceId>, Errno> {

@@ -6,11 +6,13 @@
 
 mod disk;
 mod lasting;
+mod leaving;
 mod memory;
 mod pace;
 mod seal;
 
 pub use disk::{DiskObjects, LastError};
+pub use leaving::{Leaving, Removal};
 pub use memory::MemoryObjects;
 pub use seal::{Sealed, Verdict, boot};
 
@@ -55,7 +57,8 @@ pub trait Objects {
 
     /// Make room for an instance; it may be there already.
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
-    /// Remove an instance with all its objects; it may be gone already.
+    /// Remove an instance with all its objects; it may be gone already. Its number can be used again
+    /// at once; the space it takes may come free later.
     fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
     /// Instances that there is room for.
     fn instances(&self) -> Result<Vec<InstanceId>, Errno>;

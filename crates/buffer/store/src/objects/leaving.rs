@@ -1,0 +1,283 @@
+//! Removed instances: out of sight at once, their objects removed one by one in the background.
+//!
+//! What is left of them lies in `removed-<instance>-<number>` beside the others, so a daemon that
+//! starts finds it again.
+
+use forebay_wire::InstanceId;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const PREFIX: &str = "removed-";
+/// Threads that remove objects. In different directories they wait little for each other.
+const THREADS: usize = 4;
+/// Time between looks at what could not be removed.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How long a daemon that stops goes on removing. What is left then goes after its next start.
+const LAST: Duration = Duration::from_secs(1);
+
+/// A removed instance of which something is left, or several of the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// Which.
+    pub instance: u64,
+    /// Objects it had; 0 while they are not counted.
+    pub objects: u64,
+    /// Of these, removed.
+    pub removed: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Something was removed since the thread looked last.
+    rung: bool,
+    /// When to stop.
+    stop: Option<Instant>,
+    /// What is being removed, but for the count.
+    now: Removal,
+}
+
+/// The removed instances of a directory.
+#[derive(Debug)]
+pub struct Leaving {
+    root: PathBuf,
+    state: Mutex<State>,
+    bell: Condvar,
+    removed: AtomicU64,
+}
+
+impl Leaving {
+    /// Those in `root`.
+    pub(super) fn of(root: &Path) -> Leaving {
+        Leaving {
+            root: root.to_owned(),
+            state: Mutex::default(),
+            bell: Condvar::new(),
+            removed: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the directory of an instance out of sight; it may be gone already.
+    pub(super) fn add(&self, id: InstanceId, directory: &Path) -> io::Result<()> {
+        for number in 0u32.. {
+            let to = self.root.join(format!("{PREFIX}{:016x}-{number}", id.0));
+            match fs::rename(directory, to) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                // One before it had the same number.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        self.with(|state| state.rung = true);
+        self.bell.notify_all();
+        Ok(())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Directories that are to go.
+    fn left(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut left = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            let number = number.and_then(|name| name.split('-').next());
+            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+            left.extend(number.map(|number| (number, entry.path())));
+        }
+        left.sort();
+        Ok(left)
+    }
+
+    /// The removed instances of which something is left.
+    pub fn removals(&self) -> Vec<Removal> {
+        let now = self.with(|state| Removal {
+            removed: self.removed.load(Ordering::Relaxed),
+            ..state.now
+        });
+        let mut left = self.left().unwrap_or_default();
+        left.dedup_by_key(|(instance, _)| *instance);
+        let removal = |(instance, _): (u64, PathBuf)| match instance == now.instance {
+            true => now,
+            false => Removal {
+                instance,
+                ..Removal::default()
+            },
+        };
+        left.into_iter().map(removal).collect()
+    }
+
+    /// Whether nothing is left of a removed instance; waits for that as long as `patience`.
+    pub fn is_gone(&self, id: InstanceId, patience: Duration) -> io::Result<bool> {
+        let until = Instant::now() + patience;
+        loop {
+            if self.left()?.iter().all(|(left, _)| *left != id.0) {
+                return Ok(true);
+            }
+            let wait = until.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(wait.min(Duration::from_millis(2)));
+        }
+    }
+
+    /// Has [`run`](Leaving::run) return soon.
+    pub fn stop(&self) {
+        self.with(|state| state.stop = Some(Instant::now() + LAST));
+        self.bell.notify_all();
+    }
+
+    /// Removes what is there and what comes, until it is told to stop.
+    pub fn run(&self) {
+        loop {
+            self.with(|state| state.rung = false);
+            let left = self.left().unwrap_or_default();
+            for (instance, directory) in left {
+                if self.is_over() {
+                    return;
+                }
+                if let Err(error) = self.remove(instance, &directory) {
+                    tracing::warn!(%error, path = %directory.display(),
+                        "a removed instance cannot be removed from the disk now");
+                }
+            }
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = |state: &mut State| !state.rung && state.stop.is_none();
+            let waited = self.bell.wait_timeout_while(state, AGAIN, idle);
+            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if state.stop.is_some() && !state.rung {
+                return;
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.with(|state| state.stop.is_some_and(|stop| stop < Instant::now()))
+    }
+
+    fn remove(&self, instance: u64, directory: &Path) -> io::Result<()> {
+        let mut folders = Vec::new();
+        let mut objects = 0;
+        for folder in fs::read_dir(directory)? {
+            let folder = folder?.path();
+            objects += fs::read_dir(&folder)?.count() as u64;
+            folders.push(folder);
+        }
+        self.removed.store(0, Ordering::Relaxed);
+        self.with(|state| {
+            state.now = Removal {
+                instance,
+                objects,
+                removed: 0,
+            }
+        });
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.empty(folder)?;
+            }
+            Ok(())
+        };
+        let outcome: io::Result<()> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(work)).collect();
+            let ended = others.into_iter().map(|other| other.join());
+            work().and(ended.filter_map(Result::ok).collect())
+        });
+        self.with(|state| state.now = Removal::default());
+        outcome?;
+        if self.is_over() {
+            return Ok(());
+        }
+        fs::remove_dir(directory)
+    }
+
+    /// Removes a directory and the objects in it; not all of them when it is time to stop.
+    fn empty(&self, folder: &Path) -> io::Result<()> {
+        for object in fs::read_dir(folder)? {
+            if self.is_over() {
+                return Ok(());
+            }
+            fs::remove_file(object?.path())?;
+            self.removed.fetch_add(1, Ordering::Relaxed);
+        }
+        fs::remove_dir(folder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{DiskObjects, ObjectId, Objects};
+    use forebay_wire::{Ino, Timestamp};
+    use std::sync::Arc;
+
+    const ID: InstanceId = InstanceId(7);
+    const OBJECTS: u64 = 500;
+
+    fn furnish(objects: &mut DiskObjects) {
+        objects.add_instance(ID).unwrap();
+        let time = Timestamp::default();
+        for number in 0..OBJECTS {
+            let ino = Ino(number);
+            let id = ObjectId { instance: ID, ino };
+            objects.put(id, b"something", time, time).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_removed_instance_is_out_of_sight_at_once_and_gone_when_it_says_so() {
+        let home = tempfile::tempdir().unwrap();
+        let mut objects = DiskObjects::open(home.path()).unwrap();
+        // Twice under the same number, before anything of the first one has gone.
+        for _ in 0..2 {
+            furnish(&mut objects);
+            objects.drop_instance(ID).unwrap();
+            assert_eq!(objects.instances().unwrap(), []);
+        }
+        objects.drop_instance(ID).unwrap();
+        let leaving = objects.leaving();
+        assert_eq!(leaving.removals().len(), 1);
+        assert!(!leaving.is_gone(ID, Duration::ZERO).unwrap());
+        // A daemon that starts finds them.
+        let again = DiskObjects::open(home.path()).unwrap();
+        assert!(!again.leaving().is_gone(ID, Duration::ZERO).unwrap());
+        let leaving: Arc<Leaving> = again.leaving();
+        let remover = {
+            let leaving = leaving.clone();
+            std::thread::spawn(move || leaving.run())
+        };
+        assert!(leaving.is_gone(ID, Duration::from_secs(30)).unwrap());
+        assert_eq!(leaving.removals(), []);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+        leaving.stop();
+        remover.join().unwrap();
+    }
+
+    #[test]
+    fn how_much_is_removed_is_known_and_what_is_in_the_way_is_tried_again() {
+        let home = tempfile::tempdir().unwrap();
+        let mut objects = DiskObjects::open(home.path()).unwrap();
+        furnish(&mut objects);
+        // A directory where an object is wanted cannot be removed like one.
+        let odd = home.path().join(format!("{:016x}/00/odd", ID.0));
+        fs::create_dir(&odd).unwrap();
+        objects.drop_instance(ID).unwrap();
+        let leaving = objects.leaving();
+        let (instance, directory) = leaving.left().unwrap().remove(0);
+        assert!(leaving.remove(instance, &directory).is_err());
+        assert!(!leaving.is_gone(ID, Duration::ZERO).unwrap());
+        assert!(leaving.removed.load(Ordering::Relaxed) > OBJECTS / 2);
+        fs::remove_dir(directory.join("00/odd")).unwrap();
+        leaving.remove(instance, &directory).unwrap();
+        assert!(leaving.is_gone(ID, Duration::ZERO).unwrap());
+    }
+}
