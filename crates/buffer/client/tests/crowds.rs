@@ -15,6 +15,7 @@ use forebay_wire::stream::{Address, Stream};
 use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use support::{INSTANCE, Temporary, as_user, users_pool};
 
@@ -125,6 +126,16 @@ fn a_greeting_must_end_in_time_and_be_short() {
     });
     assert!(sent.count() < call.len());
     assert!(begun.elapsed() < Duration::from_secs(5));
+    // Half of it on the Unix socket, where the kernel says who that is.
+    let Address::Unix(socket) = daemon.address() else {
+        unreachable!("a daemon has a Unix socket");
+    };
+    let mut half = UnixStream::connect(socket).unwrap();
+    half.write_all(&call[..call.len() / 2]).unwrap();
+    half.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let begun = Instant::now();
+    assert_eq!(half.read(&mut [0]).unwrap(), 0);
+    assert!(begun.elapsed() >= Duration::from_millis(400));
     // The greeting over and over, without a proof.
     let mut again =
         Link::new(Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap());

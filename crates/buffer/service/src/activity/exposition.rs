@@ -65,6 +65,15 @@ fn pools(page: &mut Exposition, status: &Status) {
         page.count(&labels, node.drained.into());
     }
     page.family(
+        "forebay_node_given_up",
+        Gauge,
+        "Whether a storage node is given up (1): what it had is lost, and it is not waited for.",
+    );
+    for node in &status.nodes {
+        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+        page.count(&labels, node.forgotten.into());
+    }
+    page.family(
         "forebay_node_granules",
         Gauge,
         "Granules that a storage node has.",

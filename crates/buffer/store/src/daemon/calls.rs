@@ -93,6 +93,7 @@ impl EventLoop {
                 Ok(None) => return,
                 Ok(Some(call)) => {
                     // Other daemons send one message after the other and want no answers.
+                    self.doors.spoke(id);
                     let goes_on = matches!(call.request, Request::Peer(_));
                     conn.busy = !goes_on;
                     let (kind, begun) = (Kind::of(&call.request), Instant::now());

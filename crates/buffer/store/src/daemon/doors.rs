@@ -21,7 +21,8 @@ pub struct DoorLimits {
     /// oldest. Those whose proof is being looked at are not among them: when all hosts of a cluster
     /// come at once, each has its turn.
     pub strangers: usize,
-    /// How long they have for it, from the beginning of the connection.
+    /// How long they have for it, from the beginning of the connection; and all others for their
+    /// first message.
     pub greeting: Duration,
     /// For bulk data, each with a thread. Further ones are refused with `EAGAIN`.
     pub bulk: usize,
@@ -66,6 +67,8 @@ pub struct Doors {
     strangers: BTreeMap<ConnId, Stranger>,
     /// How many of them have given no proof.
     silent: usize,
+    /// Those that have not said anything whole yet, since when.
+    mute: BTreeMap<ConnId, Instant>,
     guests: HashMap<ConnId, Guest>,
     counts: HashMap<Guest, usize>,
 }
@@ -76,6 +79,7 @@ impl Doors {
             limits,
             strangers: BTreeMap::new(),
             silent: 0,
+            mute: BTreeMap::new(),
             guests: HashMap::new(),
             counts: HashMap::new(),
         }
@@ -88,14 +92,23 @@ impl Doors {
             proving: false,
         };
         self.strangers.insert(conn, stranger);
+        self.mute.insert(conn, now);
         self.silent += 1;
         if self.silent <= self.limits.strangers {
             return None;
         }
         let mut silent = self.strangers.iter().filter(|(_, s)| !s.proving);
         let oldest = silent.next().map(|(conn, _)| *conn)?;
+        self.mute.remove(&oldest);
         self.remove_stranger(oldest);
         Some(oldest)
+    }
+
+    /// A whole message has come.
+    pub fn spoke(&mut self, conn: ConnId) {
+        if !self.mute.is_empty() {
+            self.mute.remove(&conn);
+        }
     }
 
     /// A stranger's proof is being looked at, or has been.
@@ -152,24 +165,38 @@ impl Doors {
 
     /// A connection has gone.
     pub fn left(&mut self, conn: ConnId) {
+        self.mute.remove(&conn);
         self.remove_stranger(conn);
         if let Some(guest) = self.guests.remove(&conn) {
             release(&mut self.counts, guest);
         }
     }
 
-    /// When the next stranger's time ends.
-    pub fn due(&self) -> Option<Instant> {
-        let (_, oldest) = self.strangers.first_key_value()?;
-        Some(oldest.since + self.limits.greeting)
+    /// Whose time ends next: that of the oldest of those who have to say something.
+    fn next(&self) -> Option<(ConnId, Instant)> {
+        let stranger = self.strangers.first_key_value();
+        let stranger = stranger.map(|(conn, stranger)| (*conn, stranger.since));
+        let mute = self.mute.first_key_value();
+        let mute = mute.map(|(conn, since)| (*conn, *since));
+        stranger
+            .into_iter()
+            .chain(mute)
+            .min_by_key(|(conn, _)| *conn)
     }
 
-    /// A stranger whose time has ended.
+    /// When that is.
+    pub fn due(&self) -> Option<Instant> {
+        let (_, since) = self.next()?;
+        Some(since + self.limits.greeting)
+    }
+
+    /// A connection whose time has ended.
     pub fn overdue(&mut self, now: Instant) -> Option<ConnId> {
         if self.due()? > now {
             return None;
         }
-        let conn = self.strangers.first_key_value().map(|(conn, _)| *conn)?;
+        let (conn, _) = self.next()?;
+        self.mute.remove(&conn);
         self.remove_stranger(conn);
         Some(conn)
     }
@@ -276,8 +303,19 @@ mod tests {
         assert_eq!(doors.arrive(ConnId(3), later(2)), Some(ConnId(1)));
         doors.admit(ConnId(3), Some(7)).unwrap();
         assert!(!doors.is_stranger(ConnId(3)) && doors.is_stranger(ConnId(2)));
+        doors.spoke(ConnId(2));
         assert_eq!(doors.overdue(later(10)), None);
         assert_eq!(doors.overdue(later(11)), Some(ConnId(2)));
+        assert_eq!(doors.overdue(later(11)), None);
+        assert_eq!(
+            doors.overdue(later(12)),
+            Some(ConnId(3)),
+            "nothing was said"
+        );
+        assert_eq!(doors.due(), None);
+        assert_eq!(doors.arrive(ConnId(4), later(13)), None);
+        doors.spoke(ConnId(4));
+        doors.admit(ConnId(4), Some(7)).unwrap();
         assert_eq!(doors.due(), None, "who is known has all the time");
     }
 

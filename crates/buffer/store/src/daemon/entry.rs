@@ -94,7 +94,9 @@ impl EventLoop {
     /// Close the connections of those who have not said in time who they are.
     pub(super) fn close_overdue(&mut self) {
         while let Some(id) = self.doors.overdue(Instant::now()) {
-            tracing::warn!("a peer has not said in time who it is: its connection is closed");
+            tracing::warn!(
+                "a peer has not said in time who it is, or nothing: its connection is closed"
+            );
             self.forget(id);
         }
     }

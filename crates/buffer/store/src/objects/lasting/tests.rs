@@ -174,23 +174,31 @@ impl World {
         Ok(())
     }
 
-    /// Someone does something. What fails, fails because the daemon is dead.
+    /// Someone does something.
     fn act(&self) {
         let index = self.random.below(FILES);
         let file = File(self, index);
         self.clock.set(self.clock.get() + 1);
-        let _ = match self.random.below(9) {
-            0 => self.open(&file),
-            1 | 2 => Ok(self.write(index)),
-            3 => Ok(self.file(index, |f| {
+        let mut done = Ok(());
+        match self.random.below(9) {
+            0 => done = self.open(&file),
+            1 | 2 => self.write(index),
+            3 => self.file(index, |f| {
                 f.handed_out.pop();
-            })),
-            4 | 5 if self.others.get() == Others::All => self.by_the_sealer(|| self.seal(&file)),
-            6 if self.others.get() == Others::All => self.set_time(&file),
-            7 if self.others.get() == Others::All => self.by_the_sealer(|| self.cover()),
-            8 if self.random.one_in(2) => Ok(self.file(index, Contents::synced)),
-            _ => Ok(()),
-        };
+            }),
+            4 | 5 if self.others.get() == Others::All => {
+                done = self.by_the_sealer(|| self.seal(&file));
+            }
+            6 if self.others.get() == Others::All => done = self.set_time(&file),
+            7 if self.others.get() == Others::All => {
+                done = self.by_the_sealer(|| self.cover());
+            }
+            8 if self.random.one_in(2) => self.file(index, Contents::synced),
+            _ => {}
+        }
+        if done.is_err() {
+            assert_eq!(self.left.get(), 0, "only a dead daemon fails");
+        }
     }
 
     /// One thread does these.
