@@ -22,6 +22,7 @@ test:
 	scripts/setup.sh test
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	cargo test --workspace
 
 bench:

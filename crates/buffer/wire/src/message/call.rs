@@ -16,8 +16,8 @@ pub struct Hello {
     /// The session this connection joins; `None` begins one.
     pub resume: Option<Resume>,
     /// Which of the session's slots this connection is, below [`MAX_SLOTS`]; with `bulk` which of its
-    /// lanes, below [`MAX_LANES`]. It takes the place of an older connection with the same number:
-    /// of that one nothing is carried out any more once this one is welcome.
+    /// lanes, below [`MAX_LANES`](super::MAX_LANES). It takes the place of an older connection with
+    /// the same number: of that one nothing is carried out any more once this one is welcome.
     pub slot: u32,
     /// This connection carries only [`Request::Read`] and [`Request::Write`], and they bypass the
     /// daemon's queue of metadata requests.
