@@ -1,4 +1,4 @@
-//! Copying the contents of one file, and taking checksums of them.
+//! Copying the contents of one file.
 
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
@@ -126,11 +126,9 @@ pub(crate) fn digest_of(whole: &[u8]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The checksum of these pieces of a copy, which `read` reads as [`Body::read`] does. It is asked
-/// for whole multiples of `step`, a divisor of [`CHUNK`], and may come to the end before.
+/// The checksum of these pieces of a copy.
 pub(crate) fn digest(
-    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
-    step: usize,
+    copy: &dyn Body,
     pieces: &Pieces,
     progress: &Progress,
     buffer: &mut [u8],
@@ -140,11 +138,9 @@ pub(crate) fn digest(
         if progress.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let asked = buffer.get_mut(..length.next_multiple_of(step));
-        let asked = asked.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
-        let read = read(asked, offset).map_err(|e| Failure::target("reading it back", e))?;
-        let piece = asked.get(..length).filter(|_| read >= length);
-        let piece = piece.ok_or(Failure::Damaged)?;
+        let piece = buffer.get_mut(..length);
+        let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
+        read_all(copy, piece, offset)?;
         add(&mut hasher, offset, piece);
         Ok(())
     };

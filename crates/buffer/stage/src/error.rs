@@ -86,8 +86,6 @@ pub(crate) enum Failure {
     File(String, Errno),
     /// With one that makes going on useless (a full target, for instance).
     Fatal(String, Errno),
-    /// What was read back of the copy is not what was copied.
-    Damaged,
     /// The stage was cancelled.
     Cancelled,
 }

@@ -8,15 +8,14 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::copy::{Part, Pieces, Sum, copy};
+use crate::copy::{Part, Pieces, copy};
 use crate::end::{Body, Folder, Kind, State};
 use crate::error::{Failure, Problem};
-use crate::journal::{Copied, Journal};
+use crate::journal::Copied;
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
-use crate::stored::{digest_stored, store};
-use crate::verify::{AT_ONCE, Whereabouts, Written, damaged_name, set_aside};
+use crate::verify::{Whereabouts, Written, damaged_name};
 
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
@@ -83,7 +82,7 @@ impl Job<'_> {
             return Ok(());
         }
         let journal = self.journal.as_ref();
-        if journal.is_some_and(Journal::goes_on) {
+        if journal.is_some_and(|journal| journal.known(&to.key, None).is_some()) {
             // What an earlier run may have found damaged and set aside.
             let _ = to.parent.remove(&damaged_name(&to.name));
         }
@@ -108,15 +107,11 @@ impl Job<'_> {
         if large {
             return self.open_large(file, state.size);
         }
-        match self.whole_small(&file, buffer) {
-            Err(Failure::Damaged) => self.note_damaged(&file),
-            Err(failure) => {
-                let _ = file.parent.remove(&file.hidden_name);
-                return Err(failure);
-            }
-            Ok(()) => {}
+        let outcome = self.whole_small(&file, buffer);
+        if outcome.is_err() {
+            let _ = file.parent.remove(&file.hidden_name);
         }
-        Ok(())
+        outcome
     }
 
     fn whole_small(&self, file: &OpenFile, buffer: &mut [u8]) -> Result<(), Failure> {
@@ -134,41 +129,9 @@ impl Job<'_> {
                 .resize(file.state.size)
                 .map_err(|e| Failure::target("setting its length", e))?;
         }
-        let at_once = file.state.size >= AT_ONCE;
-        if at_once {
-            self.read_back_now(&*file.hidden, &sum, buffer)?;
-        }
         self.whole(file, sum.digest.clone())?;
-        if !at_once {
-            self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
-        }
+        self.to_read_back(&file.at, [(sum.pieces, sum.digest)]);
         Ok(())
-    }
-
-    /// Puts what was just copied on stable storage and reads it back, if that is wanted. Meanwhile
-    /// other threads copy more.
-    pub fn read_back_now(
-        &self,
-        copy: &dyn Body,
-        sum: &Sum,
-        buffer: &mut [u8],
-    ) -> Result<(), Failure> {
-        if self.options.verify != Verify::ReadBack {
-            return Ok(());
-        }
-        store(copy).map_err(|e| Failure::target("putting it on stable storage", e))?;
-        match digest_stored(copy, &sum.pieces, self.progress, buffer) {
-            Ok(found) if found == sum.digest => Ok(()),
-            Err(Failure::Cancelled) => Err(Failure::Cancelled),
-            // It is another one, or cannot be read.
-            Ok(_) | Err(_) => Err(Failure::Damaged),
-        }
-    }
-
-    /// Sets a copy aside that has not got its name yet and was found to be damaged.
-    pub fn note_damaged(&self, file: &OpenFile) {
-        let aside = set_aside(&*file.parent, &file.hidden_name, &file.name);
-        self.note(&file.at.shown(), Err(aside));
     }
 
     /// Has something that was copied read back in the end, if that is wanted.

@@ -2,24 +2,22 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
 use crate::error::{Failure, Problem};
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN_LINK, Job};
+use crate::request::Verify;
 use crate::verify::verify;
 use crate::walk::{Found, FoundDirectory, FoundName};
 
 /// Finishes a stage whose files are copied. Problems are noted in the job.
 pub(crate) fn finish(job: &Job<'_>, found: &Found) {
     // Before files get further names: a copy that is damaged is to have none.
-    let left = job.written.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_left = !left.is_empty();
-    drop(left);
-    if is_left {
+    if job.options.verify == Verify::ReadBack {
         if let Err(problem) = job.sync() {
             return job.stop(problem);
         }

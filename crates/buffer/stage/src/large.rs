@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::copy::{Part, Pieces, Sum, copy};
+use crate::copy::{Part, Pieces, copy};
 use crate::error::Failure;
 use crate::file::{OpenFile, fatal, matches};
 use crate::mover::Job;
@@ -20,7 +20,7 @@ pub(crate) struct Large {
     next: AtomicU64,
     left: AtomicU64,
     failed: AtomicBool,
-    digests: Mutex<Vec<(u64, String)>>,
+    digests: Mutex<Vec<(u64, String, Pieces)>>,
     /// Whether the copy is that of an earlier run, so that the parts in the journal are there.
     resumed: bool,
 }
@@ -76,10 +76,7 @@ impl Job<'_> {
             if let Err(failure) = outcome
                 && !large.failed.swap(true, Ordering::Relaxed)
             {
-                match failure {
-                    Failure::Damaged => self.note_damaged(&large.file),
-                    failure => self.note(&large.file.shown, Err(failure)),
-                }
+                self.note(&large.file.shown, Err(failure));
             }
         }
         if large.left.fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -115,14 +112,9 @@ impl Job<'_> {
         let known = known.filter(|known| {
             large.resumed && readable && known.digest != "-" && matches(known, &file.state)
         });
-        let sum = if let Some(known) = known {
+        let (digest, pieces) = if let Some(known) = known {
             self.progress.staged_bytes(to - from);
-            let sum = Sum {
-                digest: known.digest.clone(),
-                pieces: Pieces::All(from, to),
-            };
-            self.read_back_now(&*file.hidden, &sum, buffer)?;
-            sum
+            (known.digest.clone(), Pieces::All(from, to))
         } else {
             let range = Part {
                 source: &*file.source,
@@ -132,7 +124,6 @@ impl Job<'_> {
                 sparse: file.state.is_sparse(),
             };
             let sum = copy(&range, self.options.verify, self.progress, buffer)?;
-            self.read_back_now(&*file.hidden, &sum, buffer)?;
             // The journal knows when this host was started anew, but not those of the storage nodes.
             if file.hidden.must_flush() && self.journal.is_some() {
                 let flushed = file.hidden.flush();
@@ -140,24 +131,28 @@ impl Job<'_> {
             }
             self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
             self.sync_sometimes(to - from)?;
-            sum
+            (sum.digest, sum.pieces)
         };
         large
             .digests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push((part, sum.digest));
+            .push((part, digest, pieces));
         Ok(())
     }
 
     fn whole_large(&self, large: &Large) -> Result<(), Failure> {
         let mut digests =
             std::mem::take(&mut *large.digests.lock().unwrap_or_else(PoisonError::into_inner));
-        digests.sort_unstable();
+        digests.sort_by_key(|(part, ..)| *part);
         let mut hasher = blake3::Hasher::new();
-        for (_, digest) in &digests {
+        for (_, digest, _) in &digests {
             hasher.update(digest.as_bytes());
         }
-        self.whole(&large.file, hasher.finalize().to_hex().to_string())
+        self.whole(&large.file, hasher.finalize().to_hex().to_string())?;
+        let parts = digests.into_iter();
+        let parts = parts.map(|(_, digest, pieces)| (pieces, digest));
+        self.to_read_back(&large.file.at, parts);
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::copy::CHUNK;
 use crate::end::{Folder, Kind, State};
 use crate::error::{Failure, LISTED, Problem, Problems, StageError};
 use crate::file::Destination;
@@ -18,8 +19,7 @@ use crate::progress::Progress;
 use crate::request::{Options, Report, Request};
 use crate::small::Unsure;
 use crate::stable::Unsynced;
-use crate::stored::Buffer;
-use crate::verify::{DAMAGED, Ledger, Whereabouts};
+use crate::verify::{Ledger, Whereabouts};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 
@@ -190,9 +190,6 @@ impl Job<'_> {
         match outcome {
             Ok(()) | Err(Failure::Cancelled) => {}
             Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(shown, reason, errno)),
-            Err(Failure::Damaged) => {
-                self.note(shown, Err(Failure::File(DAMAGED.to_owned(), Errno::IO)))
-            }
             Err(Failure::File(reason, errno)) => {
                 if self.problems.add(Problem::new(shown, reason, errno)) > LISTED as u64 {
                     let reason = format!("stopped after {LISTED} problems; this was the last");
@@ -239,7 +236,7 @@ impl Job<'_> {
         let mut desk = Desk::default();
         self.task(task, &mut desk);
         while let Some((large, part)) = self.claim() {
-            self.part(&large, part, desk.buffer.all());
+            self.part(&large, part, &mut desk.buffer);
         }
     }
 
@@ -249,7 +246,7 @@ impl Job<'_> {
         let mut more = true;
         loop {
             if let Some((large, part)) = self.claim() {
-                self.part(&large, part, desk.buffer.all());
+                self.part(&large, part, &mut desk.buffer);
                 continue;
             }
             if !more {
@@ -280,7 +277,6 @@ impl Job<'_> {
             buffer,
             whole,
         } = desk;
-        let buffer = buffer.all();
         match task {
             Task::File {
                 tree,
@@ -379,12 +375,21 @@ pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
 }
 
 /// What a copying thread has at hand.
-#[derive(Default)]
 struct Desk {
     nearby: Option<Directory>,
-    buffer: Buffer,
+    buffer: Vec<u8>,
     /// All of a small file.
     whole: Vec<u8>,
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk {
+            nearby: None,
+            buffer: vec![0; CHUNK],
+            whole: Vec::new(),
+        }
+    }
 }
 
 /// A directory on both sides; the one a thread used last is kept open.

@@ -43,9 +43,8 @@ pub enum Verify {
     /// A checksum of what was read is taken while it is copied, and noted in the journal.
     #[default]
     Checksum,
-    /// As `Checksum`; when copies are on stable storage they are read back from there and compared,
-    /// large ones while others are copied, small ones in the end. One that differs is told and gets
-    /// a hidden name.
+    /// As `Checksum`; when all copies are on stable storage they are read back from there and
+    /// compared. One that differs is told and gets a hidden name.
     ReadBack,
 }
 

@@ -1,29 +1,21 @@
 //! Reading back what was copied, once it is on stable storage, and comparing it with the checksums
-//! of what was read at the source: large copies one by one while others are made, small ones all
-//! together in the end.
+//! of what was read at the source.
 
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use crate::copy::Pieces;
-use crate::end::{Body, Folder};
+use crate::copy::{CHUNK, Pieces, digest};
+use crate::end::{Body, Folder, SMALL};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
 use crate::mover::{Job, Tree};
 use crate::place::{Place, descend};
-use crate::stored::{Buffer, begin_to_read, digest_cached, digest_stored, forget};
-
-/// Copies of at least so many bytes are read back when they are whole: each is put on stable storage
-/// by itself, which for less would take longer than reading it.
-pub(crate) const AT_ONCE: u64 = 16 << 20;
-
-/// What is wrong with a copy.
-pub(crate) const DAMAGED: &str = "what was read back is not what was copied: the storage there is \
-    faulty, or someone writes to it";
 
 /// Where a copy is.
 #[derive(Clone)]
@@ -40,7 +32,7 @@ pub(crate) enum Whereabouts {
 
 impl Whereabouts {
     /// Its path, for messages.
-    pub fn shown(&self) -> PathBuf {
+    fn shown(&self) -> PathBuf {
         match self {
             Whereabouts::Tree {
                 tree,
@@ -91,7 +83,7 @@ pub(crate) fn verify(job: &Job<'_>) {
 
 /// Copies that a thread has the kernel read from their storage at a time, and their bytes: one
 /// after the other, every small one would be waited for.
-const TOGETHER: (usize, u64) = (32, 1 << 20);
+const AT_ONCE: (usize, u64) = (32, 1 << 20);
 
 /// The next copies for one thread.
 fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
@@ -100,16 +92,16 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
     let mut bytes = 0u64;
     let fits = |one: &&Written| {
         bytes = bytes.saturating_add(one.length());
-        bytes <= TOGETHER.1
+        bytes <= AT_ONCE.1
     };
-    let count = rest.iter().take(TOGETHER.0).take_while(fits).count();
+    let count = rest.iter().take(AT_ONCE.0).take_while(fits).count();
     let some = rest.get(..count.max(1)).unwrap_or_default();
     *next += some.len();
     some
 }
 
 fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
-    let mut buffer = Buffer::default();
+    let mut buffer = vec![0u8; CHUNK];
     let mut nearby = None;
     loop {
         let some = claim(written, next);
@@ -127,18 +119,18 @@ fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
             match opened(one, &mut nearby) {
                 Ok(Some(body)) => {
                     forget(&*body);
-                    let begun = begin_to_read(&*body, &one.pieces);
-                    open.push((one, body, begun));
+                    begin_to_read(&*body, &one.pieces);
+                    open.push((one, body));
                 }
                 Ok(None) => {}
                 Err(failure) => job.note(&one.at.shown(), Err(failure)),
             }
         }
-        for (one, body, begun) in open {
+        for (one, body) in open {
             if job.is_stopped() {
                 return;
             }
-            let outcome = compare(job, one, (body, begun), &mut nearby, buffer.all());
+            let outcome = compare(job, one, body, &mut nearby, &mut buffer);
             job.note(&one.at.shown(), outcome);
         }
     }
@@ -191,14 +183,11 @@ fn opened(written: &Written, nearby: &mut Nearby) -> Result<Option<Box<dyn Body>
 fn compare(
     job: &Job<'_>,
     written: &Written,
-    (body, begun): (Box<dyn Body>, bool),
+    body: Box<dyn Body>,
     nearby: &mut Nearby,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
-    let found = match begun {
-        true => digest_cached(&*body, &written.pieces, job.progress, buffer),
-        false => digest_stored(&*body, &written.pieces, job.progress, buffer),
-    };
+    let found = digest(&*body, &written.pieces, job.progress, buffer);
     match found {
         Ok(found) if found == written.digest => return Ok(()),
         Err(Failure::Cancelled) => return Err(Failure::Cancelled),
@@ -214,27 +203,26 @@ fn compare(
             tree,
             directory,
             name,
-        } => set_aside(folder(nearby, tree, directory)?, name, name),
+        } => set_aside(folder(nearby, tree, directory)?, name),
         Whereabouts::Single(place) => match place.open_parent() {
-            Ok((parent, name)) => set_aside(&*parent, &name, &name),
+            Ok((parent, name)) => set_aside(&*parent, &name),
             Err(problem) => return Err(told(problem)),
         },
     };
-    Err(aside)
+    let aside = aside.map_err(|e| Failure::target("setting the damaged copy aside", e))?;
+    let reason = format!(
+        "what was read back is not what was copied: the storage there is faulty, or someone writes \
+         to it; the copy is set aside as {}",
+        aside.to_string_lossy()
+    );
+    Err(Failure::File(reason, Errno::IO))
 }
 
-/// Takes its name, `now`, away from a damaged copy of `name`, and says so. Nothing is removed: what
-/// stands there may be someone else's by now.
-pub(crate) fn set_aside(folder: &dyn Folder, now: &OsStr, name: &OsStr) -> Failure {
+/// Takes a copy's name away. Nothing is removed: what stands there may be someone else's by now.
+fn set_aside(folder: &dyn Folder, name: &OsStr) -> Result<OsString, Errno> {
     let aside = damaged_name(name);
-    match folder.rename(now, &aside) {
-        Ok(()) => {
-            let aside = aside.to_string_lossy();
-            let reason = format!("{DAMAGED}; the copy is set aside as {aside}");
-            Failure::File(reason, Errno::IO)
-        }
-        Err(errno) => Failure::target("setting the damaged copy aside", errno),
-    }
+    folder.rename(name, &aside)?;
+    Ok(aside)
 }
 
 /// What a damaged copy is called until its file is copied again. Not as one that is being copied:
@@ -243,4 +231,22 @@ pub(crate) fn damaged_name(name: &OsStr) -> OsString {
     let mut damaged = hidden_name(name);
     damaged.push("-damaged");
     damaged
+}
+
+/// Has the kernel forget what it knows of a file, so that it is read from its storage and not from
+/// the memory it was just written to.
+fn forget(body: &dyn Body) {
+    if let Some(descriptor) = body.descriptor() {
+        let _ = fadvise(descriptor, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Has the kernel read a small file without being waited for.
+fn begin_to_read(body: &dyn Body, pieces: &Pieces) {
+    let Pieces::All(0, to @ ..=SMALL) = pieces else {
+        return;
+    };
+    if let (Some(descriptor), Some(length)) = (body.descriptor(), NonZeroU64::new(*to)) {
+        let _ = fadvise(descriptor, 0, Some(length), Advice::WillNeed);
+    }
 }
