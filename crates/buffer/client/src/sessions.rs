@@ -229,14 +229,38 @@ impl Sessions {
         Ok(place.session.get_or_init(|| session))
     }
 
-    /// The starts of all nodes' hosts. With `all` also of those that no session was begun with yet.
-    pub fn boots(&self, all: bool) -> Boots {
-        let known = |node: Node| self.places.get(usize::from(node.0))?.session.get();
-        let boot = |node| match all {
-            true => self.with(node).map_or(0, Session::boot),
-            false => known(node).map_or(0, Session::boot),
-        };
+    /// The starts of all nodes' hosts, learnt now of nodes that no session was begun with yet; 0 of
+    /// those that do not answer.
+    pub fn boots(&self) -> Boots {
+        let boot = |node| self.with(node).map_or(0, Session::boot);
         self.nodes().map(boot).collect()
+    }
+
+    fn begun(&self) -> impl Iterator<Item = &Session> {
+        self.places.iter().filter_map(|place| place.session.get())
+    }
+
+    /// Can a file be cut without another word to any node before: are all nodes' starts known, and
+    /// is there nothing to be done by [`end_old_writes`](Sessions::end_old_writes)?
+    pub fn may_cut(&self) -> bool {
+        self.begun().count() == self.places.len() && !self.begun().any(Session::has_old_writes)
+    }
+
+    /// After this no write is carried out any more whose connection broke before. An error if a node
+    /// cannot be asked.
+    ///
+    /// A write that failed may still lie in a socket. Other writes of this client wait by themselves
+    /// until nothing can come of it, and so must everything that determines what a file contains, or
+    /// it could be undone later. Other clients' writes do not wait: a daemon carries out nothing for
+    /// a client that it can tell has closed its connection, and this client has closed that of a
+    /// write before the program learns that it failed.
+    pub fn end_old_writes(&self) -> Result<(), Errno> {
+        self.begun().try_for_each(Session::end_old_writes)
+    }
+
+    /// The same, without waiting for nodes that do not answer: nothing can be done about those.
+    pub fn try_to_end_old_writes(&self) {
+        self.begun().for_each(Session::try_to_end_old_writes);
     }
 
     /// Make a request of `node`. The daemon's refusal is an answer that may be believed, too.

@@ -106,6 +106,10 @@ impl File {
 
     pub(crate) fn unlock_for(&self, owner: LockOwner, start: u64, end: u64) -> Result<(), Errno> {
         let session = self.fs.sessions.with(self.home.node)?;
+        if session.holds_lock(self.ino, owner) {
+            // It must not come to lie over what the next one writes who has the lock.
+            self.fs.sessions.try_to_end_old_writes();
+        }
         session.unlock(self.ino, self.handle(), owner, (start, end))
     }
 

@@ -17,6 +17,8 @@ impl File {
             handle: Some(self.home.handle),
             data_only,
         };
+        // What has become durable stays as it is.
+        self.fs.sessions.end_old_writes()?;
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
         let taken: Vec<(&Part, Taken)> = parts.collect();
         let cut = self.fs.sessions.cuts.take(self.ino);
@@ -111,6 +113,7 @@ impl File {
 
     /// Reserve, free or clear a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
+        self.fs.sessions.end_old_writes()?;
         if !self.fs.sessions.striped() {
             return self.allocate_part(&self.home, offset, length, what);
         }

@@ -252,6 +252,10 @@ impl File {
             self.check_write(end, data.len())?;
             self.write_striped(data, end)
         });
+        if written.is_err() {
+            // It must not come to lie over what is appended next.
+            self.fs.sessions.try_to_end_old_writes();
+        }
         // If home is not there to be told, the lock is gone with it.
         let _ = self.fs.call(node, Request::AppendUnlock { handle });
         written

@@ -3,21 +3,20 @@
 
 mod attributes;
 mod caller;
+mod open;
 mod whole;
 
 pub(crate) use caller::{Mattered, Process};
+pub use open::Opened;
 
 use crate::closes::Closes;
 use crate::file::{File, Removals};
 use crate::session::Options;
 use crate::sessions::{Nodes, Sessions};
-use forebay_wire::message::{Entry, New, OnExisting, OpenMode, SetAttr, XattrMode};
-use forebay_wire::{Attr, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
+use forebay_wire::message::{Entry, New, OnExisting, SetAttr, XattrMode};
+use forebay_wire::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
-
-/// How often a create follows a name that others keep changing.
-const TRIES: u32 = 100;
+use std::time::Duration;
 
 /// An attached instance. Clones share the sessions; they end with the last of them and of its
 /// files.
@@ -32,21 +31,6 @@ pub struct Fs {
     /// Files being written, whose unused promises of space can be given back when it runs out.
     pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
     pub(crate) removals: Arc<Removals>,
-}
-
-/// A file that was opened.
-#[derive(Debug)]
-pub struct Opened {
-    /// The file.
-    pub file: Arc<File>,
-    /// Its attributes.
-    pub attr: Attr,
-    /// It was made by this request.
-    pub created: bool,
-    /// How long the attributes may be believed.
-    pub(crate) valid: Duration,
-    /// When they were received.
-    heard: Instant,
 }
 
 /// Some entries of a directory.
@@ -155,7 +139,7 @@ impl Fs {
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
         let handle = file.map(File::handle);
         if set.size.is_some() {
-            self.sessions.cuts.note(ino, self.sessions.boots(true));
+            self.before_cut(ino)?;
         }
         self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
     }
@@ -187,123 +171,6 @@ impl Fs {
     /// Make a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
         self.make(parent, name, New::Dir, mode)
-    }
-
-    /// Make and open a file; if it exists open that, or fail if `exclusive`.
-    pub fn create(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        mode: u16,
-        exclusive: bool,
-        open: OpenMode,
-    ) -> Result<Opened, Errno> {
-        let handle = self.sessions.new_handle();
-        let open = self.by_descriptor(parent.shard(), open)?;
-        let mut tries = 0;
-        loop {
-            let request = Request::Create {
-                parent,
-                name: name.to_vec(),
-                mode,
-                exclusive,
-                handle,
-                open,
-            };
-            let found = match self.opened(parent.shard(), handle, open, request)? {
-                Found::Here(opened) => Ok(opened),
-                Found::Elsewhere(ino) => self.open_as(ino, handle, open),
-            };
-            match found {
-                // It went between the two requests; the name may be free by now.
-                Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
-                other => return self.completed(other?),
-            }
-        }
-    }
-
-    /// Open a file or directory. The attributes are those at that moment.
-    pub fn open(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
-        self.completed(self.open_quickly(ino, open)?)
-    }
-
-    fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
-        let attr = self.complete(opened.attr)?;
-        let valid = opened.valid.saturating_sub(opened.heard.elapsed());
-        Ok(Opened {
-            attr,
-            valid,
-            ..opened
-        })
-    }
-
-    /// As [`open`](Fs::open), but length, space and times may not be known.
-    pub(crate) fn open_quickly(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
-        self.open_as(ino, self.sessions.new_handle(), open)
-    }
-
-    fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
-        let open = self.by_descriptor(ino.shard(), open)?;
-        let request = Request::Open { ino, handle, open };
-        match self.opened(ino.shard(), handle, open, request)? {
-            Found::Here(opened) => Ok(opened),
-            Found::Elsewhere(_) => Err(Errno::EPROTO),
-        }
-    }
-
-    /// A daemon of this host passes data objects, and only so can they be read and written.
-    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
-        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
-        Ok(OpenMode { descriptor, ..open })
-    }
-
-    fn opened(
-        &self,
-        node: Node,
-        handle: HandleId,
-        mode: OpenMode,
-        request: Request,
-    ) -> Result<Found, Errno> {
-        let before = mode.truncate.then(|| self.sessions.boots(false));
-        let said = self.said(node, request)?;
-        let heard = Instant::now();
-        let (mut attr, created, permit) = match said.reply {
-            Reply::Opened {
-                attr,
-                created,
-                permit,
-            } => (attr, created, permit),
-            Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
-            _ => return Err(Errno::EPROTO),
-        };
-        self.sessions.with(node)?.remember(handle, attr.ino, mode);
-        let file = File::new(
-            self.clone(),
-            attr.ino,
-            handle,
-            mode,
-            said.descriptor,
-            permit,
-        );
-        // Nobody can have written to it yet.
-        if created {
-            attr.unsettled = None;
-        } else if let Some(mut boots) = before {
-            // Of a node that was not spoken to before, its start is known as soon as can be.
-            if boots.contains(&0) {
-                let all = self.sessions.boots(true);
-                let unknown = boots.iter_mut().zip(&all).filter(|(boot, _)| **boot == 0);
-                unknown.for_each(|(boot, now)| *boot = *now);
-            }
-            self.sessions.cuts.note(attr.ino, boots);
-        }
-        Ok(Found::Here(Opened {
-            file,
-            attr,
-            created,
-            valid: said.valid,
-            heard,
-        }))
     }
 
     /// Remove a name of something that is not a directory.
@@ -429,11 +296,4 @@ impl Fs {
             });
         result
     }
-}
-
-/// Where a name led.
-enum Found {
-    Here(Opened),
-    /// To an inode of another home.
-    Elsewhere(Ino),
 }

@@ -3,12 +3,13 @@
 //! Of a write whose connection broke nobody knows whether it is still going to be carried out: it may
 //! lie in the daemon's socket. A lane is therefore broken until another connection has been made
 //! under its number, for which the daemon ends the old one, and nothing is asked on any lane before
-//! that. Else the old write could go over newer ones that were answered.
+//! that. Else the old write could go over newer ones that were answered. What else must not be undone
+//! by it, such as a cut, asks for that first ([`Session::end_old_writes`]).
 
 use super::{Session, lock};
 use crate::system::Link;
-use forebay_wire::Call;
 use forebay_wire::link::Answer;
+use forebay_wire::{Call, Errno};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -107,6 +108,27 @@ impl Session {
             number,
             link: Some(link),
         })
+    }
+
+    /// May there be writes left to which [`end_old_writes`](Session::end_old_writes) puts an end?
+    pub fn has_old_writes(&self) -> bool {
+        !lock(&self.lanes.book).broken.is_empty()
+    }
+
+    /// After this nothing is carried out any more that was sent on connections that broke before.
+    pub fn end_old_writes(&self) -> Result<(), Errno> {
+        if self.has_old_writes() {
+            self.persist(|| self.mend())?;
+        }
+        Ok(())
+    }
+
+    /// The same if the daemon answers at once.
+    pub fn try_to_end_old_writes(&self) {
+        if let Err(error) = self.mend() {
+            tracing::warn!(address = %self.address, %error,
+                "a write that failed may still be carried out");
+        }
     }
 
     /// Make sure that nothing is carried out any more that was sent on connections that broke.

@@ -155,6 +155,11 @@ impl Session {
         }
     }
 
+    /// Has this owner locked something of the file?
+    pub fn holds_lock(&self, ino: Ino, owner: LockOwner) -> bool {
+        lock(&self.locks).held.contains_key(&(ino, owner))
+    }
+
     /// Give up what an owner has locked of a range.
     pub fn unlock(
         &self,
