@@ -127,6 +127,17 @@ impl Stream {
         }
     }
 
+    /// Has the peer closed its end, as far as that is known here? What it sent before may still be
+    /// there to receive.
+    pub fn is_peer_gone(&self) -> io::Result<bool> {
+        let mut end = [PollFd::new(self, PollFlags::RDHUP)];
+        let at_once = rustix::event::Timespec::default();
+        match rustix::event::poll(&mut end, Some(&at_once)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            other => Ok(other? > 0),
+        }
+    }
+
     /// Send some of `parts`, and `descriptor` with their first byte. Returns the bytes taken.
     pub fn send(
         &self,

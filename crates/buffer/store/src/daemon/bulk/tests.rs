@@ -7,6 +7,8 @@ use forebay_wire::link::Link;
 use forebay_wire::message::OpenMode;
 use forebay_wire::{HandleId, Ino, InstanceId, Timestamp};
 use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -85,10 +87,15 @@ impl Flash {
     /// A connection, and the thread that serves it.
     fn connect(&self) -> (Stream, JoinHandle<io::Result<()>>) {
         let (near, far) = UnixStream::pair().unwrap();
+        (Stream::Unix(near), self.serve(Stream::Unix(far)))
+    }
+
+    /// The thread that serves a connection.
+    fn serve(&self, far: Stream) -> JoinHandle<io::Result<()>> {
         let (objects, opens) = (self.objects.clone(), self.opens.clone());
         let (counters, path) = (self.counters.clone(), self.path);
-        let end = End::new(far.try_clone().unwrap().into());
-        let served = std::thread::spawn(move || {
+        let end = End::new(far.as_fd().try_clone_to_owned().unwrap());
+        std::thread::spawn(move || {
             let shared = Shared {
                 end: &end,
                 opens: &opens,
@@ -96,9 +103,8 @@ impl Flash {
                 counters: &counters,
                 path,
             };
-            serve(&Stream::Unix(far), &[], SESSION, shared)
-        });
-        (Stream::Unix(near), served)
+            serve(&far, &[], SESSION, shared)
+        })
     }
 
     /// The object as a client of this host has it.
@@ -357,4 +363,38 @@ fn what_was_not_promised_or_is_not_open_is_received_and_refused() {
     assert_eq!(flash.local().metadata().unwrap().len(), 0);
     drop(link);
     served.join().unwrap().unwrap();
+}
+
+/// Both ends of a connection over TCP.
+fn over_tcp() -> (Stream, Stream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let far = listener.accept().unwrap().0;
+    (Stream::Tcp(near), Stream::Tcp(far))
+}
+
+fn over_unix() -> (Stream, Stream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    (Stream::Unix(near), Stream::Unix(far))
+}
+
+/// A daemon that was held up finds a write whose client has given up on it.
+#[test]
+fn a_write_is_not_carried_out_when_its_client_has_gone() {
+    for (path, pair) in PATHS.into_iter().zip([over_unix, over_tcp, over_tcp]) {
+        let flash = Flash::new(path);
+        let (near, far) = pair();
+        let data = [1; 64 << 10];
+        let mut head = Vec::new();
+        frame::put_call(&mut head, &write_call(0), data.len()).unwrap();
+        chunk::send(&near, &head, &data).unwrap();
+        assert!(!far.is_peer_gone().unwrap());
+        drop(near);
+        while !far.is_peer_gone().unwrap() {
+            std::thread::yield_now();
+        }
+        let error = flash.serve(far).join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(flash.local().metadata().unwrap().len(), 0, "{path:?}");
+    }
 }

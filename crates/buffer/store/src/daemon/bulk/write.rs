@@ -17,8 +17,9 @@ use std::os::unix::fs::FileExt;
 /// The next chunk of a request, at the front of `into`; an error if it may not be written any more.
 fn next_chunk(input: &mut Input<'_>, into: &mut [u8]) -> io::Result<usize> {
     let chunk = chunk::receive(input, into)?;
-    // A cut connection still has what had arrived by then.
-    if input.end.is_cut() {
+    // A cut connection still has what had arrived by then. So has one that the client has closed:
+    // it has told its user that the write failed, and others may have been told to go on.
+    if input.end.is_cut() || input.stream.is_peer_gone()? {
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     match chunk {
