@@ -3,7 +3,8 @@
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
 //! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then, a
-//! fourth checksums of data at rest, a fifth removes what is left of removed instances. Bulk connections have a thread each.
+//! fourth checksums of data at rest, a fifth removes what is left of removed instances. Bulk
+//! connections have a thread each.
 
 mod accept;
 mod bulk;
@@ -38,12 +39,12 @@ use forebay_wire::munge::Munge;
 use forebay_wire::stream::Address;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -99,6 +100,17 @@ impl Options {
             uring: true,
         }
     }
+
+    fn check(&self) -> Result<(), StartError> {
+        let why = if self.tcp.is_some() && self.key.is_none() && self.munge.is_none() {
+            "listening on TCP needs MUNGE or the pool's key"
+        } else if self.segment_size < 4 << 20 {
+            "a log segment must have at least 4 MiB"
+        } else {
+            return Ok(());
+        };
+        Err(StartError::Options(why))
+    }
 }
 
 /// Why a daemon did not start.
@@ -137,6 +149,17 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
     result.map_err(|error| StartError::Io(what.to_string(), error))
 }
 
+/// Make sure that a directory is there, and that nobody else serves it as long as the file is open.
+fn take_directory(dir: &Path) -> Result<File, StartError> {
+    at(dir.display(), std::fs::create_dir_all(dir))?;
+    let path = dir.join("lock");
+    let lock = at(path.display(), File::create(&path))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(StartError::Busy(dir.to_owned())),
+    }
+}
+
 /// The sockets at which clients and other daemons connect.
 fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
     // A socket left over from a daemon that was killed; the lock says it is not in use.
@@ -146,7 +169,7 @@ fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), Star
         UnixListener::bind(&options.socket),
     )?;
     // Anyone may connect; what they may do is decided by who they are.
-    let open = std::fs::Permissions::from_mode(0o666);
+    let open = Permissions::from_mode(0o666);
     at(
         options.socket.display(),
         std::fs::set_permissions(&options.socket, open),
@@ -172,38 +195,18 @@ pub struct Daemon {
 impl Daemon {
     /// Recover what is in the directory and start to serve it.
     pub fn start(options: Options) -> Result<Daemon, StartError> {
-        if options.tcp.is_some() && options.key.is_none() && options.munge.is_none() {
-            return Err(StartError::Options(
-                "listening on TCP needs MUNGE or the pool's key",
-            ));
-        }
-        if options.segment_size < 4 << 20 {
-            return Err(StartError::Options(
-                "a log segment must have at least 4 MiB",
-            ));
-        }
+        options.check()?;
         forebay_wire::stream::raise_descriptor_limit();
-        at(options.dir.display(), std::fs::create_dir_all(&options.dir))?;
-        let private = std::fs::Permissions::from_mode(0o700);
-        let lock_path = options.dir.join("lock");
-        let lock = at(lock_path.display(), File::create(&lock_path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(StartError::Busy(options.dir.clone()));
-        }
-        let storage = at("log", Disk::open(&options.dir.join("log")))?;
+        let lock = take_directory(&options.dir)?;
+        let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
+        let storage = at("log", Disk::open(&log_dir))?;
         let (state, log) = recovery::recover(storage.clone(), options.segment_size)
             .map_err(StartError::Recover)?;
-        let objects_dir = options.dir.join("objects");
         let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
-        at(
-            objects_dir.display(),
-            std::fs::set_permissions(&objects_dir, private.clone()),
-        )?;
-        let log_dir = options.dir.join("log");
-        at(
-            log_dir.display(),
-            std::fs::set_permissions(&log_dir, private),
-        )?;
+        for dir in [&objects_dir, &log_dir] {
+            let private = Permissions::from_mode(0o700);
+            at(dir.display(), std::fs::set_permissions(dir, private))?;
+        }
         let clock = Clock {
             start: Instant::now(),
         };
@@ -223,40 +226,19 @@ impl Daemon {
         if options.munge.is_some() {
             shard.accept_munge();
         }
-        let (unix, tcp) = listen(&options)?;
-        let tcp_address = match &tcp {
-            Some(listener) => Some(at("TCP", listener.local_addr())?),
-            None => None,
-        };
         let wake = Arc::new(at("eventfd", Wake::new())?);
         let path = bulk::probe(&objects_dir, options.direct, options.uring);
-        let counters = Arc::new(Counters::new(path));
-        let leaving = objects.leaving();
         let parts = Parts {
-            counters: counters.clone(),
+            counters: Arc::new(Counters::new(path)),
             shard,
             log,
             storage,
             objects,
             clock,
-            wake: wake.clone(),
+            wake,
             lock,
         };
-        let (socket, dir) = (options.socket.clone(), options.dir.clone());
-        let mut events = at("epoll", EventLoop::new(parts, options, unix, tcp))?;
-        let thread = std::thread::Builder::new()
-            .name("forebay-store".into())
-            .spawn(move || events.run());
-        let thread = Some(at("thread", thread)?);
-        tracing::info!(dir = %dir.display(), data = %path, tcp = tcp_address.map(tracing::field::display), "a storage daemon serves");
-        Ok(Daemon {
-            wake,
-            counters,
-            leaving,
-            thread,
-            socket,
-            tcp: tcp_address,
-        })
+        parts.serve(options, path)
     }
 
     /// Where clients on this host connect.
@@ -327,6 +309,35 @@ struct Parts {
     clock: Clock,
     wake: Arc<Wake>,
     lock: File,
+}
+
+impl Parts {
+    /// Listen, and have a thread serve who comes.
+    fn serve(self, options: Options, data: DataPath) -> Result<Daemon, StartError> {
+        let (unix, tcp) = listen(&options)?;
+        let tcp_address = match &tcp {
+            Some(listener) => Some(at("TCP", listener.local_addr())?),
+            None => None,
+        };
+        let (wake, counters) = (self.wake.clone(), self.counters.clone());
+        let leaving = self.objects.leaving();
+        let (socket, dir) = (options.socket.clone(), options.dir.clone());
+        let mut events = at("epoll", EventLoop::new(self, options, unix, tcp))?;
+        let thread = std::thread::Builder::new()
+            .name("forebay-store".into())
+            .spawn(move || events.run());
+        let thread = Some(at("thread", thread)?);
+        let shown = tcp_address.map(tracing::field::display);
+        tracing::info!(dir = %dir.display(), %data, tcp = shown, "a storage daemon serves");
+        Ok(Daemon {
+            wake,
+            counters,
+            leaving,
+            thread,
+            socket,
+            tcp: tcp_address,
+        })
+    }
 }
 
 /// The clocks of this machine.

@@ -1,6 +1,6 @@
 //! Carry out changes.
 
-use super::{Body, Change, Dir, Inode, Length, Namespace, NewInode};
+use super::{Body, Change, Dir, Inode, Length, Namespace, NewInode, SetInode};
 use forebay_wire::message::{New, OnExisting};
 use forebay_wire::{Ino, Kind, Timestamp};
 
@@ -16,25 +16,14 @@ impl Namespace {
                 name,
                 inode,
                 now,
-            } => {
-                if self.inodes.contains_key(&inode.ino) {
-                    return Err("the inode exists");
-                }
-                let built = inode.build(*parent, self.spread, *now);
-                self.add_name(*parent, name, (inode.ino, built.kind()), *now)?;
-                if built.dir().is_some() {
-                    self.inode_mut(*parent)?.nlink += 1;
-                }
-                self.inodes.insert(inode.ino, built);
-                self.take_number(inode.ino);
-            }
+            } => self.make(*parent, name, inode, *now),
             Change::Unlink { parent, name, now } => {
                 let ino = self.take_name(*parent, name, *now)?;
-                self.drop_link(ino, *now)?;
+                self.drop_link(ino, *now)
             }
             Change::RmDir { parent, name, now } => {
                 let ino = self.take_name(*parent, name, *now)?;
-                self.drop_dir(ino, *parent, *now)?;
+                self.drop_dir(ino, *parent, *now)
             }
             Change::Rename {
                 parent,
@@ -44,8 +33,8 @@ impl Namespace {
                 existing,
                 now,
             } => match existing {
-                OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now)?,
-                _ => self.rename((*parent, name), (*to, to_name), *now)?,
+                OnExisting::Exchange => self.exchange((*parent, name), (*to, to_name), *now),
+                _ => self.rename((*parent, name), (*to, to_name), *now),
             },
             Change::Link {
                 ino,
@@ -55,44 +44,22 @@ impl Namespace {
             } => {
                 let kind = self.kind(*ino)?;
                 self.add_name(*parent, name, (*ino, kind), *now)?;
-                let inode = self.inode_mut(*ino)?;
-                inode.nlink += 1;
-                inode.ctime = *now;
+                self.add_link(*ino, *now)
             }
-            Change::Set { ino, set } => {
-                let inode = self.inode_mut(*ino)?;
-                inode.mode = set.mode.unwrap_or(inode.mode);
-                inode.uid = set.uid.unwrap_or(inode.uid);
-                inode.gid = set.gid.unwrap_or(inode.gid);
-                inode.atime = set.atime.unwrap_or(inode.atime);
-                inode.mtime = set.mtime.unwrap_or(inode.mtime);
-                inode.ctime = set.ctime;
-            }
+            Change::Set { ino, set } => self.set(*ino, set),
             Change::Xattr {
                 ino,
                 name,
                 value,
                 now,
-            } => {
-                let inode = self.inode_mut(*ino)?;
-                match value {
-                    Some(value) => inode.xattrs.insert(name.clone(), value.clone()),
-                    None => inode.xattrs.remove(name),
-                };
-                inode.ctime = *now;
-            }
-            Change::Drop { ino } => {
-                if !self.orphans.remove(ino) {
-                    return Err("the inode still has a name");
-                }
-                self.inodes.remove(ino);
-            }
+            } => self.set_xattr(*ino, name, value.as_deref(), *now),
+            Change::Drop { ino } => self.drop_orphan(*ino),
             Change::Entry {
                 dir,
                 name,
                 put,
                 now,
-            } => self.set_entry(*dir, name, *put, *now)?,
+            } => self.set_entry(*dir, name, *put, *now),
             Change::MakeDir {
                 ino,
                 parent,
@@ -109,34 +76,14 @@ impl Namespace {
                     gid: *gid,
                     opened: false,
                 };
-                self.take_number(*ino);
-                if self
-                    .inodes
-                    .insert(*ino, new.build(*parent, self.spread, *now))
-                    .is_some()
-                {
-                    return Err("the inode exists");
-                }
+                self.make_nameless(&new, *parent, *now)
             }
-            Change::RemoveName { ino, now } => {
-                if self.kind(*ino)? == Kind::Dir {
-                    self.end_dir(*ino, *now)?;
-                } else {
-                    self.drop_link(*ino, *now)?;
-                }
-            }
-            Change::AddName { ino, now } => {
-                let inode = self.inode_mut(*ino)?;
-                inode.nlink += 1;
-                inode.ctime = *now;
-            }
-            Change::Moved { ino, parent, now } => {
-                let inode = self.inode_mut(*ino)?;
-                inode.ctime = *now;
-                if let Some(parent) = parent {
-                    self.dir_mut(*ino)?.parent = *parent;
-                }
-            }
+            Change::RemoveName { ino, now } => match self.kind(*ino)? {
+                Kind::Dir => self.end_dir(*ino, *now),
+                _ => self.drop_link(*ino, *now),
+            },
+            Change::AddName { ino, now } => self.add_link(*ino, *now),
+            Change::Moved { ino, parent, now } => self.set_parent(*ino, *parent, *now),
             Change::Put {
                 parent,
                 name,
@@ -144,21 +91,104 @@ impl Namespace {
                 times,
                 length,
                 now,
-            } => self.put(*parent, name, (inode, *times, *length), *now)?,
-            Change::Length { ino, length, times } => {
-                let inode = self.inode_mut(*ino)?;
-                if let Some((mtime, ctime)) = times {
-                    (inode.mtime, inode.ctime) = (*mtime, *ctime);
-                }
-                match &mut inode.body {
-                    Body::Striped(known) => *known = *length,
-                    _ => return Err("not a striped file"),
-                }
-            }
+            } => self.put(*parent, name, (inode, *times, *length), *now),
+            Change::Length { ino, length, times } => self.set_length(*ino, *length, *times),
+        }
+    }
+
+    /// Make an inode with a name.
+    fn make(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        if self.inodes.contains_key(&new.ino) {
+            return Err("the inode exists");
+        }
+        let built = new.build(parent, self.spread, now);
+        self.add_name(parent, name, (new.ino, built.kind()), now)?;
+        if built.dir().is_some() {
+            self.inode_mut(parent)?.nlink += 1;
+        }
+        self.inodes.insert(new.ino, built);
+        self.take_number(new.ino);
+        Ok(())
+    }
+
+    /// Make a directory whose name is on another node.
+    fn make_nameless(&mut self, new: &NewInode, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
+        self.take_number(new.ino);
+        let built = new.build(parent, self.spread, now);
+        match self.inodes.insert(new.ino, built) {
+            None => Ok(()),
+            Some(_) => Err("the inode exists"),
+        }
+    }
+
+    fn set(&mut self, ino: Ino, set: &SetInode) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        inode.mode = set.mode.unwrap_or(inode.mode);
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        inode.atime = set.atime.unwrap_or(inode.atime);
+        inode.mtime = set.mtime.unwrap_or(inode.mtime);
+        inode.ctime = set.ctime;
+        Ok(())
+    }
+
+    fn set_xattr(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        match value {
+            Some(value) => inode.xattrs.insert(name.to_vec(), value.to_vec()),
+            None => inode.xattrs.remove(name),
+        };
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// A directory has got another one above it, if `parent` is given; anything else was only moved.
+    fn set_parent(&mut self, ino: Ino, parent: Option<Ino>, now: Timestamp) -> Result<(), Misfit> {
+        self.inode_mut(ino)?.ctime = now;
+        if let Some(parent) = parent {
+            self.dir_mut(ino)?.parent = parent;
         }
         Ok(())
     }
 
+    fn set_length(
+        &mut self,
+        ino: Ino,
+        length: Length,
+        times: Option<(Timestamp, Timestamp)>,
+    ) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        if let Some((mtime, ctime)) = times {
+            (inode.mtime, inode.ctime) = (mtime, ctime);
+        }
+        match &mut inode.body {
+            Body::Striped(known) => *known = length,
+            _ => return Err("not a striped file"),
+        }
+        Ok(())
+    }
+
+    fn drop_orphan(&mut self, ino: Ino) -> Result<(), Misfit> {
+        if !self.orphans.remove(&ino) {
+            return Err("the inode still has a name");
+        }
+        self.inodes.remove(&ino);
+        Ok(())
+    }
+
+    /// Make an inode with all that is in it, in place of what has the name.
     fn put(
         &mut self,
         parent: Ino,
@@ -228,6 +258,7 @@ impl Namespace {
         }
     }
 
+    /// The entries of a directory, which change now.
     fn touch_dir(&mut self, ino: Ino, now: Timestamp) -> Result<&mut Dir, Misfit> {
         let inode = self.inode_mut(ino)?;
         inode.mtime = now;
@@ -255,6 +286,14 @@ impl Namespace {
         Ok(entry.ok_or("no such name")?.ino)
     }
 
+    fn add_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+        let inode = self.inode_mut(ino)?;
+        inode.nlink += 1;
+        inode.ctime = now;
+        Ok(())
+    }
+
+    /// An inode has a name less; without any it is an orphan.
     fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
         let inode = self.inode_mut(ino)?;
         inode.nlink = inode.nlink.saturating_sub(1);
@@ -265,6 +304,7 @@ impl Namespace {
         Ok(())
     }
 
+    /// A directory is removed from the one above it.
     fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
         self.end_dir(ino, now)?;
         let parent = self.inode_mut(parent)?;
@@ -272,6 +312,7 @@ impl Namespace {
         Ok(())
     }
 
+    /// A directory has no name any more.
     fn end_dir(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
         if !self.dir_mut(ino)?.is_empty() {
             return Err("the directory is not empty");

@@ -59,16 +59,9 @@ impl<O: Objects> Shard<O> {
 
     /// Carry out a call. `None`: the reply comes later, or is among the effects already.
     fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
-        let Call {
-            seq,
-            caller,
-            request,
-        } = call;
-        let request = match request {
-            Request::Hello(hello) => return self.hello(conn, seq, hello).map(Some),
-            Request::Prove { proof, nonce } => {
-                return self.prove(conn, &proof, nonce).map(Some);
-            }
+        match call.request {
+            Request::Hello(hello) => self.hello(conn, call.seq, hello).map(Some),
+            Request::Prove { proof, nonce } => self.prove(conn, &proof, nonce).map(Some),
             Request::Peer(message) => {
                 let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
                 if known.peer.trusted {
@@ -76,89 +69,82 @@ impl<O: Objects> Shard<O> {
                 } else {
                     self.effects.push(Effect::Hangup(conn));
                 }
-                return Ok(None);
+                Ok(None)
             }
-            other => other,
-        };
+            _ => self.call_of_session(conn, call),
+        }
+    }
+
+    /// Carry out a call that comes over one of a session's connections: now, or when what is in its
+    /// way has ended.
+    fn call_of_session(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
         let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
         let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
         let (peer, local) = (known.peer.clone(), known.peer.local);
+        let seq = call.seq;
         if slot != RECOVERY_SLOT {
             self.returning.remove(&session);
         }
-        if self.spread && self.is_blocked((session, slot, seq), &request) {
-            let call = Call {
-                seq,
-                caller,
-                request,
-            };
+        if self.spread && self.is_blocked((session, slot, seq), &call.request) {
             self.park(conn, call, 0);
             return Ok(None);
         }
-        if let Some(object) = self.object_at_rest(session, local, &request) {
-            let call = Call {
-                seq,
-                caller,
-                request,
-            };
+        if let Some(object) = self.object_at_rest(session, local, &call.request) {
             self.await_unsealing(object, unseal::Waiting::Call(conn, call));
             return Ok(None);
         }
-        let who = || credentials(&peer, caller.as_ref());
-        if let Some(reply) = self.repeated(session, slot, seq, &request, who)? {
-            return match reply {
-                Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
-                Again::Reply(Reply::Done) if self.administers(session) => {
-                    self.when_durable(conn, seq);
-                    Ok(None)
-                }
-                Again::Reply(reply) => Ok(Some(reply)),
-                Again::Descriptor(reply, object, mode) => {
-                    let descriptor = Some(self.objects.open(object, mode)?);
-                    self.reply_with(conn, seq, reply, descriptor);
-                    Ok(None)
-                }
-            };
+        let who = || credentials(&peer, call.caller.as_ref());
+        if let Some(again) = self.repeated(session, slot, seq, &call.request, who)? {
+            return self.answer_again((conn, seq), (session, local), again);
         }
-        if let Request::Bye = request {
+        if let Request::Bye = call.request {
             self.end_session(session);
             self.reply(conn, seq, Reply::Done);
             self.effects.push(Effect::Hangup(conn));
             return Ok(None);
         }
-        let attached = self
-            .state
-            .sessions
-            .get(&session)
-            .and_then(|session| session.instance);
-        let Some(instance) = attached else {
-            if let Request::Scrub { id } = request {
+        let attached = self.state.sessions.get(&session);
+        let Some(instance) = attached.and_then(|session| session.instance) else {
+            if let Request::Scrub { id } = call.request {
                 return self.scrub(conn, seq, &peer, id).map(|()| None);
             }
-            return self.administer(conn, (session, slot, seq), &peer, request);
+            return self.administer(conn, (session, slot, seq), &peer, call.request);
         };
-        let who = credentials(&peer, caller.as_ref())?;
         let context = Context {
             conn,
             seq,
             session,
             slot,
             instance,
-            who,
+            who: who()?,
             local,
         };
-        if !self.spread {
-            return self.file_request(&context, request);
+        if self.spread
+            && let Some(plan) = self.transaction(&context, &call.request)?
+        {
+            self.begin_transaction(&context, call, plan);
+            return Ok(None);
         }
-        match self.transaction(&context, &request)? {
-            None => self.file_request(&context, request),
-            Some(plan) => {
-                let call = Call {
-                    seq,
-                    caller,
-                    request,
-                };
-                self.begin_transaction(&context, call, plan);
+        self.file_request(&context, call.request)
+    }
+
+    /// Answer a call that was carried out before. `local`: who asks can be given a descriptor.
+    fn answer_again(
+        &mut self,
+        (conn, seq): (ConnId, u64),
+        (session, local): (SessionId, bool),
+        again: Again,
+    ) -> Result<Option<Reply>, Errno> {
+        match again {
+            Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
+            Again::Reply(Reply::Done) if self.administers(session) => {
+                self.when_durable(conn, seq);
+                Ok(None)
+            }
+            Again::Reply(reply) => Ok(Some(reply)),
+            Again::Descriptor(reply, object, mode) => {
+                let descriptor = Some(self.objects.open(object, mode)?);
+                self.reply_with(conn, seq, reply, descriptor);
                 Ok(None)
             }
         }

@@ -4,7 +4,7 @@ use super::{Context, Effect, Event, Outcome, Shard};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{Allocate, MOST_CLOSED, XattrMode};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request};
+use forebay_wire::{Errno, HandleId, Ino, Reply, Request};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn file_request(
@@ -115,36 +115,13 @@ impl<O: Objects> Shard<O> {
         if !self.room {
             return Err(Errno::ENOSPC);
         }
-        let instance = context.instance;
-        let names = &self.names(instance)?.names;
-        let (who, now) = (&context.who, self.now.wall);
-        let change = match request {
+        let reply = match request {
             Request::Make {
                 parent,
                 name,
                 new,
                 mode,
-            } => {
-                let change = names.plan_make(who, parent, &name, new, mode, now)?;
-                self.check_inodes(instance)?;
-                let Change::Make { inode, .. } = &change else {
-                    return Err(Errno::EIO);
-                };
-                let ino = inode.ino;
-                self.change(context, change, Outcome::Attr(ino));
-                return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
-            }
-            Request::Link { ino, parent, name } => {
-                let change = names.plan_link(who, ino, parent, &name, now)?;
-                self.change(context, change, Outcome::Attr(ino));
-                return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
-            }
-            Request::SetAttr { ino, handle, set } => {
-                if self.set_attr(context, ino, handle, &set, Outcome::Attr(ino), None)? {
-                    return Ok(None);
-                }
-                return Ok(Some(Reply::Attr(self.attr(instance, ino)?)));
-            }
+            } => self.make(context, parent, &name, new, mode)?,
             Request::Create {
                 parent,
                 name,
@@ -160,112 +137,59 @@ impl<O: Objects> Shard<O> {
                 name,
                 set,
                 data,
-            } => return self.put(context, (parent, &name), &set, &data).map(Some),
-            Request::Open { ino, handle, open } => {
-                return self.open(context, ino, handle, open);
-            }
-            Request::OpenObject {
-                handle,
-                permit,
-                open,
-            } => {
-                return self.open_object(context, handle, &permit, open);
-            }
-            Request::Reserve {
-                handle,
-                returned,
-                want,
-            } => {
-                return self.reserve(context, handle, returned, want).map(Some);
-            }
-            Request::Allocate {
-                handle,
-                offset,
-                length,
-                what,
-            } => {
-                return self
-                    .allocate(context, handle, offset, length, what)
-                    .map(Some);
-            }
-            Request::Unlink { parent, name } => {
-                let ino = names.lookup(who, parent, &name);
-                let change = names.plan_remove(who, parent, &name, false, now)?;
-                self.change(context, change, Outcome::Done);
-                self.drop_if_unused(instance, ino?);
-                return Ok(Some(Reply::Done));
-            }
-            Request::RmDir { parent, name } => {
-                let ino = names.lookup(who, parent, &name);
-                let change = names.plan_remove(who, parent, &name, true, now)?;
-                self.change(context, change, Outcome::Done);
-                self.drop_if_unused(instance, ino?);
-                return Ok(Some(Reply::Done));
-            }
+            } => self.put(context, (parent, &name), &set, &data)?,
+            Request::Link { ino, parent, name } => self.link(context, ino, parent, &name)?,
+            Request::Unlink { parent, name } => self.remove(context, parent, &name, false)?,
+            Request::RmDir { parent, name } => self.remove(context, parent, &name, true)?,
             Request::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
-            } => {
-                let replaced = names.lookup(who, to, &to_name).ok();
-                let plan =
-                    names.plan_rename(who, (parent, &name), (to, &to_name), existing, now)?;
-                if let Some(change) = plan {
-                    self.change(context, change, Outcome::Done);
-                    if let Some(ino) = replaced {
-                        self.drop_if_unused(instance, ino);
-                    }
+            } => self.rename(context, (parent, &name), (to, &to_name), existing)?,
+            Request::SetAttr { ino, handle, set } => {
+                if self.set_attr(context, ino, handle, &set, Outcome::Attr(ino), None)? {
+                    return Ok(None);
                 }
-                return Ok(Some(Reply::Done));
+                Reply::Attr(self.attr(context.instance, ino)?)
             }
             Request::SetXattr {
                 ino,
                 name,
                 value,
                 mode,
-            } => names.plan_xattr(who, ino, &name, Some(&value), mode, now)?,
+            } => self.set_xattr(context, ino, &name, Some(&value), mode)?,
             Request::RemoveXattr { ino, name } => {
-                names.plan_xattr(who, ino, &name, None, XattrMode::Replace, now)?
+                self.set_xattr(context, ino, &name, None, XattrMode::Replace)?
             }
+            Request::Open { ino, handle, open } => return self.open(context, ino, handle, open),
+            Request::OpenObject {
+                handle,
+                permit,
+                open,
+            } => return self.open_object(context, handle, &permit, open),
+            Request::Reserve {
+                handle,
+                returned,
+                want,
+            } => self.reserve(context, handle, returned, want)?,
+            Request::Allocate {
+                handle,
+                offset,
+                length,
+                what,
+            } => self.allocate(context, handle, offset, length, what)?,
             // Bulk data has its own connections; administration its own sessions.
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        self.change(context, change, Outcome::Done);
-        Ok(Some(Reply::Done))
-    }
-
-    /// The reply about an entry whose inode's home is another node.
-    pub(super) fn elsewhere(
-        &self,
-        instance: InstanceId,
-        parent: Ino,
-        name: &[u8],
-        ino: Ino,
-    ) -> Option<Reply> {
-        let names = &self.names(instance).ok()?.names;
-        if names.owns(ino) {
-            return None;
-        }
-        let entry = names.get(parent)?.dir()?.entry(name);
-        // Otherwise it is the directory above.
-        let kind = entry.map_or(Kind::Dir, |entry| entry.kind);
-        Some(Reply::Elsewhere { ino, kind })
+        Ok(Some(reply))
     }
 
     /// Carry out a planned change and remember its outcome for the slot.
     pub(super) fn change(&mut self, context: &Context, change: Change, outcome: Outcome) {
         let request = (context.session, context.slot, context.seq, outcome);
         self.log(Event::Names(context.instance, change), Some(request));
-    }
-
-    pub(super) fn check_inodes(&self, instance: InstanceId) -> Result<(), Errno> {
-        let instance = self.names(instance)?;
-        if instance.names.len() as u64 >= instance.spec.inodes {
-            return Err(Errno::ENOSPC);
-        }
-        Ok(())
     }
 
     fn sync(

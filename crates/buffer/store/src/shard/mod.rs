@@ -15,6 +15,7 @@ mod files;
 mod lengths;
 mod links;
 mod locks;
+mod names;
 mod open;
 mod pieces;
 mod session;

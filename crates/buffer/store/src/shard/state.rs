@@ -211,46 +211,18 @@ impl State {
                 tx,
                 coordinator,
                 wave,
-            } => {
-                let instance = self.instance(*instance)?;
-                for change in &wave.changes {
-                    if let Change::MakeDir { ino, .. } = change {
-                        instance.names.take_number(*ino);
-                    }
-                }
-                let prepared = instance.prepared.entry(*tx).or_insert_with(|| Prepared {
-                    coordinator: *coordinator,
-                    waves: Vec::new(),
-                });
-                prepared.waves.push(wave.clone());
-            }
+            } => self.instance(*instance)?.prepare(*tx, *coordinator, wave),
             Event::Resolve {
                 instance,
                 tx,
                 commit,
-            } => {
-                let instance = self.instance(*instance)?;
-                let prepared = instance.prepared.remove(tx).ok_or("no such transaction")?;
-                if *commit {
-                    for change in prepared.waves.iter().flat_map(|wave| &wave.changes) {
-                        instance.names.apply(change)?;
-                    }
-                }
-            }
+            } => self.instance(*instance)?.resolve(*tx, *commit)?,
             Event::Decide {
                 instance,
                 tx,
                 nodes,
                 changes,
-            } => {
-                let instance = self.instance(*instance)?;
-                for change in changes {
-                    instance.names.apply(change)?;
-                }
-                if !nodes.is_empty() {
-                    instance.decided.insert(*tx, nodes.clone());
-                }
-            }
+            } => self.instance(*instance)?.decide(*tx, nodes, changes)?,
             Event::Forget { instance, tx } => {
                 let decided = self.instance(*instance)?.decided.remove(tx);
                 decided.ok_or("no such transaction")?;
@@ -266,5 +238,47 @@ impl State {
 
     fn instance(&mut self, id: InstanceId) -> Result<&mut Instance, &'static str> {
         self.instances.get_mut(&id).ok_or("no such instance")
+    }
+}
+
+impl Instance {
+    /// This node is ready for a part of a transaction.
+    fn prepare(&mut self, tx: TxId, coordinator: Node, wave: &Wave) {
+        for change in &wave.changes {
+            if let Change::MakeDir { ino, .. } = change {
+                self.names.take_number(*ino);
+            }
+        }
+        let prepared = self.prepared.entry(tx).or_insert_with(|| Prepared {
+            coordinator,
+            waves: Vec::new(),
+        });
+        prepared.waves.push(wave.clone());
+    }
+
+    /// The transaction's coordinator has decided whether it happens.
+    fn resolve(&mut self, tx: TxId, commit: bool) -> Result<(), &'static str> {
+        let prepared = self.prepared.remove(&tx).ok_or("no such transaction")?;
+        if !commit {
+            return Ok(());
+        }
+        let mut changes = prepared.waves.iter().flat_map(|wave| &wave.changes);
+        changes.try_for_each(|change| self.names.apply(change))
+    }
+
+    /// A transaction of this node happens; `nodes` have to be told.
+    fn decide(
+        &mut self,
+        tx: TxId,
+        nodes: &BTreeSet<Node>,
+        changes: &[Change],
+    ) -> Result<(), &'static str> {
+        for change in changes {
+            self.names.apply(change)?;
+        }
+        if !nodes.is_empty() {
+            self.decided.insert(tx, nodes.clone());
+        }
+        Ok(())
     }
 }
