@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, Driven, Peers, ROOT};
 use forebay_policy::pool::NodeId;
+use forebay_service::activity::exposition;
 use forebay_service::controller::*;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::*;
@@ -149,6 +150,32 @@ fn only_an_operator_gives_up_a_node_and_only_one_that_is_offline() {
     assert!(reason.contains("has just started"), "{reason}");
     site.pass(OFFLINE);
     assert_eq!(lost(forget(&mut site, ROOT, 1, true)), ["7"]);
+}
+
+#[test]
+fn the_metrics_tell_which_nodes_are_given_up() {
+    let mut site = site();
+    let given_up = |site: &Site| {
+        let page = exposition(&site.controller.status());
+        [0, 1, 2].map(|id| {
+            let line = |value| {
+                let labels = format!("{{node=\"bb{id}\",pool=\"fast\"}}");
+                page.contains(&format!("\nforebay_node_given_up{labels} {value}\n"))
+            };
+            assert!(line(0) != line(1), "{page}");
+            line(1)
+        })
+    };
+    assert_eq!(given_up(&site), [false; 3]);
+    site.peers.silent.insert(1);
+    site.pass(OFFLINE);
+    assert_eq!(given_up(&site), [false; 3], "offline is not given up");
+    lost(forget(&mut site, ROOT, 1, false));
+    assert_eq!(given_up(&site), [false, true, false]);
+    // It reports again, empty.
+    site.peers.silent.clear();
+    site.pass(OFFLINE);
+    assert_eq!(given_up(&site), [false; 3]);
 }
 
 #[test]

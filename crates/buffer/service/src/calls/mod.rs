@@ -9,6 +9,7 @@
 
 mod agent;
 mod changes;
+mod kept;
 mod ledger;
 mod questions;
 mod service;

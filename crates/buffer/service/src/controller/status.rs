@@ -142,28 +142,44 @@ pub struct Status {
 impl Controller {
     /// All pools, nodes, sessions, instances and stages, in the order of their numbers.
     pub fn status(&self) -> Status {
-        let mut status = Status::default();
+        let (pools, nodes) = self.pools_and_nodes();
+        let sessions = self.state.sessions.iter();
+        let instances = self.state.instances.iter();
+        let stages = self.state.stages.iter();
+        Status {
+            pools,
+            nodes,
+            sessions: sessions
+                .map(|(id, session)| self.session_status(SessionId(id), session))
+                .collect(),
+            instances: instances
+                .map(|(id, instance)| self.instance_status(InstanceId(id), instance))
+                .collect(),
+            stages: stages
+                .map(|(id, stage)| self.stage_status(StageId(id), stage))
+                .collect(),
+            ..Status::default()
+        }
+    }
+
+    fn pools_and_nodes(&self) -> (Vec<PoolStatus>, Vec<NodeStatus>) {
+        let (mut pools, mut all) = (Vec::new(), Vec::new());
         for (_, pool) in self.state.pools.iter() {
-            let nodes = self
-                .state
-                .candidates(&pool.name, |node| self.node_online(node));
-            status.pools.push(PoolStatus {
+            let online = |node| self.node_online(node);
+            let nodes = self.state.candidates(&pool.name, online);
+            let total = nodes.iter().map(|node| node.total);
+            let free = nodes.iter().map(|node| node.free());
+            pools.push(PoolStatus {
                 name: pool.name.clone(),
                 granularity: pool.granularity,
-                quantity: nodes
-                    .iter()
-                    .map(|node| node.total)
-                    .fold(0, u64::saturating_add),
-                free: nodes
-                    .iter()
-                    .map(|node| node.free())
-                    .fold(0, u64::saturating_add),
+                quantity: total.fold(0, u64::saturating_add),
+                free: free.fold(0, u64::saturating_add),
             });
             for node in nodes {
                 let Some(row) = self.state.nodes.get(u64::from(node.id.0)) else {
                     continue;
                 };
-                status.nodes.push(NodeStatus {
+                all.push(NodeStatus {
                     id: node.id,
                     name: row.name.clone(),
                     pool: row.pool.clone(),
@@ -176,62 +192,55 @@ impl Controller {
                 });
             }
         }
-        status.nodes.sort_by_key(|node| node.id);
-        for (id, session) in self.state.sessions.iter() {
-            let instance = session.instance.map(|i| self.instance_state(i));
-            let word = instance.unwrap_or(StateWord::of(session.ending, 0, 0));
-            status.sessions.push(SessionStatus {
-                id: SessionId(id),
-                state: word.to_string(),
-                token: session.token.clone(),
-                lifetime: session.lifetime,
-                written: session.written,
-                ending: session.ending,
-                creator: session.creator.clone(),
-                owner: session.owner,
-                created: session.created,
-                hosts: session.hosts.clone(),
-            });
+        all.sort_by_key(|node| node.id);
+        (pools, all)
+    }
+
+    fn session_status(&self, id: SessionId, session: &Session) -> SessionStatus {
+        let instance = session.instance.map(|i| self.instance_state(i));
+        let word = instance.unwrap_or(StateWord::of(session.ending, 0, 0));
+        SessionStatus {
+            id,
+            state: word.to_string(),
+            token: session.token.clone(),
+            lifetime: session.lifetime,
+            written: session.written,
+            ending: session.ending,
+            creator: session.creator.clone(),
+            owner: session.owner,
+            created: session.created,
+            hosts: session.hosts.clone(),
         }
-        for (id, instance) in self.state.instances.iter() {
-            let id = InstanceId(id);
-            let modes = instance.configurations.iter();
-            status.instances.push(InstanceStatus {
-                id,
-                state: self.instance_state(id).to_string(),
-                session: instance.session,
-                label: instance.label.clone(),
-                pool: instance.pool.clone(),
-                capacity: instance.capacity,
-                nodes: self
-                    .state
-                    .fragments_of(id)
-                    .filter(|(_, f)| f.state != FragmentState::Forgotten)
-                    .map(|(_, f)| f.node)
-                    .collect(),
-                intact: instance.broken.is_none(),
-                broken: instance.broken.clone(),
-                public: instance.public,
-                modes: modes
-                    .filter_map(|c| Some(self.state.configurations.get(c.0)?.mode))
-                    .collect(),
-                created: instance.created,
-            });
+    }
+
+    fn instance_status(&self, id: InstanceId, instance: &Instance) -> InstanceStatus {
+        let fragments = self.state.fragments_of(id);
+        let there = fragments.filter(|(_, f)| f.state != FragmentState::Forgotten);
+        let configurations = instance.configurations.iter();
+        let modes = configurations.filter_map(|c| Some(self.state.configurations.get(c.0)?.mode));
+        InstanceStatus {
+            id,
+            state: self.instance_state(id).to_string(),
+            session: instance.session,
+            label: instance.label.clone(),
+            pool: instance.pool.clone(),
+            capacity: instance.capacity,
+            nodes: there.map(|(_, f)| f.node).collect(),
+            intact: instance.broken.is_none(),
+            broken: instance.broken.clone(),
+            public: instance.public,
+            modes: modes.collect(),
+            created: instance.created,
         }
-        let stages = self.state.stages.iter();
-        status.stages = stages
-            .map(|(id, stage)| self.shown(StageId(id), stage))
-            .collect();
-        status
     }
 
     /// One stage.
     pub fn stage(&self, id: StageId) -> Option<StageStatus> {
         let stage = self.state.stages.get(id.0)?;
-        Some(self.shown(id, stage))
+        Some(self.stage_status(id, stage))
     }
 
-    fn shown(&self, id: StageId, stage: &StageRecord) -> StageStatus {
+    fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
         let session = self.state.sessions.get(stage.session.0);
         StageStatus {
             id,

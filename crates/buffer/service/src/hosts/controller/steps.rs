@@ -334,3 +334,6 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
