@@ -3,7 +3,7 @@
 use super::{Context, Effect, Event, Outcome, Shard};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{Allocate, MOST_CLOSED, XattrMode};
+use forebay_wire::message::{MOST_CLOSED, XattrMode};
 use forebay_wire::{Errno, HandleId, Ino, Reply, Request};
 
 impl<O: Objects> Shard<O> {
@@ -222,55 +222,5 @@ impl<O: Objects> Shard<O> {
             contents,
         });
         Ok(None)
-    }
-
-    fn allocate(
-        &mut self,
-        context: &Context,
-        id: HandleId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<Reply, Errno> {
-        let handle = self.handle(context.session, id)?;
-        if !handle.mode.write {
-            return Err(Errno::EBADF);
-        }
-        let ino = handle.ino;
-        if length == 0 {
-            return Err(Errno::EINVAL);
-        }
-        if offset
-            .checked_add(length)
-            .is_none_or(|end| end > i64::MAX as u64)
-        {
-            return Err(Errno::EFBIG);
-        }
-        let object = ObjectId {
-            instance: context.instance,
-            ino,
-        };
-        self.need_object(object)?;
-        self.recharge(object);
-        let instance = self.names(context.instance)?;
-        let capacity = instance.spec.capacity;
-        let used = self
-            .runtime
-            .get(&context.instance)
-            .map_or(0, |r| r.space.used());
-        let before = self.objects.stat(object)?;
-        // What the range holds already counts in its favour only as far as it surely lies there.
-        let covered = if before.space >= before.size && offset < before.size {
-            length.min(before.size - offset)
-        } else {
-            0
-        };
-        if !matches!(what, Allocate::PunchHole) && used.saturating_add(length - covered) > capacity
-        {
-            return Err(Errno::ENOSPC);
-        }
-        self.objects.allocate(object, offset, length, what)?;
-        self.recharge(object);
-        Ok(Reply::Done)
     }
 }

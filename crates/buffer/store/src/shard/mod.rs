@@ -9,6 +9,7 @@ mod admin;
 mod attr;
 mod caching;
 mod calls;
+mod data;
 mod driver;
 mod filelock;
 mod files;

@@ -1,16 +1,13 @@
 //! Open handles and what becomes of inodes nobody has open.
 
-use super::lengths::NEVER;
 use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{New, OpenMode, SetAttr};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId, Timestamp};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;
-/// Largest promise of space ahead of need.
-const MOST_AHEAD: u64 = 64 << 20;
 
 impl<O: Objects> Shard<O> {
     pub(super) fn open(
@@ -151,60 +148,6 @@ impl<O: Objects> Shard<O> {
         Ok(None)
     }
 
-    /// Open a file's data object, which is made unless there is one.
-    fn object_for(&mut self, id: ObjectId, mode: OpenMode) -> Result<O::Descriptor, Errno> {
-        if self.runtime(id.instance).space.has_object(id.ino) {
-            return self.objects.open(id, mode);
-        }
-        let times = self.times_of_new(id)?;
-        let descriptor = self.objects.create_open(id, times, mode)?;
-        self.object_made(id)?;
-        Ok(descriptor)
-    }
-
-    /// Make a file's data object unless it has one.
-    pub(super) fn ensure_object(&mut self, id: ObjectId) -> Result<(), Errno> {
-        if self.runtime(id.instance).space.has_object(id.ino) {
-            return Ok(());
-        }
-        let (atime, mtime) = self.times_of_new(id)?;
-        self.objects.create(id, atime, mtime)?;
-        self.object_made(id)
-    }
-
-    /// Last read and last write of an object that is made now.
-    fn times_of_new(&self, id: ObjectId) -> Result<(Timestamp, Timestamp), Errno> {
-        let now = self.now.wall;
-        Ok(match self.names(id.instance)?.names.get(id.ino) {
-            Some(inode) => (inode.atime, inode.mtime),
-            // Making it is not a write.
-            None if !self.names(id.instance)?.names.owns(id.ino) => (NEVER, NEVER),
-            None => (now, now),
-        })
-    }
-
-    fn object_made(&mut self, id: ObjectId) -> Result<(), Errno> {
-        let runtime = self.runtime(id.instance);
-        runtime.space.charge(id.ino, 0);
-        runtime.fresh.insert(id.ino);
-        if !self.names(id.instance)?.names.owns(id.ino) {
-            let unconfirmed = &mut self.runtime(id.instance).spread.unconfirmed;
-            let home = unconfirmed.entry(id.ino.shard()).or_default();
-            home.insert(id.ino);
-        }
-        Ok(())
-    }
-
-    /// Make a file's data object unless it has one. That of another node's file is made only when
-    /// it is opened, with a permit: later on it may have been removed with its file.
-    pub(super) fn need_object(&mut self, id: ObjectId) -> Result<(), Errno> {
-        let known = self.runtime(id.instance).space.has_object(id.ino);
-        if !known && !self.names(id.instance)?.names.owns(id.ino) {
-            return Err(Errno::ESTALE);
-        }
-        self.ensure_object(id)
-    }
-
     fn check_handles(&self, session: SessionId, handle: HandleId) -> Result<(), Errno> {
         let attached = self.attached.get(&session).ok_or(Errno::ESTALE)?;
         let full = attached.handles.len() >= self.limits.handles;
@@ -326,16 +269,6 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    /// Look how much space an object takes now. Returns its length, if that can be told.
-    pub(super) fn recharge(&mut self, id: ObjectId) -> Option<u64> {
-        if !self.runtime(id.instance).space.has_object(id.ino) {
-            return Some(0);
-        }
-        let stat = self.objects.stat(id).ok()?;
-        self.runtime(id.instance).space.charge(id.ino, stat.space);
-        Some(stat.size)
-    }
-
     /// Drop an inode that has no names and is not open.
     pub(super) fn drop_if_unused(&mut self, instance: InstanceId, ino: Ino) {
         let orphan = self.names(instance).is_ok_and(|i| i.names.is_orphan(ino));
@@ -365,54 +298,6 @@ impl<O: Objects> Shard<O> {
             runtime.space.discharge(ino);
             self.doomed
                 .push_back((needed, Doomed::Object(ObjectId { instance, ino })));
-        }
-    }
-
-    pub(super) fn reserve(
-        &mut self,
-        context: &Context,
-        id: HandleId,
-        returned: u64,
-        want: u64,
-    ) -> Result<Reply, Errno> {
-        let capacity = self.names(context.instance)?.spec.capacity;
-        let handle = self.handle(context.session, id)?;
-        if !handle.mode.write {
-            return Err(Errno::EBADF);
-        }
-        let (ino, before, ahead) = (handle.ino, handle.grant, handle.ahead);
-        let kept = returned.min(before);
-        let object = ObjectId {
-            instance: context.instance,
-            ino,
-        };
-        self.need_object(object)?;
-        self.recharge(object);
-        let space = &mut self.runtime(context.instance).space;
-        space.regrant(before, kept);
-        let more = if want == 0 {
-            0
-        } else {
-            space.available(capacity, want, ahead)
-        };
-        space.regrant(kept, kept + more);
-        let total = kept + more;
-        if let Some(handle) = self
-            .attached
-            .get_mut(&context.session)
-            .and_then(|a| a.handles.get_mut(&id))
-        {
-            handle.grant = total;
-            handle.ahead = (handle.ahead * 2).min(MOST_AHEAD);
-        }
-        if !context.local {
-            self.effects
-                .push(Effect::BulkGrant(context.session, id, total));
-        }
-        if total == 0 && want > 0 {
-            Err(Errno::ENOSPC)
-        } else {
-            Ok(Reply::Granted(total))
         }
     }
 }

@@ -112,25 +112,16 @@ pub fn serve(
     };
     let mut body = Vec::new();
     let mut out = Vec::new();
-    loop {
-        let Some(head) = input.header()? else {
-            return Ok(());
-        };
-        let begun = Instant::now();
-        let header = frame::parse_header(&head)?;
-        if header.direction != Direction::Call {
-            return Err(BadFrame::Kind.into());
-        }
-        body.resize(header.body, 0);
-        input.fill(&mut body)?;
-        let call: Call = frame::open(&head, &header, &body)?;
-        let is_write = matches!(call.request, Request::Write { .. });
-        if header.payload > 0 && !is_write {
-            return Err(BadFrame::Kind.into());
-        }
-        let kind = Kind::of(&call.request);
-        let received = HEADER + header.body + header.payload;
-        counters.received.add(received as u64);
+    while let Some(asked) = input.call(&mut body)? {
+        counters.received.add(asked.received);
+        let kind = Kind::of(&asked.call.request);
+        let Asked {
+            call,
+            payload,
+            begun,
+            ..
+        } = asked;
+        let open = |handle| opens.get(session, handle);
         let reply = match call.request {
             Request::Read {
                 handle,
@@ -138,7 +129,7 @@ pub fn serve(
                 length,
             } => {
                 let length = (length as usize).min(MAX_DATA);
-                let open = opens.get(session, handle);
+                let open = open(handle);
                 let open = open.as_deref().map_err(|errno| *errno);
                 let (sent, failed) = lane.read(call.seq, open, offset, length)?;
                 counters.sent.add(sent);
@@ -150,9 +141,9 @@ pub fn serve(
                 offset,
                 append,
             } => {
-                let open = opens.get(session, handle);
+                let open = open(handle);
                 let open = open.as_deref().map_err(|errno| *errno);
-                lane.write(&mut input, open, offset, append, header.payload)?
+                lane.write(&mut input, open, offset, append, payload)?
             }
             _ => Err(Errno::EOPNOTSUPP),
         };
@@ -163,6 +154,18 @@ pub fn serve(
         counters.sent.add(out.len() as u64);
         counters.answered(kind, begun.elapsed(), matches!(reply, Reply::Failed(_)));
     }
+    Ok(())
+}
+
+/// A request, but for its data, which follow.
+struct Asked {
+    call: Call,
+    /// Bytes of data that follow.
+    payload: usize,
+    /// Bytes of all of it.
+    received: u64,
+    /// When it began to arrive.
+    begun: Instant,
 }
 
 struct Input<'a> {
@@ -179,6 +182,31 @@ impl Input<'_> {
         into[..ready].copy_from_slice(&self.pending[self.taken..self.taken + ready]);
         self.taken += ready;
         ready
+    }
+
+    /// The next request, read by way of `body`; `None` if the peer has closed.
+    fn call(&mut self, body: &mut Vec<u8>) -> io::Result<Option<Asked>> {
+        let Some(head) = self.header()? else {
+            return Ok(None);
+        };
+        let begun = Instant::now();
+        let header = frame::parse_header(&head)?;
+        if header.direction != Direction::Call {
+            return Err(BadFrame::Kind.into());
+        }
+        body.resize(header.body, 0);
+        self.fill(body)?;
+        let call: Call = frame::open(&head, &header, body)?;
+        let is_write = matches!(call.request, Request::Write { .. });
+        if header.payload > 0 && !is_write {
+            return Err(BadFrame::Kind.into());
+        }
+        Ok(Some(Asked {
+            call,
+            payload: header.payload,
+            received: (HEADER + header.body + header.payload) as u64,
+            begun,
+        }))
     }
 
     /// The header of the next request; `None` if the peer has closed.

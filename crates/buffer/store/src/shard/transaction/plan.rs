@@ -1,6 +1,6 @@
 //! What a request that concerns several nodes needs of each of them, and in which order.
 
-use crate::namespace::{Change, Namespace};
+use crate::namespace::{Change, Credentials, Namespace};
 use crate::objects::Objects;
 use crate::shard::{Context, Shard};
 use forebay_wire::message::{New, OnExisting};
@@ -77,67 +77,33 @@ impl<O: Objects> Shard<O> {
         Ok(plan)
     }
 
+    /// The plan for a request that concerns other nodes, too.
     fn plan_transaction(
         &self,
         context: &Context,
         request: &Request,
     ) -> Result<Option<Plan>, Errno> {
-        let instance = self.names(context.instance)?;
-        let (names, place, who) = (&instance.names, &instance.spec.place, &context.who);
-        Ok(match request {
+        let names = &self.names(context.instance)?.names;
+        match request {
             Request::Make {
                 parent,
                 name,
                 new: New::Dir,
                 mode,
-            } => {
-                let node = place.layout().shard_for_dir(*parent, name);
-                if node == place.node {
-                    return Ok(None);
-                }
-                let planned =
-                    names.plan_make(who, *parent, name, New::Dir, *mode, self.now.wall)?;
-                let Change::Make { inode, .. } = planned else {
-                    return Err(Errno::EIO);
-                };
-                let step = Step::MakeDir {
-                    parent: *parent,
-                    mode: inode.mode,
-                    uid: inode.uid,
-                    gid: inode.gid,
-                };
-                Some(Plan::MakeDir {
-                    at: (*parent, name.clone()),
-                    step,
-                    node,
-                    made: None,
-                })
+            } => self.plan_dir(context, (*parent, name), *mode),
+            Request::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
+                plan_removal(names, &context.who, (*parent, name), false).map(Some)
             }
-            Request::Unlink { parent, name } | Request::RmDir { parent, name } => {
-                if !is_elsewhere(names, *parent, name) {
-                    return Ok(None);
-                }
-                let (ino, kind, owner_only) = names.may_leave(who, *parent, name)?;
-                let dir = matches!(request, Request::RmDir { .. });
-                match (dir, kind == Kind::Dir) {
-                    (true, false) => return Err(Errno::ENOTDIR),
-                    (false, true) => return Err(Errno::EISDIR),
-                    _ => {}
-                }
-                Some(Plan::Remove {
-                    at: (*parent, name.clone()),
-                    ino,
-                    dir,
-                    owner_only,
-                })
+            Request::RmDir { parent, name } if is_elsewhere(names, *parent, name) => {
+                plan_removal(names, &context.who, (*parent, name), true).map(Some)
             }
             Request::Link { ino, parent, name } if !names.owns(*ino) => {
-                names.may_name(who, *parent, name)?;
-                Some(Plan::Link {
+                names.may_name(&context.who, *parent, name)?;
+                Ok(Some(Plan::Link {
                     at: (*parent, name.clone()),
                     ino: *ino,
                     kind: None,
-                })
+                }))
             }
             Request::Rename {
                 parent,
@@ -150,21 +116,86 @@ impl<O: Objects> Shard<O> {
                 if is_local_rename(names, from, to, *existing) {
                     return Ok(None);
                 }
-                names.check_rename(from.1, to.1)?;
-                let (ino, kind, owner_only) = names.may_leave(who, from.0, from.1)?;
-                Some(Plan::Rename(Rename {
-                    from: (from.0, name.clone()),
-                    to: (to.0, to_name.clone()),
-                    existing: *existing,
-                    moving: (ino, kind),
-                    owner_only,
-                    replaced: None,
-                    replaced_owner_only: false,
-                }))
+                plan_rename(names, &context.who, from, to, *existing).map(Some)
             }
-            _ => None,
-        })
+            _ => Ok(None),
+        }
     }
+
+    /// A directory may have its home on another node than its name.
+    fn plan_dir(
+        &self,
+        context: &Context,
+        (parent, name): (Ino, &[u8]),
+        mode: u16,
+    ) -> Result<Option<Plan>, Errno> {
+        let instance = self.names(context.instance)?;
+        let place = &instance.spec.place;
+        let node = place.layout().shard_for_dir(parent, name);
+        if node == place.node {
+            return Ok(None);
+        }
+        let (who, now) = (&context.who, self.now.wall);
+        let names = &instance.names;
+        let planned = names.plan_make(who, parent, name, New::Dir, mode, now)?;
+        let Change::Make { inode, .. } = planned else {
+            return Err(Errno::EIO);
+        };
+        let step = Step::MakeDir {
+            parent,
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+        };
+        Ok(Some(Plan::MakeDir {
+            at: (parent, name.to_vec()),
+            step,
+            node,
+            made: None,
+        }))
+    }
+}
+
+/// The removal of a name of something whose home is another node: of a directory if `dir`, else of
+/// anything else.
+fn plan_removal(
+    names: &Namespace,
+    who: &Credentials,
+    (parent, name): (Ino, &[u8]),
+    dir: bool,
+) -> Result<Plan, Errno> {
+    let (ino, kind, owner_only) = names.may_leave(who, parent, name)?;
+    match (dir, kind == Kind::Dir) {
+        (true, false) => return Err(Errno::ENOTDIR),
+        (false, true) => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    Ok(Plan::Remove {
+        at: (parent, name.to_vec()),
+        ino,
+        dir,
+        owner_only,
+    })
+}
+
+fn plan_rename(
+    names: &Namespace,
+    who: &Credentials,
+    from: (Ino, &[u8]),
+    to: (Ino, &[u8]),
+    existing: OnExisting,
+) -> Result<Plan, Errno> {
+    names.check_rename(from.1, to.1)?;
+    let (ino, kind, owner_only) = names.may_leave(who, from.0, from.1)?;
+    Ok(Plan::Rename(Rename {
+        from: (from.0, from.1.to_vec()),
+        to: (to.0, to.1.to_vec()),
+        existing,
+        moving: (ino, kind),
+        owner_only,
+        replaced: None,
+        replaced_owner_only: false,
+    }))
 }
 
 impl Plan {
