@@ -22,6 +22,36 @@ struct Flying<'a, M> {
     lane: Option<Lane>,
 }
 
+/// How far a write has come.
+struct Outcome {
+    /// Where it begins.
+    offset: u64,
+    /// The bytes up to the first piece that was not written whole, or why there are none.
+    written: Result<usize, Errno>,
+}
+
+impl Outcome {
+    /// What became of a piece. Those in objects of this host are settled ahead of earlier ones that
+    /// are under way.
+    fn settle(&mut self, piece: Piece, result: Result<usize, Errno>) {
+        let before = (piece.offset - self.offset) as usize;
+        let good = match result {
+            Ok(count) if count as u64 == piece.length => return,
+            Ok(count) => Ok(before + count),
+            Err(_) if before > 0 => Ok(before),
+            Err(errno) => Err(errno),
+        };
+        let earlier = match (&self.written, &good) {
+            (Err(_), _) => false,
+            (Ok(_), Err(_)) => true,
+            (Ok(old), Ok(new)) => new < old,
+        };
+        if earlier {
+            self.written = good;
+        }
+    }
+}
+
 impl File {
     /// The pieces of a range, none longer than what goes over a socket at once.
     fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
@@ -139,53 +169,31 @@ impl File {
     pub(super) fn write_striped(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.list();
         if let Some(piece) = self.single(offset, data.len()) {
-            let part = self.part(piece.node)?;
+            let (part, length) = self.claim(piece, data.len())?;
             let at = piece.object_offset;
-            let length = self.with_part(part, || part.claim(&self.fs, data.len(), at))?;
             return self.with_part(part, || part.write(&self.fs, &data[..length], at));
         }
-        let mut outcome = Ok(data.len());
-        let mut flying: VecDeque<Flying<'_, &[u8]>> = VecDeque::new();
-        // What became of a piece, in the order of the pieces.
-        let mut settle = |piece: Piece, result: Result<usize, Errno>| {
-            let before = (piece.offset - offset) as usize;
-            let good = match result {
-                Ok(count) if count as u64 == piece.length => return,
-                Ok(count) => Ok(before + count),
-                Err(_) if before > 0 => Ok(before),
-                Err(errno) => Err(errno),
-            };
-            // Pieces of this host are settled ahead of earlier ones that are under way.
-            let earlier = match (&outcome, &good) {
-                (Err(_), _) => false,
-                (Ok(_), Err(_)) => true,
-                (Ok(old), Ok(new)) => new < old,
-            };
-            if earlier {
-                outcome = good;
-            }
+        let mut outcome = Outcome {
+            offset,
+            written: Ok(data.len()),
         };
+        let mut flying: VecDeque<Flying<'_, &[u8]>> = VecDeque::new();
         for piece in self.pieces(offset, data.len()) {
             let at = (piece.offset - offset) as usize;
             let memory = &data[at..at + piece.length as usize];
-            let claimed = self.part(piece.node).and_then(|part| {
-                let claim = || part.claim(&self.fs, memory.len(), piece.object_offset);
-                Ok((part, self.with_part(part, claim)?))
-            });
-            let (part, claimed) = match claimed {
+            let (part, claimed) = match self.claim(piece, memory.len()) {
                 Ok(claimed) => claimed,
                 Err(errno) => {
-                    settle(piece, Err(errno));
+                    outcome.settle(piece, Err(errno));
                     break;
                 }
             };
             let memory = &memory[..claimed];
             if part.local.is_some() {
-                let result =
-                    self.with_part(part, || part.write(&self.fs, memory, piece.object_offset));
-                let whole = result == Ok(piece.length as usize);
-                settle(piece, result);
-                if !whole {
+                let write = || part.write(&self.fs, memory, piece.object_offset);
+                let result = self.with_part(part, write);
+                outcome.settle(piece, result);
+                if result != Ok(piece.length as usize) {
                     break;
                 }
                 continue;
@@ -193,7 +201,7 @@ impl File {
             while must_land(&flying, &piece) {
                 if let Some(first) = flying.pop_front() {
                     let (piece, result) = self.land_write(first);
-                    settle(piece, result);
+                    outcome.settle(piece, result);
                 }
             }
             let lane = self.fs.sessions.with(piece.node).map(|session| {
@@ -211,9 +219,16 @@ impl File {
         }
         for first in flying {
             let (piece, result) = self.land_write(first);
-            settle(piece, result);
+            outcome.settle(piece, result);
         }
-        outcome
+        outcome.written
+    }
+
+    /// Have room for `length` bytes of a piece, or fewer. Returns its part of the file, and how many.
+    fn claim(&self, piece: Piece, length: usize) -> Result<(&Part, usize), Errno> {
+        let part = self.part(piece.node)?;
+        let claim = || part.claim(&self.fs, length, piece.object_offset);
+        Ok((part, self.with_part(part, claim)?))
     }
 
     fn land_write(&self, flying: Flying<'_, &[u8]>) -> (Piece, Result<usize, Errno>) {
