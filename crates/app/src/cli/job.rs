@@ -9,7 +9,8 @@ use clap::{Subcommand, ValueEnum};
 use forebay_model::jobscript::{Direction, JobScript};
 use forebay_service::embedded::PoolOptions;
 use forebay_service::run::{
-    OnFailure, RunError, RunOptions, Which, recover, run_job, stage_now, status,
+    OnFailure, Recovered, Recovery, RunError, RunOptions, Which, recover, run_job, stage_now,
+    status,
 };
 use forebay_service::show::{self, Terminal};
 
@@ -50,7 +51,7 @@ pub enum JobCommand {
         /// The job's id [default: one is made up]
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
-        /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+        /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9464
         #[arg(long, value_name = "ADDRESS")]
         metrics: Option<std::net::SocketAddr>,
         /// Compute nodes on which the buffer is mounted [default: this one]
@@ -236,19 +237,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
                 on_failure,
                 metrics,
             };
-            let report = run_job(&options, terminal)?;
-            terminal.finish();
-            tell(format_args!("\n{}", show::summary(&report).trim_end()));
-            if report.code != 0 {
-                tell(format_args!("the script ended with status {}", report.code));
-            }
-            if report.kept {
-                tell(format_args!(
-                    "its results are kept in the pool as job {}; `forebay recover` stages them out",
-                    report.token
-                ));
-            }
-            Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
+            run_to_end(&options, terminal)
         }
         JobCommand::Status { pool, json } => {
             let found = status(&pool.which()?)?;
@@ -271,9 +260,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             let list = recover(&pool.which()?, job_id.as_deref(), discard, terminal)?;
             terminal.finish();
             let told = answer(&show::recovered(&list));
-            let kept = |one: &forebay_service::Recovered| {
-                matches!(one.recovery, forebay_service::run::Recovery::Kept(_))
-            };
+            let kept = |one: &Recovered| matches!(one.recovery, Recovery::Kept(_));
             Ok(if list.iter().any(kept) {
                 ExitCode::FAILURE
             } else {
@@ -287,22 +274,35 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             way,
             source,
             destination,
-        } => {
-            let what = match directive(way, &kind, &source, &destination) {
-                Ok(what) => what,
-                Err(reason) => {
-                    tell(format_args!("error: {reason}"));
-                    return Ok(ExitCode::from(2));
-                }
-            };
-            let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
-            terminal.finish();
-            Ok(answer(&format!(
-                "staged {}, {}\n",
-                show::files(moved.files),
-                show::size(moved.bytes)
-            )))
-        }
+        } => match directive(way, &kind, &source, &destination) {
+            Ok(what) => {
+                let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
+                terminal.finish();
+                let (files, size) = (show::files(moved.files), show::size(moved.bytes));
+                Ok(answer(&format!("staged {files}, {size}\n")))
+            }
+            Err(reason) => {
+                tell(format_args!("error: {reason}"));
+                Ok(ExitCode::from(2))
+            }
+        },
         JobCommand::Pool(command) => pool::execute(command),
     }
+}
+
+/// Runs a job, and says how it went. The exit code is that of its script.
+fn run_to_end(options: &RunOptions, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
+    let report = run_job(options, terminal)?;
+    terminal.finish();
+    tell(format_args!("\n{}", show::summary(&report).trim_end()));
+    if report.code != 0 {
+        tell(format_args!("the script ended with status {}", report.code));
+    }
+    if report.kept {
+        tell(format_args!(
+            "its results are kept in the pool as job {}; `forebay recover` stages them out",
+            report.token
+        ));
+    }
+    Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))
 }

@@ -9,6 +9,7 @@ mod options;
 mod output;
 mod pool;
 mod scrub;
+mod serve;
 mod traffic;
 mod validate;
 
@@ -35,7 +36,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
         forebay validate --quick\n\n\
         FOREBAY_LOG says what is logged: error, warn, info, debug, trace, or such as\n\
         forebay_store=debug,warn\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted."
+        Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted; that of the job's script, if\n\
+        `forebay run` could run it."
 )]
 struct Cli {
     #[command(flatten)]

@@ -1,34 +1,24 @@
-//! `forebay serve`, `drain`, `undrain`, `forget`, `create-persistent`, `destroy-persistent`: a pool's
-//! daemons, and what its operator does.
+//! `forebay drain`, `undrain`, `forget`, `create-persistent`, `destroy-persistent`: which pool is
+//! meant, and what its operator does.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
-use forebay_service::activity::{self, Responder, Source};
 use forebay_service::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
 use forebay_service::embedded::PoolOptions;
-use forebay_service::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
-};
 use forebay_service::protocol::Owner;
 use forebay_service::run::{Buffer, RunError, Which, order};
 
 use super::answer;
-use crate::say::tell;
+use super::serve::{ServeArguments, serve};
 
 /// Where a host's pool is described unless something else is named.
-const CONFIGURATION: &str = "/etc/forebay/pool.toml";
+pub(super) const CONFIGURATION: &str = "/etc/forebay/pool.toml";
 /// Variable that names the pool.
 const VARIABLE: &str = "FOREBAY_POOL";
-/// Time between looks at whether a daemon has ended.
-const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {
@@ -50,20 +40,21 @@ fn size(text: &str) -> Result<forebay_model::units::Bytes, String> {
     }
 }
 
+/// The pool that is named in the environment.
+pub(super) fn in_environment() -> Option<PathBuf> {
+    let value = std::env::var_os(VARIABLE)?;
+    (!value.is_empty()).then(|| PathBuf::from(value))
+}
+
 impl PoolArguments {
     /// The pool that is meant.
     pub fn which(self) -> Result<Which, RunError> {
-        let variable = || {
-            std::env::var_os(VARIABLE)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
         // Whoever says how large an embedded pool is to be means an embedded one.
         let installed = || {
             let path = Path::new(CONFIGURATION);
             (self.pool_size.is_none() && path.is_file()).then(|| path.to_owned())
         };
-        let named = self.pool.clone().or_else(variable).or_else(installed);
+        let named = self.pool.clone().or_else(in_environment).or_else(installed);
         if let Some(file) = named.as_ref().filter(|path| path.is_file()) {
             if self.pool_size.is_some() {
                 let reason = format!(
@@ -90,134 +81,6 @@ impl PoolArguments {
             directory: named.unwrap_or(default.directory),
             size: self.pool_size,
         }))
-    }
-}
-
-/// A daemon of a pool over several hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Daemon {
-    /// Decides and remembers; one in a pool
-    Controller,
-    /// Keeps data; on each storage node
-    Storage,
-    /// Mounts; on each compute node
-    Agent,
-}
-
-#[derive(Debug, Args)]
-pub struct ServeArguments {
-    /// Which daemon
-    #[arg(value_enum)]
-    daemon: Daemon,
-    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Name of this host in the pool [default: its host name]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Serve metrics for Prometheus at this address, such as 10.0.0.1:9090
-    #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<SocketAddr>,
-    /// Check the configuration and end
-    #[arg(long)]
-    check: bool,
-}
-
-/// Runs a daemon until it is told to end.
-pub fn serve(arguments: ServeArguments) -> ExitCode {
-    let config = match configuration(&arguments) {
-        Ok(config) => config,
-        Err(error) => {
-            tell(format_args!("error: {error}"));
-            return ExitCode::from(2);
-        }
-    };
-    if arguments.check {
-        let file = file_of(&arguments);
-        return answer(&format!(
-            "{}: pool `{}` is configured well\n",
-            file.display(),
-            config.name
-        ));
-    }
-    match run_daemon(&arguments, &config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Ended::Serve(error)) => {
-            tell(format_args!("error: {error}"));
-            ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
-        }
-        Err(Ended::Metrics(reason)) => {
-            tell(format_args!("error: {reason}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-enum Ended {
-    Serve(ServeError),
-    Metrics(String),
-}
-
-fn file_of(arguments: &ServeArguments) -> PathBuf {
-    let named = arguments.config.clone();
-    named
-        .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from(CONFIGURATION))
-}
-
-fn configuration(arguments: &ServeArguments) -> Result<PoolConfig, ConfigError> {
-    let config = PoolConfig::read(&file_of(arguments))?;
-    config.identity()?;
-    Ok(config)
-}
-
-fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), Ended> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        // Registering fails only for signals that cannot be caught.
-        let _ = signal_hook::flag::register(signal, stop.clone());
-    }
-    let name = arguments.name.clone().unwrap_or_else(host_name);
-    let metrics = |source: Source| -> Result<Option<Responder>, Ended> {
-        let Some(address) = arguments.metrics else {
-            return Ok(None);
-        };
-        let responder = activity::serve(address, source).map_err(Ended::Metrics)?;
-        tell(format_args!(
-            "metrics at http://{}/metrics",
-            responder.address()
-        ));
-        Ok(Some(responder))
-    };
-    let wait = |ended: &dyn Fn() -> bool| {
-        tell(format_args!(
-            "{:?} of pool `{}` is up",
-            arguments.daemon, config.name
-        ));
-        while !stop.load(Ordering::Relaxed) && !ended() {
-            std::thread::sleep(LOOK);
-        }
-    };
-    match arguments.daemon {
-        Daemon::Controller => {
-            let daemon = ControllerDaemon::start(config).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Ended::Serve)
-        }
-        Daemon::Storage => {
-            let daemon = StorageDaemon::start(config, &name).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Ended::Serve)
-        }
-        Daemon::Agent => {
-            let daemon = AgentDaemon::start(config, &name).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| false);
-            daemon.stop();
-            Ok(())
-        }
     }
 }
 

@@ -100,9 +100,20 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
 
 /// The results as text.
 pub(super) fn table(run: &TrafficRun) -> String {
+    let mut out = String::new();
+    for (name, value) in facts(run) {
+        out.push_str(&format!("{name:<14}{value}\n"));
+    }
+    out.push('\n');
+    out.push_str(&links_table(run));
+    out
+}
+
+/// What is said of the whole run, by name.
+fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
     let l = &run.latency_ns;
     let ns = |v: f64| seconds(v * 1e-9);
-    let facts = [
+    [
         ("offered load", percent(run.offered_load)),
         ("accepted load", percent(run.accepted_load)),
         (
@@ -149,11 +160,11 @@ pub(super) fn table(run: &TrafficRun) -> String {
                 bytes(run.peak_rss_bytes)
             ),
         ),
-    ];
-    let mut out = String::new();
-    for (name, value) in facts {
-        out.push_str(&format!("{name:<14}{value}\n"));
-    }
+    ]
+}
+
+/// The links, by class.
+fn links_table(run: &TrafficRun) -> String {
     let columns = [
         Column::text("links", 0),
         Column::number("number", 0),
@@ -176,7 +187,5 @@ pub(super) fn table(run: &TrafficRun) -> String {
             ]
         })
         .collect();
-    out.push('\n');
-    out.push_str(&table::whole(&columns, &rows));
-    out
+    table::whole(&columns, &rows)
 }

@@ -118,6 +118,67 @@ fn worst(values: impl Iterator<Item = f64>, measured: f64) -> Option<f64> {
     values.max_by(|a, b| off(*a).total_cmp(&off(*b)))
 }
 
+/// What a comparison comes to.
+struct Outcome {
+    /// The simulated value, if it is a number.
+    simulated: Option<f64>,
+    met: bool,
+    /// What would still be accepted, in words.
+    accepted: String,
+    verdict: String,
+}
+
+/// Is the limit that is expected seen at some step?
+fn compare_limits(check: &Check, steps: &[Step]) -> Outcome {
+    let expect = check.expect.as_deref().unwrap_or_default();
+    let found = steps.iter().filter(|step| step.limit == expect);
+    let at: Vec<&str> = found.map(|step| step.label.as_str()).collect();
+    let verdict = if at.is_empty() {
+        let seen = steps
+            .iter()
+            .map(|step| format!("{} at {}", step.limit, step.label));
+        format!("not seen: {}", seen.collect::<Vec<_>>().join(", "))
+    } else {
+        format!("{expect} at {}", at.join(", "))
+    };
+    Outcome {
+        simulated: None,
+        met: !at.is_empty(),
+        accepted: format!("{expect} is the limit"),
+        verdict,
+    }
+}
+
+/// Does it saturate where it was measured to, within a factor?
+fn compare_saturation(steps: &[Step], measured: Option<f64>, factor: f64) -> Outcome {
+    let simulated = saturation(steps);
+    let apart = match (simulated, measured) {
+        (Some(s), Some(m)) => (s / m).max(m / s),
+        _ => f64::INFINITY,
+    };
+    let met = apart <= factor;
+    Outcome {
+        simulated,
+        met,
+        accepted: format!("within a factor of {factor}"),
+        verdict: words(met),
+    }
+}
+
+/// Is the value furthest from the measured one within some percent of it?
+fn compare_values(steps: &[Step], measured: Option<f64>, percent: f64) -> Outcome {
+    let values = steps.iter().map(|step| step.value);
+    let simulated = measured.and_then(|m| worst(values, m));
+    let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
+    let met = error.abs() <= percent;
+    Outcome {
+        simulated,
+        met,
+        accepted: format!("within {percent}%"),
+        verdict: words(met),
+    }
+}
+
 /// Compares the points of a case with one measurement.
 pub fn compare(
     case: &Case,
@@ -131,77 +192,40 @@ pub fn compare(
         .collect();
     let measured = published.number();
     let tolerance = check.tolerance.unwrap_or(0.0);
-    let (simulated, met, accepted, mut verdict) = match check.measure {
-        Measure::Limit => {
-            let expect = check.expect.as_deref().unwrap_or_default();
-            let at: Vec<&str> = steps
-                .iter()
-                .filter(|s| s.limit == expect)
-                .map(|s| s.label.as_str())
-                .collect();
-            let seen: Vec<String> = steps
-                .iter()
-                .map(|s| format!("{} at {}", s.limit, s.label))
-                .collect();
-            let verdict = if at.is_empty() {
-                format!("not seen: {}", seen.join(", "))
-            } else {
-                format!("{expect} at {}", at.join(", "))
-            };
-            (
-                None,
-                !at.is_empty(),
-                format!("{expect} is the limit"),
-                verdict,
-            )
-        }
+    let mut outcome = match check.measure {
+        Measure::Limit => compare_limits(check, &steps),
         Measure::WriteSaturation | Measure::ReadSaturation => {
-            let simulated = saturation(&steps);
-            let factor = match (simulated, measured) {
-                (Some(s), Some(m)) => (s / m).max(m / s),
-                _ => f64::INFINITY,
-            };
-            let met = factor <= tolerance;
-            (
-                simulated,
-                met,
-                format!("within a factor of {tolerance}"),
-                words(met),
-            )
+            compare_saturation(&steps, measured, tolerance)
         }
-        _ => {
-            let simulated = measured.and_then(|m| worst(steps.iter().map(|s| s.value), m));
-            let error = error_percent(measured, simulated).unwrap_or(f64::INFINITY);
-            let met = error.abs() <= tolerance;
-            (simulated, met, format!("within {tolerance}%"), words(met))
-        }
+        _ => compare_values(&steps, measured, tolerance),
     };
+    if check.role == Role::Calibration {
+        outcome.verdict.push_str(", fitted");
+    }
     let beside = check.beside.map(|beside| {
-        let simulated = measured.and_then(|m| worst(steps.iter().filter_map(|s| s.beside), m));
+        let values = steps.iter().filter_map(|step| step.beside);
+        let simulated = measured.and_then(|m| worst(values, m));
         Beside {
             compared: beside.words().to_string(),
             simulated,
             error_percent: error_percent(measured, simulated),
         }
     });
-    if check.role == Role::Calibration {
-        verdict.push_str(", fitted");
-    }
     Row {
         case: case.id.clone(),
         row: check.row.clone(),
         machine: case.machine.clone(),
         what: published.what.clone(),
         measured,
-        simulated,
+        simulated: outcome.simulated,
         unit: published.unit.clone(),
         compared: check.measure.words().to_string(),
         beside,
-        error_percent: error_percent(measured, simulated),
+        error_percent: error_percent(measured, outcome.simulated),
         role: check.role.name().to_string(),
-        tolerance: accepted,
-        met,
-        verdict,
+        tolerance: outcome.accepted,
+        met: outcome.met,
+        verdict: outcome.verdict,
         axis: case.axis().to_string(),
         steps,
         ior: case.ior.clone(),
