@@ -2,8 +2,9 @@
 //!
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
-//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then, a
-//! fourth checksums of data at rest, a fifth removes what is left of removed instances. Bulk connections have a thread each.
+//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then and
+//! keeps space in reserve, a fourth checksums of data at rest, a fifth removes what is left of
+//! removed instances. Bulk connections have a thread each.
 
 mod accept;
 mod bulk;
@@ -15,6 +16,7 @@ mod entry;
 mod events;
 mod fetcher;
 mod flights;
+mod keeper;
 mod peers;
 mod proof;
 mod sealer;
@@ -25,10 +27,11 @@ pub use bulk::{DataPath, Direct};
 pub use counters::{Present, Report, Requests, Watch};
 pub use doors::DoorLimits;
 
+use crate::log::spare::{is_full, keep_spare};
 use crate::log::{Log, RecoverError};
 use crate::objects::{DiskObjects, Leaving};
 use crate::recovery;
-use crate::shard::{Limits, Now, Shard};
+use crate::shard::{Limits, Now, Shard, State};
 use crate::storage::Disk;
 use counters::Counters;
 use events::EventLoop;
@@ -43,7 +46,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -137,6 +140,37 @@ fn at<T>(what: impl fmt::Display, result: io::Result<T>) -> Result<T, StartError
     result.map_err(|error| StartError::Io(what.to_string(), error))
 }
 
+/// Read the log back, and have room for the record of this start.
+fn open_log(
+    storage: &Disk,
+    dir: &Path,
+    segment_size: u64,
+) -> Result<(State, Log<Disk>), StartError> {
+    let full = |error: io::Error| {
+        let what = format!(
+            "{}: the log has no room for the record of a start; have {} MiB free on its file system",
+            dir.display(),
+            segment_size >> 20
+        );
+        StartError::Io(what, error)
+    };
+    let (state, mut log) =
+        recovery::recover(storage.clone(), segment_size).map_err(|error| match error {
+            RecoverError::Io(error) if is_full(&error) => full(error),
+            error => StartError::Recover(error),
+        })?;
+    match keep_spare(storage, segment_size) {
+        // What there is left of the log is kept for what gives space back.
+        Err(error) if is_full(&error) => {}
+        other => at(dir.display(), other)?,
+    }
+    match log.prepare_start() {
+        Err(error) if is_full(&error) => Err(full(error)),
+        other => at(dir.display(), other),
+    }?;
+    Ok((state, log))
+}
+
 /// The sockets at which clients and other daemons connect.
 fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
     // A socket left over from a daemon that was killed; the lock says it is not in use.
@@ -190,16 +224,15 @@ impl Daemon {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(StartError::Busy(options.dir.clone()));
         }
-        let storage = at("log", Disk::open(&options.dir.join("log")))?;
-        let (state, log) = recovery::recover(storage.clone(), options.segment_size)
-            .map_err(StartError::Recover)?;
+        let log_dir = options.dir.join("log");
+        let storage = at(log_dir.display(), Disk::open(&log_dir))?;
+        let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
         let objects_dir = options.dir.join("objects");
         let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
         at(
             objects_dir.display(),
             std::fs::set_permissions(&objects_dir, private.clone()),
         )?;
-        let log_dir = options.dir.join("log");
         at(
             log_dir.display(),
             std::fs::set_permissions(&log_dir, private),

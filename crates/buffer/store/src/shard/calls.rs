@@ -121,7 +121,7 @@ impl<O: Objects> Shard<O> {
             };
         }
         if let Request::Bye = request {
-            self.end_session(session);
+            self.leave(session);
             self.reply(conn, seq, Reply::Done);
             self.effects.push(Effect::Hangup(conn));
             return Ok(None);
