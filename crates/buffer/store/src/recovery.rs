@@ -3,7 +3,12 @@
 //! A checkpoint `checkpoint.<sequence>` holds the state after that record. It is made from the
 //! previous one and closed log segments, never from the running daemon's tables, so it can be made
 //! in another thread, and every checkpoint exercises what recovery does.
+//!
+//! Checkpoints free the segments they cover, and that must be possible on a full storage, too. So
+//! the space for the next one is kept in `spare.checkpoint`: as much as the last one took and a
+//! segment's records may add to it.
 
+use crate::log::spare::{is_full, keep_spare, set_aside};
 use crate::log::{self, Log, RecoverError, segment_first};
 use crate::shard::{Record, State};
 use crate::storage::Storage;
@@ -11,6 +16,8 @@ use std::io;
 
 const MAGIC: &[u8; 8] = b"FBAYCKP1";
 const TEMPORARY: &str = "checkpoint.tmp";
+/// Space for a checkpoint.
+const SPARE: &str = "spare.checkpoint";
 
 fn checkpoint_name(sequence: u64) -> String {
     format!("checkpoint.{sequence:016x}")
@@ -37,13 +44,16 @@ fn apply(state: &mut State, sequence: u64, bytes: &[u8]) -> Result<(), RecoverEr
         .map_err(|why| inconsistent(why.to_owned()))
 }
 
-fn load_checkpoint<S: Storage>(storage: &S) -> Result<(State, u64), RecoverError> {
-    let newest = storage
-        .list()?
+fn newest_checkpoint<S: Storage>(storage: &S) -> io::Result<Option<u64>> {
+    let names = storage.list()?;
+    Ok(names
         .iter()
         .filter_map(|name| checkpoint_sequence(name))
-        .max();
-    let Some(sequence) = newest else {
+        .max())
+}
+
+fn load_checkpoint<S: Storage>(storage: &S) -> Result<(State, u64), RecoverError> {
+    let Some(sequence) = newest_checkpoint(storage)? else {
         return Ok((State::default(), 0));
     };
     let name = checkpoint_name(sequence);
@@ -67,6 +77,8 @@ fn load_checkpoint<S: Storage>(storage: &S) -> Result<(State, u64), RecoverError
 pub fn checkpoint<S: Storage>(storage: &S, segment_start: u64) -> Result<bool, RecoverError> {
     let (mut state, mut sequence) = load_checkpoint(storage)?;
     if sequence + 1 >= segment_start {
+        // One who made it may not have come to remove what it covers.
+        remove_covered(storage, sequence)?;
         return Ok(false);
     }
     log::scan(storage, sequence, segment_start, |number, bytes| {
@@ -79,10 +91,17 @@ pub fn checkpoint<S: Storage>(storage: &S, segment_start: u64) -> Result<bool, R
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
     bytes.extend_from_slice(&body);
-    storage.create(TEMPORARY, bytes.len() as u64)?;
+    make_room(storage, bytes.len() as u64)?;
     storage.write(TEMPORARY, 0, &bytes)?;
+    storage.cut(TEMPORARY, bytes.len() as u64)?;
     storage.sync(TEMPORARY)?;
     storage.rename(TEMPORARY, &checkpoint_name(sequence))?;
+    remove_covered(storage, sequence)?;
+    Ok(true)
+}
+
+/// Remove what the checkpoint with this number makes superfluous.
+fn remove_covered<S: Storage>(storage: &S, sequence: u64) -> io::Result<()> {
     storage.sync_names()?;
     for name in storage.list()? {
         let old_checkpoint = checkpoint_sequence(&name).is_some_and(|s| s < sequence);
@@ -91,5 +110,43 @@ pub fn checkpoint<S: Storage>(storage: &S, segment_start: u64) -> Result<bool, R
             storage.remove(&name)?;
         }
     }
-    Ok(true)
+    Ok(())
+}
+
+/// Have a file for a checkpoint of so many bytes: a new one, or the one in reserve.
+fn make_room<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
+    let names = storage.list()?;
+    let is_there = |wanted: &str| names.iter().any(|name| name == wanted);
+    // Left by a daemon that was killed. It may have been what was in reserve.
+    if is_there(TEMPORARY) {
+        match is_there(SPARE) {
+            true => storage.remove(TEMPORARY)?,
+            false => storage.rename(TEMPORARY, SPARE)?,
+        }
+    }
+    let Err(error) = storage.create(TEMPORARY, bytes) else {
+        return Ok(());
+    };
+    let enough = is_full(&error) && storage.room(SPARE).is_ok_and(|room| room >= bytes);
+    match enough {
+        true => storage.rename(SPARE, TEMPORARY),
+        false => Err(error),
+    }
+}
+
+/// Have in reserve what a full storage needs: a segment, and space for a checkpoint. Not while a
+/// checkpoint is made.
+pub fn keep_spares<S: Storage>(storage: &S, segment_size: u64) -> io::Result<()> {
+    keep_spare(storage, segment_size)?;
+    let last = match newest_checkpoint(storage)? {
+        Some(sequence) => storage.room(&checkpoint_name(sequence))?,
+        None => 0,
+    };
+    // In steps, so that it need not be made anew for every checkpoint.
+    let wanted = last.next_multiple_of(segment_size / 16) + segment_size;
+    let there = storage.list()?.iter().any(|name| name == SPARE);
+    if there && storage.room(SPARE)? >= wanted {
+        return Ok(());
+    }
+    set_aside(storage, SPARE, wanted)
 }

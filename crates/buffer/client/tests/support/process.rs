@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "FOREBAY_TEST_DAEMON_DIR";
 const PORT: &str = "FOREBAY_TEST_DAEMON_PORT";
+const SEGMENT: &str = "FOREBAY_TEST_DAEMON_SEGMENT";
 
 pub fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
@@ -25,26 +26,36 @@ pub fn be_the_daemon() {
     let port: u16 = std::env::var(PORT).unwrap().parse().unwrap();
     options.tcp = Some(SocketAddr::from(([127, 0, 0, 1], port)));
     options.key = Some(key());
+    if let Ok(bytes) = std::env::var(SEGMENT) {
+        options.segment_size = bytes.parse().unwrap();
+    }
     Daemon::start(options).unwrap().wait().unwrap();
 }
 
 pub struct Process {
     dir: PathBuf,
     port: u16,
+    segment: Option<u64>,
     child: Child,
 }
 
 impl Process {
     pub fn start(dir: &Path) -> Process {
+        Process::start_with(dir, None)
+    }
+
+    /// With segments of the log of so many bytes.
+    pub fn start_with(dir: &Path, segment: Option<u64>) -> Process {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        let child = spawn(dir, port);
+        let child = spawn(dir, port, segment);
         Process {
             dir: dir.to_owned(),
             port,
+            segment,
             child,
         }
     }
@@ -64,7 +75,7 @@ impl Process {
     }
 
     pub fn restart(&mut self) {
-        self.child = spawn(&self.dir, self.port);
+        self.child = spawn(&self.dir, self.port, self.segment);
     }
 
     /// Processor time it has used.
@@ -88,13 +99,14 @@ impl Drop for Process {
     }
 }
 
-fn spawn(dir: &Path, port: u16) -> Child {
+fn spawn(dir: &Path, port: u16, segment: Option<u64>) -> Child {
     let socket = dir.join("socket");
     let _ = std::fs::remove_file(&socket);
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "daemon_process", "--ignored", "--nocapture"])
         .env(DIRECTORY, dir)
         .env(PORT, port.to_string())
+        .envs(segment.map(|bytes| (SEGMENT, bytes.to_string())))
         .stdout(Stdio::null())
         .spawn()
         .unwrap();

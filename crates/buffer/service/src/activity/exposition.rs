@@ -7,6 +7,7 @@ use forebay_model::jobscript::Direction;
 use super::{HostActivity, Staged};
 use crate::controller::{StageState, Status};
 use forebay_store::daemon::Direct;
+use forebay_store::log::Room;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
 /// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
@@ -256,6 +257,16 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
             page.latency(&[("host", &host.host)], &store.syncs);
         }
     }
+    let full =
+        "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.";
+    let family = ("forebay_store_log_full", Gauge, full);
+    each(page, hosts, family, |store| {
+        Some(match store.present.as_ref()?.log_room {
+            Room::Plenty => 0,
+            Room::Spare => 1,
+            Room::None => 2,
+        })
+    });
     let sessions = "Sessions of clients and administrators with a storage daemon.";
     let family = ("forebay_store_sessions", Gauge, sessions);
     each(page, hosts, family, |store| {

@@ -2,6 +2,7 @@
 
 use forebay_model::jobscript::Direction;
 use forebay_store::daemon::Direct;
+use forebay_store::log::Room;
 use forebay_store::objects::Removal;
 
 use super::tables::{row, table};
@@ -121,6 +122,18 @@ fn pools(text: &mut String, status: &Status) {
                 "{}: data of clients on other hosts: {path}\n",
                 host.host
             ));
+        }
+        let present = host.store.as_ref().and_then(|store| store.present.as_ref());
+        match present.map_or(Room::Plenty, |present| present.log_room) {
+            Room::Plenty => {}
+            Room::Spare => text.push_str(&format!(
+                "{}: its disk is full: only removing and reading go on, until it has space for the log\n",
+                host.host
+            )),
+            Room::None => text.push_str(&format!(
+                "{}: its disk is full, and so is the log: only reading goes on\n",
+                host.host
+            )),
         }
     }
 }
@@ -395,6 +408,40 @@ mod tests {
         let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
         assert!(text.ends_with(expected), "{text}");
         assert!(!text.contains("bb1"), "{text}");
+    }
+
+    #[test]
+    fn nodes_whose_disk_is_full_are_named() {
+        let host = |name: &str, log_room| HostActivity {
+            host: name.to_owned(),
+            store: Some(forebay_store::daemon::Report {
+                present: Some(forebay_store::daemon::Present {
+                    log_room,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..HostActivity::default()
+        };
+        let status = Status {
+            activity: vec![
+                host("bb1", Room::Plenty),
+                host("bb2", Room::Spare),
+                host("bb3", Room::None),
+            ],
+            ..Status::default()
+        };
+        let mut text = String::new();
+        pools(&mut text, &status);
+        assert!(!text.contains("bb1"), "{text}");
+        assert!(
+            text.contains("\nbb2: its disk is full: only removing and reading go on"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nbb3: its disk is full, and so is the log"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -195,6 +195,7 @@ fn invariants_hold_under_faults() {
             sums.persistent_uses,
             sums.drains,
             sums.full_logs,
+            sums.short_logs,
             sums.lists,
             sums.deferred,
             sums.private_uses,

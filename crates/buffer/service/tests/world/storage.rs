@@ -8,7 +8,7 @@ use forebay_policy::pool::NodeId;
 use forebay_service::embedded::copies;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::Instant;
-use forebay_store::log::RecoverError;
+use forebay_store::log::{RecoverError, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched_in_memory};
@@ -50,11 +50,16 @@ impl World {
         let peers = ConnId(self.next_link);
         let storage = &mut self.nodes[index];
         let recovered = recovery::recover(storage.disk.clone(), SEGMENT);
+        let recovered = recovered.and_then(|(state, mut log)| {
+            let _ = recovery::keep_spares(&storage.disk, SEGMENT);
+            log.prepare_start()?;
+            Ok((state, log))
+        });
         let Ok((state, log)) = recovered else {
             let why = recovered.err();
             let full = |why: &RecoverError| matches!(why, RecoverError::Io(why) if why.kind() == ErrorKind::StorageFull);
             if why.as_ref().is_some_and(full) {
-                // Somebody has to make room before it can begin.
+                // The first start of all. Somebody has to make room before it can begin.
                 storage.disk.set_fault(Fault::default());
             } else {
                 assert!(storage.disk.is_dead(), "no recovery: {why:?}");
@@ -107,7 +112,9 @@ impl World {
             return true;
         };
         for bytes in daemon.shard.take_records() {
-            daemon.log.append(&bytes);
+            if daemon.log.append(&bytes).is_err() {
+                return false;
+            }
         }
         daemon.log.flush().is_ok() && !self.nodes[index].disk.is_dead()
     }
@@ -118,7 +125,9 @@ impl World {
             return;
         };
         self.steps += 1;
-        let room = daemon.log.prepare().is_ok();
+        // An error is the death of the process, which is seen below.
+        let room = daemon.log.prepare().unwrap_or(Room::None);
+        self.truth.counts.short_logs += u64::from(room < Room::Plenty);
         daemon.shard.set_room(room);
         let mut effects = Vec::new();
         daemon.shard.step(now, input, &mut effects);
@@ -328,8 +337,9 @@ impl World {
             let storage = &self.nodes[index];
             if let Some((daemon, _)) = &storage.running {
                 let start = daemon.log.segment_start();
-                let made = recovery::checkpoint(&storage.disk, start);
-                if made.is_err() && storage.disk.is_dead() {
+                let _ = recovery::checkpoint(&storage.disk, start);
+                let _ = recovery::keep_spares(&storage.disk, SEGMENT);
+                if storage.disk.is_dead() {
                     self.crash_node(index, false);
                 }
             }
@@ -355,7 +365,7 @@ impl World {
             });
         } else if self.chance(crash) {
             self.truth.counts.full_logs += 1;
-            let capacity = Some(self.random.below(3) * SEGMENT);
+            let capacity = Some(self.random.below(6) * SEGMENT);
             disk.set_fault(Fault {
                 die_after: None,
                 capacity,

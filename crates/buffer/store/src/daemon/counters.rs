@@ -2,6 +2,7 @@
 
 use super::bulk::DataPath;
 use super::wake::Wake;
+use crate::log::Room;
 use crate::objects::{Leaving, Removal};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_wire::Request;
@@ -153,6 +154,9 @@ pub struct Present {
     pub sessions: u64,
     /// Connections, those for bulk data included.
     pub connections: u64,
+    /// What the log has room for.
+    #[serde(default)]
+    pub log_room: Room,
 }
 
 /// Everything that a daemon counts. Counts are since its start. Data that clients on the daemon's

@@ -5,10 +5,11 @@ use super::connection::Connection;
 use super::counters::Present;
 use super::doors::{Doors, Seats};
 use super::fetcher::{self, start_fetchers};
+use super::keeper::start_keeper;
 use super::peers::Peers;
 use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, Written, start_sealer};
-use super::sync::{Job, start_checkpointer, start_syncer};
+use super::sync::{Job, start_syncer};
 use super::{Options, Parts};
 use crate::objects::{Leaving, ObjectId};
 use crate::shard::{ConnId, Effect, Input, fetched};
@@ -50,13 +51,14 @@ pub struct EventLoop {
     pub(super) effects: Vec<Effect<OwnedFd>>,
     pub(super) touched: Vec<ConnId>,
     syncer: Option<Worker<Job>>,
-    checkpointer: Option<Worker<u64>>,
+    pub(super) keeper: Option<Worker<u64>>,
+    pub(super) segment_size: u64,
     sealer: Option<Worker<sealer::Job>>,
     written: Arc<Written>,
     fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
     remover: Option<(Arc<Leaving>, JoinHandle<()>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
-    checkpointed: u64,
+    pub(super) checkpointed: u64,
     last_tick: Instant,
     sync_under_way: u64,
     pub(super) opens: Arc<OpenObjects>,
@@ -89,7 +91,7 @@ impl EventLoop {
             parts.storage.clone(),
             parts.wake.clone(),
         )?;
-        let checkpointer = start_checkpointer(parts.storage.clone())?;
+        let keeper = start_keeper(parts.storage.clone(), options.segment_size)?;
         let written = Arc::<Written>::default();
         let sealer = start_sealer(
             parts.objects.clone(),
@@ -116,7 +118,8 @@ impl EventLoop {
             effects: Vec::new(),
             touched: Vec::new(),
             syncer: Some(syncer),
-            checkpointer: Some(checkpointer),
+            keeper: Some(keeper),
+            segment_size: options.segment_size,
             sealer: Some(sealer),
             written,
             fetchers: Some(fetchers),
@@ -142,7 +145,7 @@ impl EventLoop {
         }
         self.conns.clear();
         end(self.syncer.take());
-        end(self.checkpointer.take());
+        end(self.keeper.take());
         if let Some((sender, threads)) = self.fetchers.take() {
             drop(sender);
             threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -166,7 +169,7 @@ impl EventLoop {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        self.commit()?; // the record of this start
+        self.commit()?; // the record of this start, for which there is room
         // Were it lost, the numbers that inodes get from now on would be given again to others.
         self.parts.log.sync_now()?;
         let mut events = Vec::with_capacity(256);
@@ -181,7 +184,7 @@ impl EventLoop {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            self.prepare_log();
+            self.prepare_log()?;
             for event in &events {
                 match event.data.u64() {
                     WAKE => self.woken()?,
@@ -191,7 +194,7 @@ impl EventLoop {
                 }
                 if self.batch_is_full() {
                     self.commit()?;
-                    self.prepare_log();
+                    self.prepare_log()?;
                 }
             }
             self.close_overdue();
@@ -221,24 +224,6 @@ impl EventLoop {
             tv_sec: left.as_secs() as i64,
             tv_nsec: i64::from(left.subsec_nanos()),
         })
-    }
-
-    fn prepare_log(&mut self) {
-        let room = match self.parts.log.prepare() {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "no room for the log: changes are refused");
-                false
-            }
-        };
-        self.parts.shard.set_room(room);
-        let start = self.parts.log.segment_start();
-        if start > self.checkpointed
-            && let Some((sender, _)) = &self.checkpointer
-            && sender.try_send(start).is_ok()
-        {
-            self.checkpointed = start;
-        }
     }
 
     fn batch_is_full(&self) -> bool {
@@ -292,7 +277,7 @@ impl EventLoop {
     fn commit(&mut self) -> io::Result<()> {
         loop {
             for record in self.parts.shard.take_records() {
-                self.parts.log.append(&record);
+                self.parts.log.append(&record)?;
                 self.parts.counters.records.inc();
                 self.parts.counters.record_bytes.add(record.len() as u64);
             }
@@ -474,6 +459,7 @@ impl EventLoop {
             instances: self.parts.shard.usage(),
             sessions: self.parts.shard.state().sessions.len() as u64,
             connections: (self.conns.len() + bulk) as u64,
+            log_room: self.parts.shard.room(),
         };
         for sender in asked {
             // Whoever has lost patience gets no answer.

@@ -2,9 +2,9 @@
 //!
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
-//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then, a
-//! fourth checksums of data at rest, a fifth removes what is left of removed instances. Bulk
-//! connections have a thread each.
+//! that nobody waits for a disk but who asked for it; a third makes checkpoints now and then and
+//! keeps space in reserve, a fourth checksums of data at rest, a fifth removes what is left of
+//! removed instances. Bulk connections have a thread each.
 
 mod accept;
 mod bulk;
@@ -16,6 +16,7 @@ mod entry;
 mod events;
 mod fetcher;
 mod flights;
+mod keeper;
 mod peers;
 mod proof;
 mod sealer;
@@ -26,10 +27,11 @@ pub use bulk::{DataPath, Direct};
 pub use counters::{Present, Report, Requests, Watch};
 pub use doors::DoorLimits;
 
+use crate::log::spare::{is_full, keep_spare};
 use crate::log::{Log, RecoverError};
 use crate::objects::{DiskObjects, Leaving};
 use crate::recovery;
-use crate::shard::{Limits, Now, Shard};
+use crate::shard::{Limits, Now, Shard, State};
 use crate::storage::Disk;
 use counters::Counters;
 use events::EventLoop;
@@ -160,6 +162,37 @@ fn take_directory(dir: &Path) -> Result<File, StartError> {
     }
 }
 
+/// Read the log back, and have room for the record of this start.
+fn open_log(
+    storage: &Disk,
+    dir: &Path,
+    segment_size: u64,
+) -> Result<(State, Log<Disk>), StartError> {
+    let full = |error: io::Error| {
+        let what = format!(
+            "{}: the log has no room for the record of a start; have {} MiB free on its file system",
+            dir.display(),
+            segment_size >> 20
+        );
+        StartError::Io(what, error)
+    };
+    let (state, mut log) =
+        recovery::recover(storage.clone(), segment_size).map_err(|error| match error {
+            RecoverError::Io(error) if is_full(&error) => full(error),
+            error => StartError::Recover(error),
+        })?;
+    match keep_spare(storage, segment_size) {
+        // What there is left of the log is kept for what gives space back.
+        Err(error) if is_full(&error) => {}
+        other => at(dir.display(), other)?,
+    }
+    match log.prepare_start() {
+        Err(error) if is_full(&error) => Err(full(error)),
+        other => at(dir.display(), other),
+    }?;
+    Ok((state, log))
+}
+
 /// The sockets at which clients and other daemons connect.
 fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
     // A socket left over from a daemon that was killed; the lock says it is not in use.
@@ -199,9 +232,8 @@ impl Daemon {
         forebay_wire::stream::raise_descriptor_limit();
         let lock = take_directory(&options.dir)?;
         let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
-        let storage = at("log", Disk::open(&log_dir))?;
-        let (state, log) = recovery::recover(storage.clone(), options.segment_size)
-            .map_err(StartError::Recover)?;
+        let storage = at(log_dir.display(), Disk::open(&log_dir))?;
+        let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
         let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
         for dir in [&objects_dir, &log_dir] {
             let private = Permissions::from_mode(0o700);

@@ -1,9 +1,8 @@
-//! Threads that wait for the disk so that the event loop need not: syncing and checkpoints.
+//! The thread that syncs, so that the event loop need not wait for the disk.
 
 use super::counters::Counters;
 use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
-use crate::recovery;
 use crate::shard::ConnId;
 use crate::storage::{Disk, Storage};
 use forebay_wire::{Errno, Reply};
@@ -113,19 +112,4 @@ fn run_syncer(
             failed: log.is_err(),
         });
     }
-}
-
-/// Start the thread that makes checkpoints up to the segments it is sent.
-pub fn start_checkpointer(storage: Disk) -> io::Result<(SyncSender<u64>, JoinHandle<()>)> {
-    let (sender, starts) = sync_channel::<u64>(1);
-    let thread = std::thread::Builder::new()
-        .name("forebay-checkpoint".into())
-        .spawn(move || {
-            while let Ok(segment_start) = starts.recv() {
-                if let Err(error) = recovery::checkpoint(&storage, segment_start) {
-                    tracing::error!(%error, "no checkpoint could be made; the log grows");
-                }
-            }
-        })?;
-    Ok((sender, thread))
 }

@@ -1,5 +1,6 @@
 //! Reading a log back.
 
+use super::spare::has_spare;
 use super::{HEAD, Log, MAX_RECORD, segment_first};
 use crate::storage::Storage;
 use std::fmt;
@@ -138,6 +139,9 @@ pub fn recover<S: Storage>(
         segment_size,
         name: String::new(),
         offset: 0,
+        room: 0,
+        spare: false,
+        kept: 0,
         next: expected,
         synced: after,
         buffer: Vec::new(),
@@ -145,13 +149,16 @@ pub fn recover<S: Storage>(
     match end {
         // Stale records behind the tail must not be met again once new ones are written.
         Some((name, offset)) => {
-            log.storage.truncate(&name, offset, segment_size)?;
+            log.room = log.storage.clear(&name, offset, segment_size)?;
             log.storage.sync(&name)?;
             log.storage.sync_names()?;
             log.synced = expected - 1;
             (log.name, log.offset) = (name, offset);
         }
-        None => log.begin_segment()?,
+        None => {
+            log.spare = has_spare(&log.storage)?;
+            log.begin_segment()?;
+        }
     }
     Ok(log)
 }

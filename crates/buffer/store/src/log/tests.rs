@@ -4,7 +4,7 @@ use crate::storage::{Fault, Memory};
 fn fill(log: &mut Log<Memory>, count: u64, sync_every: u64) {
     for i in 0..count {
         log.prepare().unwrap();
-        let sequence = log.append(format!("record {i}").as_bytes());
+        let sequence = log.append(format!("record {i}").as_bytes()).unwrap();
         log.flush().unwrap();
         if sequence.is_multiple_of(sync_every) {
             log.sync_now().unwrap();
@@ -35,27 +35,97 @@ fn damage_to_a_durable_record_is_reported_and_not_taken_for_a_torn_tail() {
     }
 }
 
-#[test]
-fn a_full_storage_refuses_before_anything_changes() {
-    let storage = Memory::new(1);
-    let mut log = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())).unwrap();
-    storage.set_fault(Fault {
-        capacity: Some(2 * HEADROOM),
-        die_after: None,
-    });
-    let payload = vec![7; MAX_RECORD];
+/// Segments so small that they are soon full.
+const SMALL: u64 = 64 << 10;
+
+fn fill_until(log: &mut Log<Memory>, wanted: Room) -> u64 {
     let mut count = 0;
-    while log.prepare().is_ok() {
-        log.append(&payload);
+    while log.prepare().unwrap() > wanted {
+        log.append(&[7; 1000]).unwrap();
         log.flush().unwrap();
         count += 1;
     }
-    assert_eq!(read(&storage).unwrap().len(), count);
-    storage.set_fault(Fault::default());
-    log.prepare().unwrap();
-    log.append(b"more");
+    count
+}
+
+fn set_capacity(storage: &Memory, capacity: Option<u64>) {
+    storage.set_fault(Fault {
+        capacity,
+        die_after: None,
+    });
+}
+
+fn count(storage: &Memory) -> u64 {
+    let mut seen = 0;
+    recover(storage.clone(), SMALL, 0, |_, _| {
+        seen += 1;
+        Ok(())
+    })
+    .unwrap();
+    seen
+}
+
+#[test]
+fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
+    let storage = Memory::new(1);
+    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    // Without anything in reserve what is left is spared, whether or not the storage is full.
+    assert_eq!(log.prepare().unwrap(), Room::Spare);
+    spare::keep_spare(&storage, SMALL).unwrap();
+    assert_eq!(log.prepare().unwrap(), Room::Plenty);
+    set_capacity(&storage, Some(0));
+    let before = fill_until(&mut log, Room::Spare);
+    let on_spare = fill_until(&mut log, Room::None);
+    let per_segment = SMALL / 1100;
+    assert!(before > per_segment / 2, "{before}");
+    assert!(on_spare > per_segment / 2, "{on_spare}");
+    assert_eq!(count(&storage), before + on_spare);
+    // It can be started all the same, again and again.
+    let mut starts = 0;
+    for _ in 0..100 {
+        let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+        log.prepare_start().unwrap();
+        log.append(&[8; 10]).unwrap();
+        log.flush().unwrap();
+        assert_eq!(log.prepare().unwrap(), Room::None);
+        starts += 1;
+    }
+    assert_eq!(count(&storage), before + on_spare + starts);
+    // With space again, all is well.
+    set_capacity(&storage, None);
+    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    assert_eq!(log.prepare().unwrap(), Room::None);
+    spare::keep_spare(&storage, SMALL).unwrap();
+    assert_eq!(log.prepare().unwrap(), Room::Plenty);
+    let mut more = 0;
+    while more < 1000 {
+        assert_eq!(log.prepare().unwrap(), Room::Plenty);
+        log.append(&[9; 1000]).unwrap();
+        more += 1;
+    }
     log.flush().unwrap();
-    assert_eq!(read(&storage).unwrap().len(), count + 1);
+    assert_eq!(count(&storage), before + on_spare + starts + more);
+}
+
+#[test]
+fn more_records_than_there_was_room_for_go_into_further_segments() {
+    let storage = Memory::new(1);
+    spare::keep_spare(&storage, SMALL).unwrap();
+    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    log.prepare().unwrap();
+    for _ in 0..500 {
+        log.append(&[7; 1000]).unwrap();
+    }
+    log.flush().unwrap();
+    assert_eq!(count(&storage), 500);
+    // As long as there is space for those.
+    set_capacity(&storage, Some(0));
+    let error = loop {
+        if let Err(error) = log.append(&[7; 1000]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
 #[test]
@@ -72,7 +142,7 @@ fn records_synced_before_a_crash_at_any_write_are_read_back() {
                 let run = |log: &mut Log<Memory>| {
                     log.prepare()?;
                     for _ in 0..seed % 5 + 1 {
-                        log.append(&vec![1; (seed % 600 + 1) as usize]);
+                        log.append(&vec![1; (seed % 600 + 1) as usize])?;
                     }
                     log.flush()
                 };

@@ -22,9 +22,7 @@ impl<O: Objects> Shard<O> {
         if let Request::ListInstances = request {
             return Ok(Some(Reply::Instances(self.usage())));
         }
-        if !self.room {
-            return Err(Errno::ENOSPC);
-        }
+        self.need_room(self.room_to_administer(&request))?;
         let event = match request {
             Request::CreateInstance(spec) => self.plan_instance(spec)?,
             Request::ResizeInstance { id, capacity } => {

@@ -98,7 +98,7 @@ impl<O: Objects> Shard<O> {
             return self.answer_again((conn, seq), (session, local), again);
         }
         if let Request::Bye = call.request {
-            self.end_session(session);
+            self.leave(session);
             self.reply(conn, seq, Reply::Done);
             self.effects.push(Effect::Hangup(conn));
             return Ok(None);

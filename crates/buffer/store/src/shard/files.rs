@@ -112,9 +112,7 @@ impl<O: Objects> Shard<O> {
         context: &Context,
         request: Request,
     ) -> Result<Option<Reply>, Errno> {
-        if !self.room {
-            return Err(Errno::ENOSPC);
-        }
+        self.need_room(self.room_for(context, &request))?;
         let reply = match request {
             Request::Make {
                 parent,

@@ -6,6 +6,7 @@
 
 use super::tasks::{Asker, Goal};
 use super::{Context, Event, Instance, Outcome, Shard, Spread};
+use crate::log::Room;
 use crate::namespace::{Change, Length};
 use crate::objects::Objects;
 use forebay_wire::message::{OpenMode, SetAttr};
@@ -49,7 +50,7 @@ impl<O: Objects> Shard<O> {
         let Some(length) = self.length(instance, ino) else {
             return Ok(());
         };
-        if !self.room && length.known {
+        if self.room == Room::None && (length.known || !length.used) {
             return Err(Errno::ENOSPC);
         }
         self.unsettle(instance, ino);

@@ -19,6 +19,7 @@ mod locks;
 mod names;
 mod open;
 mod pieces;
+mod room;
 mod session;
 mod space;
 mod start;
@@ -32,6 +33,7 @@ pub use driver::{ConnId, Effect, Input, Limits, Now, Proven};
 pub use state::{Event, Instance, Outcome, Prepared, Record, Session, State, Wave};
 pub use whole::{fetched, fetched_in_memory};
 
+use crate::log::Room;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, PoolKey};
@@ -143,7 +145,7 @@ pub struct Shard<O: Objects> {
     munge: bool,
     boot: u64,
     now: Now,
-    room: bool,
+    room: Room,
     /// Key of the sequence that secrets are taken from, and how many were.
     seed: [u8; 32],
     random: u64,
@@ -235,9 +237,15 @@ impl<O: Objects> Shard<O> {
         self.boot = boot;
     }
 
-    /// Whether the log can take records. Without room, changes fail with `ENOSPC`.
-    pub fn set_room(&mut self, room: bool) {
-        self.room = room;
+    /// What the log has room for. What it has none for fails with `ENOSPC`. Returns what was set
+    /// before.
+    pub fn set_room(&mut self, room: Room) -> Room {
+        std::mem::replace(&mut self.room, room)
+    }
+
+    /// What the log has room for, as it was [told](Shard::set_room).
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// Records to append to the log, in order.

@@ -1,10 +1,11 @@
 //! Open handles and what becomes of inodes nobody has open.
 
 use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
+use crate::log::Room;
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{New, OpenMode, SetAttr};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, SessionId};
+use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request, SessionId};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;
@@ -79,14 +80,16 @@ impl<O: Objects> Shard<O> {
         match instance.names.lookup(&context.who, parent, name) {
             Ok(_) if exclusive => return Err(Errno::EEXIST),
             Ok(ino) => {
-                return match self.elsewhere(context.instance, parent, name, ino) {
-                    Some(elsewhere) => Ok(Some(elsewhere)),
-                    None => self.open(context, ino, handle, open),
-                };
+                if let Some(elsewhere) = self.elsewhere(context.instance, parent, name, ino) {
+                    return Ok(Some(elsewhere));
+                }
+                self.need_room(self.room_for(context, &Request::Open { ino, handle, open }))?;
+                return self.open(context, ino, handle, open);
             }
             Err(Errno::ENOENT) => {}
             Err(error) => return Err(error),
         }
+        self.need_room(Room::Plenty)?;
         let new = New::Node(Kind::File, 0);
         let mut change =
             instance
@@ -277,6 +280,10 @@ impl<O: Objects> Shard<O> {
         }
         // Someone may have it open and only not have come back since this daemon started.
         if !self.settled() {
+            return;
+        }
+        if self.room == Room::None {
+            self.collected = false; // once there is room
             return;
         }
         let length = self.names(instance).ok().and_then(|i| {

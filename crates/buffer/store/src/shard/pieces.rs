@@ -8,6 +8,7 @@
 use super::tasks::Goal;
 use super::unseal::Waiting;
 use super::{Context, Doomed, Shard};
+use crate::log::Room;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::{MAX_INODES, OpenMode};
 use forebay_wire::peer::Say;
@@ -240,6 +241,9 @@ impl<O: Objects> Shard<O> {
     /// Another node asks which of these files are there. That one is gone is said when it is durable:
     /// a power cut must not bring a file back whose objects were removed.
     pub(super) fn check_files(&mut self, instance: InstanceId, from: Node, inos: Vec<Ino>) {
+        if self.room == Room::None {
+            return; // it will ask again
+        }
         let Ok(names) = self.names(instance) else {
             return;
         };

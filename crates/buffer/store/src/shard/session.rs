@@ -3,6 +3,7 @@
 use super::calls::Again;
 use super::open::may_open;
 use super::{Attached, ConnId, Effect, Event, Outcome, Proven, Session, Shard};
+use crate::log::Room;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::auth::{Peer, Proof};
@@ -183,9 +184,7 @@ impl<O: Objects> Shard<O> {
                 }
             }
         }
-        if !self.room {
-            return Err(Errno::ENOSPC);
-        }
+        self.need_room(Room::Spare)?;
         if let Some(instance) = instance {
             self.end_caching(instance)?;
         }
@@ -313,7 +312,7 @@ impl<O: Objects> Shard<O> {
             .map(|(id, _)| *id)
             .collect();
         self.give_held_back();
-        if !self.room {
+        if self.room == Room::None {
             return;
         }
         for id in expired {
@@ -353,6 +352,23 @@ impl<O: Objects> Shard<O> {
         if let Some(instance) = instance {
             self.runtime(instance).sessions.remove(&id);
             for (handle, open) in attached.handles {
+                self.released(id, instance, handle, open);
+            }
+        }
+    }
+
+    /// A client goes for good: at once, or, where the log has no room to say so, once it has expired.
+    pub(super) fn leave(&mut self, id: SessionId) {
+        if self.room > Room::None {
+            return self.end_session(id);
+        }
+        let session = self.state.sessions.get(&id);
+        let (Some(attached), Some(session)) = (self.attached.get_mut(&id), session) else {
+            return;
+        };
+        let handles = std::mem::take(&mut attached.handles);
+        if let Some(instance) = session.instance {
+            for (handle, open) in handles {
                 self.released(id, instance, handle, open);
             }
         }

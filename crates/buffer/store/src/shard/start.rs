@@ -1,6 +1,7 @@
 //! A daemon starts: what it remembers meets what is on its disk.
 
 use super::{Attached, Event, Limits, Now, Runtime, Shard, State};
+use crate::log::Room;
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::Errno;
 use forebay_wire::auth::PoolKey;
@@ -27,7 +28,7 @@ impl<O: Objects> Shard<O> {
             munge: false,
             boot: 0,
             now,
-            room: true,
+            room: Room::Plenty,
             seed,
             random: 0,
             started: now.steady,

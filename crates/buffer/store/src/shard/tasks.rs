@@ -1,6 +1,7 @@
 //! Questions to all data objects of a file, until the last has answered.
 
 use super::{Context, Event, Outcome, Shard};
+use crate::log::Room;
 use crate::namespace::{Change, Length, Lock};
 use crate::objects::{ObjectId, Objects};
 use forebay_wire::message::OpenMode;
@@ -142,7 +143,7 @@ impl<O: Objects> Shard<O> {
                 if !task.waiting.is_empty() {
                     return;
                 }
-                if !self.room {
+                if self.room == Room::None {
                     if let Some(task) = self.runtime(instance).spread.tasks.get_mut(&id) {
                         task.waiting.insert(from);
                     }

@@ -1,11 +1,13 @@
 //! Files in a directory of the local file system.
 
 use super::Storage;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat};
+use crate::log::spare::is_full;
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatvfs, openat, seek};
+use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,14 +51,80 @@ impl Disk {
     }
 }
 
+/// As many zeros as are written or compared at once.
+const ZEROS: usize = 256 << 10;
+
+/// Bytes that a new file can have on the file system of `file`; as many as one likes where it does
+/// not say.
+fn free_space(file: &File) -> u64 {
+    let Ok(state) = fstatvfs(file) else {
+        return u64::MAX;
+    };
+    let blocks = match geteuid().is_root() {
+        true => state.f_bfree,
+        false => state.f_bavail,
+    };
+    match state.f_blocks {
+        0 => u64::MAX,
+        _ => blocks.saturating_mul(state.f_frsize),
+    }
+}
+
+/// Bytes that a file takes on the disk.
+fn taken(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.blocks().saturating_mul(512))
+}
+
+/// Have blocks for the first `bytes` bytes of a file.
 fn reserve_space(file: &File, bytes: u64) -> io::Result<()> {
-    if bytes == 0 {
+    let missing = bytes.saturating_sub(taken(file)?);
+    if missing == 0 && file.metadata()?.len() >= bytes {
         return Ok(());
     }
+    // Trying would take from others for a moment what they could use.
+    if missing > free_space(file) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // A file system without the call: writes find out for themselves.
-        Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        // A file system without the call.
+        Err(rustix::io::Errno::OPNOTSUPP) => append_zeros(file, bytes),
         other => Ok(other?),
+    }
+}
+
+fn append_zeros(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS];
+    let mut at = file.metadata()?.len();
+    while at < bytes {
+        let count = ZEROS.min(usize::try_from(bytes - at).unwrap_or(ZEROS));
+        file.write_all_at(&zeros[..count], at)?;
+        at += count as u64;
+    }
+    // Whether there is space for them some file systems say only now.
+    file.sync_data()
+}
+
+/// Overwrite with zeros what is not zero from `from` on. Blocks that are there are written again,
+/// which takes no others.
+fn clear_from(file: &File, from: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS];
+    let mut bytes = vec![0; ZEROS];
+    let mut at = from;
+    loop {
+        // What was reserved and never written is not read.
+        match seek(file, SeekFrom::Data(at)) {
+            Ok(next) => at = next,
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            Err(_) => {} // the file system cannot tell
+        }
+        let count = file.read_at(&mut bytes, at)?;
+        if count == 0 {
+            return Ok(());
+        }
+        if bytes[..count] != zeros[..count] {
+            file.write_all_at(&zeros[..count], at)?;
+        }
+        at += count as u64;
     }
 }
 
@@ -92,10 +160,22 @@ impl Storage for Disk {
         self.file(name)?.write_all_at(bytes, offset)
     }
 
-    fn truncate(&self, name: &str, length: u64, reserve: u64) -> io::Result<()> {
+    fn room(&self, name: &str) -> io::Result<u64> {
+        Ok(self.file(name)?.metadata()?.len())
+    }
+
+    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64> {
         let file = self.file(name)?;
-        file.set_len(length)?;
-        reserve_space(&file, reserve)
+        clear_from(&file, length)?;
+        match reserve_space(&file, reserve) {
+            Ok(()) => Ok(file.metadata()?.len()),
+            Err(error) if is_full(&error) => Ok(file.metadata()?.len().min(taken(&file)?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn cut(&self, name: &str, length: u64) -> io::Result<()> {
+        self.file(name)?.set_len(length)
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {

@@ -91,20 +91,17 @@ impl Memory {
         }
     }
 
-    /// The process ends but the machine does not: everything written stays.
+    /// The process ends but the machine does not: everything written stays. What is full stays so.
     pub fn restart_process(&self) {
-        let mut state = self.lock();
-        state.dead = false;
-        state.fault = Fault::default();
+        self.lock().revive();
     }
 
     /// The power fails and returns. Of the writes since the last sync any subset survives, in
-    /// whole or in part; of the changes of names, those up to some point.
+    /// whole or in part; of the changes of names, those up to some point. What is full stays so.
     pub fn power_cut(&self) {
         let mut state = self.lock();
         let state = &mut *state;
-        state.dead = false;
-        state.fault = Fault::default();
+        state.revive();
         if next(&mut state.random).is_multiple_of(2) {
             state.names = state.synced_names.clone();
         } else {
@@ -178,6 +175,11 @@ fn missing(name: &str) -> io::Error {
 }
 
 impl State {
+    fn revive(&mut self) {
+        self.dead = false;
+        self.fault.die_after = None;
+    }
+
     fn id(&self, name: &str) -> io::Result<usize> {
         self.names.get(name).copied().ok_or_else(|| missing(name))
     }
@@ -246,12 +248,31 @@ impl Storage for Memory {
         })
     }
 
-    fn truncate(&self, name: &str, length: u64, reserve: u64) -> io::Result<()> {
+    fn room(&self, name: &str) -> io::Result<u64> {
+        let state = self.lock();
+        let file = &state.files[state.id(name)?];
+        Ok(file.reserved.max(file.current().len() as u64))
+    }
+
+    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
                 state.files[id].pending.push((length, None));
-                state.files[id].reserved = reserve;
+                if state.check_room(id, reserve).is_ok() {
+                    state.files[id].reserved = state.files[id].reserved.max(reserve);
+                }
+            }
+            Ok(state.files[id].reserved)
+        })
+    }
+
+    fn cut(&self, name: &str, length: u64) -> io::Result<()> {
+        self.mutate(|state, dies| {
+            let id = state.id(name)?;
+            if !dies || next(&mut state.random).is_multiple_of(2) {
+                state.files[id].pending.push((length, None));
+                state.files[id].reserved = length;
             }
             Ok(())
         })

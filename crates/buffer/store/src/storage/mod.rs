@@ -24,8 +24,14 @@ pub trait Storage: Clone + Send + 'static {
     fn create(&self, name: &str, reserve: u64) -> io::Result<()>;
     /// Write all of `bytes` at `offset`.
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Drop everything at and behind `length`, then make room for `reserve` bytes again.
-    fn truncate(&self, name: &str, length: u64, reserve: u64) -> io::Result<()>;
+    /// Bytes that a file has room for, or has in it.
+    fn room(&self, name: &str) -> io::Result<u64>;
+    /// Clear everything at and behind `length`, where nothing but zeros is read from then on. What
+    /// room there is stays, even if the storage is full, and is made up to `reserve` bytes if it is
+    /// not. Says how much there is.
+    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64>;
+    /// Drop everything behind `length`, and the room for it.
+    fn cut(&self, name: &str, length: u64) -> io::Result<()>;
     /// Make the contents of a file durable.
     fn sync(&self, name: &str) -> io::Result<()>;
     /// Give a file another name, replacing what has it.

@@ -2,13 +2,13 @@
 
 use crate::clients::{Client, Sent};
 use crate::seeds::{Random, root};
-use forebay_store::log::Log;
+use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{
     ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched_in_memory,
 };
-use forebay_store::storage::{Fault, Memory};
+use forebay_store::storage::{Fault, Memory, Storage};
 use forebay_wire::message::InstanceSpec;
 use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
@@ -16,7 +16,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const CAPACITY: u64 = 256 << 10;
-const SEGMENT: u64 = 4 << 20;
+/// So small that it is full soon.
+const SEGMENT: u64 = 16 << 10;
 
 struct Running {
     shard: Shard<MemoryObjects>,
@@ -40,6 +41,12 @@ pub struct World {
     /// Contents of files when they were last synced.
     synced_data: BTreeMap<Ino, Vec<u8>>,
     power_cuts: bool,
+    /// How full the disk may become.
+    capacity: Option<u64>,
+    /// Space for the next checkpoint was kept.
+    provided: bool,
+    /// What the log had room for when the last input came.
+    pub room: Room,
     /// What files may take beyond the capacity: a crash has undone that they were removed or cut, and
     /// their space had been given away.
     undone: u64,
@@ -73,6 +80,9 @@ impl World {
             synced_data: BTreeMap::new(),
             undone: 0,
             power_cuts,
+            capacity: None,
+            provided: false,
+            room: Room::Plenty,
         };
         world.start();
         world.make_instance();
@@ -97,22 +107,17 @@ impl World {
             0 => self.crash(),
             1 => {
                 let die_after = Some(1 + self.random.below(20));
-                self.storage.set_fault(Fault {
-                    die_after,
-                    capacity: None,
-                });
+                self.set_fault(die_after);
             }
             2 => {
-                let capacity = Some(self.random.below(4) * SEGMENT);
-                self.storage.set_fault(Fault {
-                    die_after: None,
-                    capacity,
-                });
+                self.capacity = Some(self.random.below(7) * SEGMENT);
+                self.set_fault(None);
             }
-            3 => self.storage.set_fault(Fault::default()),
+            3 => self.make_room(),
             4 => self.input(Input::Tick),
             5 => self.sync_log(),
-            6 => self.checkpoint(),
+            6 | 7 => self.checkpoint(),
+            8 => self.keep_spares(),
             _ => {
                 let chosen = self.random.below(self.clients.len() as u64) as usize;
                 self.client(chosen);
@@ -120,16 +125,33 @@ impl World {
         }
     }
 
+    fn set_fault(&mut self, die_after: Option<u64>) {
+        let capacity = self.capacity;
+        self.storage.set_fault(Fault {
+            die_after,
+            capacity,
+        });
+    }
+
+    /// The disk is full no more.
+    fn make_room(&mut self) {
+        self.capacity = None;
+        self.set_fault(None);
+    }
+
     /// The dust settles: every client gets an answer, and all is checked once more.
     pub fn finish(&mut self) {
-        self.storage.set_fault(Fault::default());
+        self.make_room();
+        self.keep_spares();
+        self.input(Input::Tick);
+        assert_eq!(self.room, Room::Plenty);
         for chosen in 0..self.clients.len() {
             for _ in 0..5 {
                 self.client(chosen);
             }
         }
         self.crash();
-        self.storage.set_fault(Fault::default());
+        self.make_room();
         for chosen in 0..self.clients.len() {
             for _ in 0..3 {
                 self.client(chosen);
@@ -215,8 +237,9 @@ impl World {
         }
         let now = self.now();
         let running = self.running.as_mut()?;
-        let room = running.log.prepare().is_ok();
-        running.shard.set_room(room);
+        // An error is the death of the process, which is seen below.
+        self.room = running.log.prepare().unwrap_or(Room::None);
+        running.shard.set_room(self.room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
         if self.commit().is_none() || self.storage.is_dead() {
@@ -305,7 +328,7 @@ impl World {
             let record: Record = postcard::from_bytes(&bytes).unwrap();
             self.mirror.apply(&record).unwrap();
             self.prints.push(print(&self.mirror));
-            running.log.append(&bytes);
+            running.log.append(&bytes).ok()?;
         }
         assert_eq!(running.log.last(), self.prints.len() as u64 - 1);
         running.log.flush().ok()?;
@@ -330,19 +353,33 @@ impl World {
             return;
         };
         let start = running.log.segment_start();
+        let names = self.storage.list().unwrap();
+        let segments = names.iter().filter(|name| name.starts_with("log."));
+        let provided = self.provided && segments.count() <= 2;
         match recovery::checkpoint(&self.storage, start) {
-            Ok(_) => {}
+            Ok(made) => self.provided &= !made,
             Err(_) if self.storage.is_dead() => self.crash(),
             // A full disk: the checkpoint comes another time.
-            Err(forebay_store::log::RecoverError::Io(_)) => {}
+            Err(forebay_store::log::RecoverError::Io(error)) => {
+                assert!(!provided, "space was kept for a checkpoint: {error}");
+            }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn keep_spares(&mut self) {
+        let kept = recovery::keep_spares(&self.storage, SEGMENT);
+        if self.storage.is_dead() {
+            return self.crash();
+        }
+        self.provided |= kept.is_ok();
     }
 
     /// The process dies or the power goes; then the daemon starts again and all is compared.
     fn crash(&mut self) {
         let before = self.taken();
         self.running = None;
+        self.provided = false;
         let lowest = if self.power_cuts && self.random.one_in(2) {
             self.storage.power_cut();
             self.objects.power_cut();
@@ -354,11 +391,9 @@ impl World {
         // Recovery may die as well, again and again.
         while self.random.one_in(3) {
             let die_after = Some(1 + self.random.below(4));
-            self.storage.set_fault(Fault {
-                die_after,
-                capacity: None,
-            });
-            let _ = recovery::recover(self.storage.clone(), SEGMENT);
+            self.set_fault(die_after);
+            let died = recovery::recover(self.storage.clone(), SEGMENT);
+            let _ = died.map(|(_, mut log)| log.prepare_start());
             self.storage.restart_process();
         }
         let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
@@ -385,10 +420,13 @@ impl World {
 
     fn start(&mut self) {
         let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
+        recovery::keep_spares(&self.storage, SEGMENT).unwrap();
         self.resume(state, log);
     }
 
-    fn resume(&mut self, state: State, log: Log<Memory>) {
+    fn resume(&mut self, state: State, mut log: Log<Memory>) {
+        // However full the disk is.
+        log.prepare_start().expect("a start has room");
         let limits = Limits {
             lease: 5_000_000_000,
             ..Limits::default()

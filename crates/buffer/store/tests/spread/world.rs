@@ -2,7 +2,7 @@
 
 use crate::clients::Client;
 use crate::seeds::{Random, root};
-use forebay_store::log::Log;
+use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched_in_memory};
@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const STRIPE: u64 = 4096;
-const SEGMENT: u64 = 4 << 20;
+/// So small that it is full soon.
+const SEGMENT: u64 = 16 << 10;
 const LEASE: u64 = 60_000_000_000;
 
 /// A reply on its way to a client.
@@ -38,8 +39,20 @@ pub struct Host {
     storage: Memory,
     pub objects: MemoryObjects,
     running: Option<Running>,
+    /// How full its log's disk may become.
+    capacity: Option<u64>,
     /// How often the daemon has started.
     starts: u64,
+}
+
+impl Host {
+    fn set_fault(&mut self, die_after: Option<u64>) {
+        let capacity = self.capacity;
+        self.storage.set_fault(Fault {
+            die_after,
+            capacity,
+        });
+    }
 }
 
 pub struct World {
@@ -87,6 +100,7 @@ impl World {
             storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
             objects: MemoryObjects::default(),
             running: None,
+            capacity: None,
             starts: 0,
         });
         let mut world = World {
@@ -178,22 +192,14 @@ impl World {
             0 => self.crash(node),
             1 => {
                 let die_after = Some(1 + self.random.below(20));
-                let fault = Fault {
-                    die_after,
-                    capacity: None,
-                };
-                self.host(node).storage.set_fault(fault);
+                self.host(node).set_fault(die_after);
             }
             2 => {
-                let capacity = Some(self.random.below(4) * SEGMENT);
-                let fault = Fault {
-                    die_after: None,
-                    capacity,
-                };
-                self.host(node).storage.set_fault(fault);
+                self.host(node).capacity = Some(self.random.below(7) * SEGMENT);
+                self.host(node).set_fault(None);
             }
-            3 => self.host(node).storage.set_fault(Fault::default()),
-            4 => self.checkpoint(node),
+            3 => self.make_room(node),
+            4 => self.keep(node),
             5..14 => self.input(node, Input::Tick),
             14..40 => {
                 let wanted = self.host(node).running.as_ref();
@@ -207,6 +213,12 @@ impl World {
                 self.with_client(chosen, Client::act);
             }
         }
+    }
+
+    /// A node's disk is full no more.
+    fn make_room(&mut self, node: Node) {
+        self.host(node).capacity = None;
+        self.host(node).set_fault(None);
     }
 
     fn with_client(&mut self, number: usize, act: impl FnOnce(&mut Client, &mut World)) {
@@ -268,7 +280,8 @@ impl World {
     /// The dust settles: all that waits is answered, and everything is checked.
     pub fn finish(&mut self) {
         for node in self.nodes() {
-            self.host(node).storage.set_fault(Fault::default());
+            self.make_room(node);
+            self.keep(node);
         }
         for number in 0..self.clients.len() {
             for _ in 0..400 {
@@ -360,7 +373,8 @@ impl World {
         let Some(running) = self.host(node).running.as_mut() else {
             return;
         };
-        let room = running.log.prepare().is_ok();
+        // An error is the death of the process, which is seen below.
+        let room = running.log.prepare().unwrap_or(Room::None);
         running.shard.set_room(room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
@@ -428,7 +442,7 @@ impl World {
     fn commit(&mut self, node: Node) -> Option<()> {
         let running = self.host(node).running.as_mut()?;
         for bytes in running.shard.take_records() {
-            running.log.append(&bytes);
+            running.log.append(&bytes).ok()?;
         }
         running.log.flush().ok()
     }
@@ -448,13 +462,16 @@ impl World {
         true
     }
 
-    fn checkpoint(&mut self, node: Node) {
+    /// What the daemon's keeper does.
+    fn keep(&mut self, node: Node) {
         let host = self.host(node);
         let Some(running) = host.running.as_ref() else {
             return;
         };
         let start = running.log.segment_start();
-        if recovery::checkpoint(&host.storage, start).is_err() && host.storage.is_dead() {
+        let _ = recovery::checkpoint(&host.storage, start);
+        let _ = recovery::keep_spares(&host.storage, SEGMENT);
+        if host.storage.is_dead() {
             self.crash(node);
         }
     }
@@ -492,7 +509,10 @@ impl World {
         let peers = ConnId(self.next_conn);
         self.next_conn += 1;
         let host = self.host(node);
-        let (state, log) = recovery::recover(host.storage.clone(), SEGMENT).unwrap();
+        let (state, mut log) = recovery::recover(host.storage.clone(), SEGMENT).unwrap();
+        let _ = recovery::keep_spares(&host.storage, SEGMENT);
+        // However full the disk is.
+        log.prepare_start().expect("a start has room");
         let limits = Limits {
             lease: LEASE,
             ..Limits::default()

@@ -1,6 +1,7 @@
 //! Transactions that this node decides, from the decision on.
 
 use super::{Stage, Transaction};
+use crate::log::Room;
 use crate::objects::Objects;
 use crate::shard::locks::Tried;
 use crate::shard::{Doomed, Effect, Event, Outcome, Shard, Spread};
@@ -33,7 +34,7 @@ impl Spread {
 impl<O: Objects> Shard<O> {
     /// Everybody is ready: it happens.
     pub(in crate::shard) fn decide(&mut self, instance: InstanceId, tx: TxId) {
-        if !self.room {
+        if self.room == Room::None {
             // The log was full before: without an answer from it, give up.
             return self.fail(instance, tx, Errno::ENOSPC);
         }
@@ -114,7 +115,7 @@ impl<O: Objects> Shard<O> {
         tx: TxId,
         durable: bool,
     ) {
-        let room = self.room;
+        let room = self.room > Room::None;
         let live = self.runtime(instance).spread.transactions.get_mut(&tx);
         let Some(live) = live else {
             return;

@@ -1,5 +1,6 @@
 //! What a request that concerns several nodes needs of each of them, and in which order.
 
+use crate::log::Room;
 use crate::namespace::{Change, Credentials, Namespace};
 use crate::objects::Objects;
 use crate::shard::{Context, Shard};
@@ -71,8 +72,10 @@ impl<O: Objects> Shard<O> {
             return Ok(None);
         }
         let plan = self.plan_transaction(context, request)?;
-        if plan.is_some() && !self.room {
-            return Err(Errno::ENOSPC);
+        match &plan {
+            Some(Plan::Remove { .. }) => self.need_room(Room::Spare)?,
+            Some(_) => self.need_room(Room::Plenty)?,
+            None => {}
         }
         Ok(plan)
     }

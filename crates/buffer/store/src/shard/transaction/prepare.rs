@@ -1,8 +1,10 @@
 //! Changes of the name space that concern several nodes: the part of a node that is not asked by
 //! the client but by the node that was.
 
+use crate::log::Room;
 use crate::namespace::{Change, Credentials, Lock, lock_of};
 use crate::objects::Objects;
+use crate::shard::room::room_for_steps;
 use crate::shard::{Doomed, Effect, Event, Shard, Wave};
 use forebay_wire::peer::{Found, Say, Step, TxId, Who};
 use forebay_wire::{Errno, InstanceId, Node, Timestamp};
@@ -86,9 +88,7 @@ impl<O: Objects> Shard<O> {
         now: Timestamp,
         steps: &[Step],
     ) -> Result<Wave, Errno> {
-        if !self.room {
-            return Err(Errno::ENOSPC);
-        }
+        self.need_room(room_for_steps(steps))?;
         let who = Credentials::from(who);
         let mut wave = Wave {
             number,
@@ -151,7 +151,7 @@ impl<O: Objects> Shard<O> {
         };
         match known.prepared.get(&tx) {
             Some(prepared) if prepared.coordinator == from => {
-                if !self.room {
+                if self.room == Room::None {
                     return; // it will be said again
                 }
                 let changes = prepared.waves.iter().flat_map(|wave| &wave.changes);

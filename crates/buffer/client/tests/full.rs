@@ -1,0 +1,357 @@
+//! Disks without a single free block: daemons start on them, what they hold can be read and
+//! removed, and then everything goes on. Each on tmpfs and on ext4, which the tests make small
+//! enough to fill; they need root for that.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use forebay_client::{Admin, Fs, Options};
+use forebay_store::daemon::{self, Daemon};
+use forebay_store::log::Room;
+use forebay_wire::message::{OpenMode, SetAttr, XattrMode};
+use forebay_wire::{Errno, Ino, InstanceId};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::process::{Process, be_the_daemon};
+use support::{INSTANCE, READ_WRITE, Temporary, attach, make_instance, spec};
+
+/// So small that a test can fill it.
+const SEGMENT: u64 = 4 << 20;
+const OTHER: InstanceId = InstanceId(2);
+const FILES: u64 = 12;
+const LENGTH: usize = 1 << 20;
+/// How long the daemon may take to have space in reserve again.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+#[ignore = "not a test: the daemon of the other tests"]
+fn daemon_process() {
+    be_the_daemon();
+}
+
+/// A small file system of its own.
+struct Disk {
+    path: PathBuf,
+    temporary: Temporary,
+}
+
+impl Disk {
+    fn tmpfs() -> Disk {
+        let (temporary, path) = Disk::place();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=80m", "tmpfs"])
+            .arg(&path)
+            .status();
+        assert!(mount.unwrap().success(), "tmpfs cannot be mounted");
+        Disk { path, temporary }
+    }
+
+    /// `None` where there are no loop devices, as in most containers.
+    fn ext4() -> Option<Disk> {
+        let (temporary, path) = Disk::place();
+        let image = temporary.0.join("image");
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(96 << 20)
+            .unwrap();
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-m", "0"])
+            .arg(&image)
+            .status();
+        assert!(made.unwrap().success(), "mkfs.ext4 fails");
+        let mount = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(&path)
+            .status();
+        if !mount.unwrap().success() {
+            eprintln!("nothing can be mounted by a loop device here: ext4 is not tried");
+            return None;
+        }
+        Some(Disk { path, temporary })
+    }
+
+    fn place() -> (Temporary, PathBuf) {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "these tests mount file systems: run as root"
+        );
+        let temporary = Temporary::new();
+        let path = temporary.dir("disk");
+        (temporary, path)
+    }
+
+    fn home(&self) -> PathBuf {
+        self.path.join("flash")
+    }
+
+    /// Not a block is free afterwards.
+    fn fill(&self) {
+        let mut ballast = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path.join("ballast"))
+            .unwrap();
+        for size in [1 << 20, 4096, 1] {
+            let bytes = vec![1; size];
+            while ballast.write_all(&bytes).is_ok() {}
+        }
+        let _ = ballast.sync_all();
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.path.join("ballast")).unwrap();
+    }
+
+    /// Nothing is in reserve any more.
+    fn take_reserve(&self) {
+        for entry in std::fs::read_dir(self.home().join("log")).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name.starts_with("spare") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.path).status();
+        let _ = &self.temporary; // goes after that
+    }
+}
+
+/// The same on each kind of file system.
+fn on_each(test: impl Fn(&Disk)) {
+    test(&Disk::tmpfs());
+    if let Some(disk) = Disk::ext4() {
+        test(&disk);
+    }
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("f{number}").into_bytes()
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    vec![number as u8 + 1; LENGTH]
+}
+
+fn write(fs: &Fs, name: &[u8], data: &[u8]) -> Result<(), Errno> {
+    let made = fs.create(Ino::ROOT, name, 0o644, false, READ_WRITE)?;
+    made.file.write_all_at(data, 0)?;
+    made.file.sync(false)
+}
+
+fn read(fs: &Fs, name: &[u8]) -> Vec<u8> {
+    let attr = fs.lookup(Ino::ROOT, name).unwrap();
+    let mode = OpenMode {
+        write: false,
+        ..READ_WRITE
+    };
+    let file = fs.open(attr.ino, mode).unwrap().file;
+    let mut data = vec![0; attr.size as usize];
+    assert_eq!(file.read_at(&mut data, 0).unwrap(), data.len());
+    data
+}
+
+fn furnish(process: &Process) {
+    make_instance(process.local(), 1 << 30);
+    let fs = attach(process.local());
+    for number in 0..FILES {
+        write(&fs, &name(number), &contents(number)).unwrap();
+    }
+    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    let other = forebay_wire::message::InstanceSpec {
+        id: OTHER,
+        ..spec(1 << 30)
+    };
+    admin.create_instance(other).unwrap();
+    let fs = Fs::attach(process.local(), OTHER, Options::default()).unwrap();
+    for number in 0..FILES {
+        write(&fs, &name(number), &contents(number)).unwrap();
+    }
+}
+
+/// Tries until it is done, which it may not be for want of space at first.
+fn soon<T>(what: &str, act: impl Fn() -> Result<T, Errno>) -> T {
+    let begun = Instant::now();
+    loop {
+        match act() {
+            Ok(done) => return done,
+            Err(Errno::ENOSPC) => {
+                assert!(begun.elapsed() < PATIENCE, "{what}: still no space");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+}
+
+/// All files but those below `removed` are there and whole.
+fn check(fs: &Fs, removed: u64) {
+    for number in 0..FILES {
+        if number < removed {
+            assert_eq!(
+                fs.lookup(Ino::ROOT, &name(number)).err(),
+                Some(Errno::ENOENT)
+            );
+        } else {
+            assert!(read(fs, &name(number)) == contents(number), "file {number}");
+        }
+    }
+}
+
+fn cut(fs: &Fs, name: &[u8], size: u64) -> Result<(), Errno> {
+    let set = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    let ino = fs.lookup(Ino::ROOT, name)?.ino;
+    fs.set_attr(ino, None, set).map(|_| ())
+}
+
+fn full_without_reserve(disk: &Disk) {
+    let mut process = Process::start_with(&disk.home(), Some(SEGMENT));
+    furnish(&process);
+    process.kill();
+    disk.take_reserve();
+    disk.fill();
+
+    // It starts; all is there; nothing can be added.
+    process.restart();
+    let fs = attach(process.local());
+    check(&fs, 0);
+    assert_eq!(fs.mkdir(Ino::ROOT, b"d", 0o755).err(), Some(Errno::ENOSPC));
+    assert_eq!(write(&fs, b"new", b"x"), Err(Errno::ENOSPC));
+
+    // Something can be removed and cut, and stays so.
+    fs.unlink(Ino::ROOT, &name(0)).unwrap();
+    cut(&fs, &name(11), 10).unwrap();
+    fs.sync().unwrap();
+    disk.fill(); // what was freed goes to somebody else
+    process.kill();
+    process.restart();
+    let fs = attach(process.local());
+    let short = read(&fs, &name(11));
+    assert!(short == contents(11)[..10], "{} bytes", short.len());
+    fs.unlink(Ino::ROOT, &name(11)).unwrap();
+    fs.unlink(Ino::ROOT, &name(1)).unwrap();
+
+    // An instance goes, and with its space everything goes on.
+    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    admin.remove_instance(OTHER, true).unwrap();
+    soon("a directory", || fs.mkdir(Ino::ROOT, b"d", 0o755));
+    soon("a file", || write(&fs, b"new", b"something"));
+    process.kill();
+    process.restart();
+    let fs = attach(process.local());
+    assert_eq!(read(&fs, b"new"), b"something");
+    for number in 2..11 {
+        assert!(read(&fs, &name(number)) == contents(number));
+    }
+    assert_eq!(fs.lookup(Ino::ROOT, &name(11)).err(), Some(Errno::ENOENT));
+    assert_eq!(admin_instances(&process), [INSTANCE]);
+}
+
+fn admin_instances(process: &Process) -> Vec<InstanceId> {
+    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    let all = admin.instances().unwrap();
+    all.iter().map(|usage| usage.spec.id).collect()
+}
+
+#[test]
+fn a_daemon_starts_on_a_full_disk_and_what_it_holds_can_be_removed() {
+    on_each(full_without_reserve);
+}
+
+fn full_while_it_runs(disk: &Disk) {
+    let mut process = Process::start_with(&disk.home(), Some(SEGMENT));
+    furnish(&process);
+    disk.fill();
+    let fs = attach(process.local());
+    // Data find no space, as on any disk, and nothing hangs.
+    let first = fs.lookup(Ino::ROOT, &name(0)).unwrap().ino;
+    let file = fs.open(first, READ_WRITE).unwrap().file;
+    assert_eq!(
+        file.write_all_at(&vec![9; LENGTH], LENGTH as u64),
+        Err(Errno::ENOSPC)
+    );
+    drop(file);
+    cut(&fs, &name(0), LENGTH as u64).unwrap();
+    // The log goes on, through many segments, in the space that it has.
+    let value = vec![7; 60 << 10];
+    let set = |number: u64| {
+        let value = [&number.to_le_bytes(), &value[..]].concat();
+        fs.set_xattr(first, b"user.a", &value, XattrMode::Any)
+    };
+    let rounds = 6 * SEGMENT / value.len() as u64;
+    for number in 0..rounds {
+        soon("an attribute", || set(number));
+        if number == rounds / 2 {
+            disk.fill();
+            process.kill();
+            process.restart();
+        }
+    }
+    let value = fs.get_xattr(first, b"user.a").unwrap();
+    assert_eq!(value[..8], (rounds - 1).to_le_bytes());
+    fs.remove_xattr(first, b"user.a").unwrap();
+    check(&fs, 0);
+    // As soon as others leave space, data find it.
+    disk.empty();
+    soon("a file", || write(&fs, b"new", &contents(99)));
+    process.kill();
+    process.restart();
+    let fs = attach(process.local());
+    assert!(read(&fs, b"new") == contents(99));
+    check(&fs, 0);
+}
+
+#[test]
+fn a_disk_that_fills_up_while_the_daemon_runs_stops_what_needs_space_and_nothing_else() {
+    on_each(full_while_it_runs);
+}
+
+fn start(home: &Path) -> Daemon {
+    let mut options = daemon::Options::new(home);
+    options.segment_size = SEGMENT;
+    options.sync_interval = Duration::from_millis(50);
+    Daemon::start(options).unwrap()
+}
+
+#[test]
+fn a_daemon_tells_that_its_disk_is_full() {
+    let disk = Disk::tmpfs();
+    let daemon = start(&disk.home());
+    let room = |daemon: &Daemon| {
+        let report = daemon.watch().report(Duration::from_secs(5));
+        report.present.unwrap().log_room
+    };
+    assert_eq!(room(&daemon), Room::Plenty);
+    daemon.stop().unwrap();
+    disk.take_reserve();
+    disk.fill();
+    let daemon = start(&disk.home());
+    assert_eq!(room(&daemon), Room::Spare);
+    disk.empty();
+    let begun = Instant::now();
+    while room(&daemon) != Room::Plenty {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    daemon.stop().unwrap();
+    // Without anything at all it says what it needs.
+    let empty = disk.path.join("another");
+    disk.fill();
+    let mut options = daemon::Options::new(&empty);
+    options.segment_size = SEGMENT;
+    let error = Daemon::start(options).unwrap_err().to_string();
+    assert!(
+        error.contains("4 MiB free") || error.contains("No space left"),
+        "{error}"
+    );
+}
