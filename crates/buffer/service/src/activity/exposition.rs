@@ -1,12 +1,14 @@
 //! A pool's status and activity in Prometheus' text format.
 
 use forebay_metrics::Kind::{Counter, Gauge, Histogram};
-use forebay_metrics::{Exposition, LatencySnapshot};
+use forebay_metrics::{Exposition, Kind, LatencySnapshot};
 use forebay_model::jobscript::Direction;
 
 use super::{HostActivity, Staged};
-use crate::controller::{StageState, Status};
-use forebay_store::daemon::Direct;
+use crate::controller::{
+    InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus, Status,
+};
+use forebay_store::daemon::{Direct, Report};
 use forebay_store::log::Room;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
@@ -28,113 +30,112 @@ pub fn exposition(status: &Status) -> String {
     page.finish()
 }
 
-fn pools(page: &mut Exposition, status: &Status) {
-    page.family(
+/// A family of gauges: its name, what it says, and the number for one of what there is; `None`
+/// where it is not known.
+type Of<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
+
+const POOLS: [Of<PoolStatus>; 2] = [
+    (
         "forebay_pool_size_bytes",
-        Gauge,
         "Bytes of a pool's nodes in service.",
-    );
-    for pool in &status.pools {
-        let bytes = pool.quantity.saturating_mul(pool.granularity.0);
-        page.count(&[("pool", &pool.name)], bytes);
-    }
-    page.family(
+        |pool| Some(pool.quantity.saturating_mul(pool.granularity.0)),
+    ),
+    (
         "forebay_pool_free_bytes",
-        Gauge,
         "Bytes that can be allocated now.",
-    );
-    for pool in &status.pools {
-        let bytes = pool.free.saturating_mul(pool.granularity.0);
-        page.count(&[("pool", &pool.name)], bytes);
-    }
-    page.family(
+        |pool| Some(pool.free.saturating_mul(pool.granularity.0)),
+    ),
+];
+
+const NODES: [Of<NodeStatus>; 5] = [
+    (
         "forebay_node_online",
-        Gauge,
         "Whether a storage node reports (1) or not (0).",
-    );
-    for node in &status.nodes {
-        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
-        page.count(&labels, node.online.into());
-    }
-    page.family(
+        |node| Some(node.online.into()),
+    ),
+    (
         "forebay_node_drained",
-        Gauge,
         "Whether a node is taken out of service.",
-    );
-    for node in &status.nodes {
-        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
-        page.count(&labels, node.drained.into());
-    }
-    page.family(
+        |node| Some(node.drained.into()),
+    ),
+    (
         "forebay_node_given_up",
-        Gauge,
         "Whether a storage node is given up (1): what it had is lost, and it is not waited for.",
-    );
-    for node in &status.nodes {
-        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
-        page.count(&labels, node.forgotten.into());
-    }
-    page.family(
+        |node| Some(node.forgotten.into()),
+    ),
+    (
         "forebay_node_granules",
-        Gauge,
         "Granules that a storage node has.",
-    );
-    for node in &status.nodes {
-        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
-        page.count(&labels, node.granules);
-    }
-    page.family(
+        |node| Some(node.granules),
+    ),
+    (
         "forebay_node_granules_used",
-        Gauge,
         "Granules of a node that are allocated.",
-    );
-    for node in &status.nodes {
-        let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
-        page.count(&labels, node.used);
+        |node| Some(node.used),
+    ),
+];
+
+fn pools(page: &mut Exposition, status: &Status) {
+    for (name, help, value) in POOLS {
+        page.family(name, Gauge, help);
+        for pool in &status.pools {
+            number(page, &[("pool", &pool.name)], value(pool));
+        }
+    }
+    for (name, help, value) in NODES {
+        page.family(name, Gauge, help);
+        for node in &status.nodes {
+            let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+            number(page, &labels, value(node));
+        }
     }
 }
 
-fn instances(page: &mut Exposition, status: &Status) {
-    let numbered: Vec<_> = status
-        .instances
-        .iter()
-        .map(|instance| (instance, instance.id.0.to_string()))
-        .collect();
-    page.family(
+/// A number of the current family, if it is known.
+fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
+    if let Some(value) = value {
+        page.count(labels, value);
+    }
+}
+
+/// The same for an instance, and the bytes and inodes of it that are in use.
+type OfInstance = (
+    &'static str,
+    &'static str,
+    fn(&InstanceStatus, Option<(u64, u64)>) -> Option<u64>,
+);
+
+const INSTANCES: [OfInstance; 4] = [
+    (
         "forebay_instance_capacity_bytes",
-        Gauge,
         "Bytes that an instance may hold.",
-    );
-    for (instance, number) in &numbered {
-        let labels = [("instance", number.as_str()), ("name", &instance.label)];
-        page.count(&labels, instance.capacity.0);
-    }
-    page.family(
+        |instance, _| Some(instance.capacity.0),
+    ),
+    (
         "forebay_instance_used_bytes",
-        Gauge,
         "Bytes in use, those promised to writers included.",
-    );
-    for (instance, number) in &numbered {
-        if let Some((bytes, _)) = status.used(instance.id) {
-            let labels = [("instance", number.as_str()), ("name", &instance.label)];
-            page.count(&labels, bytes);
-        }
-    }
-    page.family("forebay_instance_inodes_used", Gauge, "Inodes in use.");
-    for (instance, number) in &numbered {
-        if let Some((_, inodes)) = status.used(instance.id) {
-            let labels = [("instance", number.as_str()), ("name", &instance.label)];
-            page.count(&labels, inodes);
-        }
-    }
-    page.family(
+        |_, used| used.map(|(bytes, _)| bytes),
+    ),
+    (
+        "forebay_instance_inodes_used",
+        "Inodes in use.",
+        |_, used| used.map(|(_, inodes)| inodes),
+    ),
+    (
         "forebay_instance_intact",
-        Gauge,
         "Whether all data of an instance is there (1) or some is lost (0).",
-    );
-    for (instance, number) in &numbered {
-        let labels = [("instance", number.as_str()), ("name", &instance.label)];
-        page.count(&labels, instance.intact.into());
+        |instance, _| Some(instance.intact.into()),
+    ),
+];
+
+fn instances(page: &mut Exposition, status: &Status) {
+    for (name, help, value) in INSTANCES {
+        page.family(name, Gauge, help);
+        for instance in &status.instances {
+            let id = instance.id.0.to_string();
+            let labels = [("instance", id.as_str()), ("name", &instance.label)];
+            number(page, &labels, value(instance, status.used(instance.id)));
+        }
     }
 }
 
@@ -144,10 +145,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
         Gauge,
         "Sessions of jobs and of persistent instances.",
     );
-    for lifetime in [
-        crate::controller::Lifetime::Job,
-        crate::controller::Lifetime::Persistent,
-    ] {
+    for lifetime in [Lifetime::Job, Lifetime::Persistent] {
         let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
         page.count(&[("lifetime", lifetime.word())], of.count() as u64);
     }
@@ -158,9 +156,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
     );
     for direction in [Direction::In, Direction::Out] {
         for (word, is) in STATES {
-            let of = |stage: &&crate::controller::StageStatus| {
-                stage.direction == direction && is(&stage.state)
-            };
+            let of = |stage: &&StageStatus| stage.direction == direction && is(&stage.state);
             let count = status.stages.iter().filter(of).count() as u64;
             page.count(&[("direction", way(direction)), ("state", word)], count);
         }
@@ -186,20 +182,80 @@ fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// A family with one number for each host that has a storage daemon.
-fn each(
-    page: &mut Exposition,
-    hosts: &[HostActivity],
-    (name, kind, help): (&'static str, forebay_metrics::Kind, &str),
-    value: impl Fn(&forebay_store::daemon::Report) -> Option<u64>,
-) {
-    page.family(name, kind, help);
-    for host in hosts {
-        if let Some(value) = host.store.as_ref().and_then(&value) {
-            page.count(&[("host", &host.host)], value);
-        }
-    }
-}
+/// A family with a number for each storage daemon: its name, what it is and says, and the number.
+type OfStore = (&'static str, Kind, &'static str, fn(&Report) -> Option<u64>);
+
+const STORES: [OfStore; 10] = [
+    (
+        "forebay_store_received_bytes_total",
+        Counter,
+        "Bytes that came through a storage daemon's sockets.",
+        |store| Some(store.received),
+    ),
+    (
+        "forebay_store_sent_bytes_total",
+        Counter,
+        "Bytes that went through a storage daemon's sockets.",
+        |store| Some(store.sent),
+    ),
+    (
+        "forebay_store_direct_read_bytes_total",
+        Counter,
+        "Bytes read past the page cache for clients on other hosts.",
+        |store| Some(store.direct_read),
+    ),
+    (
+        "forebay_store_direct_written_bytes_total",
+        Counter,
+        "Bytes written past the page cache for clients on other hosts.",
+        |store| Some(store.direct_written),
+    ),
+    (
+        "forebay_store_io_uring",
+        Gauge,
+        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.",
+        |store| {
+            let path = store.data_path;
+            (path.direct != Direct::Never).then_some(u64::from(path.uring))
+        },
+    ),
+    (
+        "forebay_store_log_records_total",
+        Counter,
+        "Records written to a storage daemon's log.",
+        |store| Some(store.records),
+    ),
+    (
+        "forebay_store_log_bytes_total",
+        Counter,
+        "Bytes of records written to a storage daemon's log.",
+        |store| Some(store.record_bytes),
+    ),
+    (
+        "forebay_store_log_full",
+        Gauge,
+        "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.",
+        |store| {
+            Some(match store.present.as_ref()?.log_room {
+                Room::Plenty => 0,
+                Room::Spare => 1,
+                Room::None => 2,
+            })
+        },
+    ),
+    (
+        "forebay_store_sessions",
+        Gauge,
+        "Sessions of clients and administrators with a storage daemon.",
+        |store| Some(store.present.as_ref()?.sessions),
+    ),
+    (
+        "forebay_store_connections",
+        Gauge,
+        "Connections to a storage daemon.",
+        |store| Some(store.present.as_ref()?.connections),
+    ),
+];
 
 fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     page.family(
@@ -222,31 +278,13 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
             page.latency(&[("host", &host.host), ("kind", kind)], &requests.latency);
         }
     }
-    let received = "Bytes that came through a storage daemon's sockets.";
-    let family = ("forebay_store_received_bytes_total", Counter, received);
-    each(page, hosts, family, |store| Some(store.received));
-    let sent = "Bytes that went through a storage daemon's sockets.";
-    let family = ("forebay_store_sent_bytes_total", Counter, sent);
-    each(page, hosts, family, |store| Some(store.sent));
-    let direct = "Bytes read past the page cache for clients on other hosts.";
-    let family = ("forebay_store_direct_read_bytes_total", Counter, direct);
-    each(page, hosts, family, |store| Some(store.direct_read));
-    let direct = "Bytes written past the page cache for clients on other hosts.";
-    let family = ("forebay_store_direct_written_bytes_total", Counter, direct);
-    each(page, hosts, family, |store| Some(store.direct_written));
-    let uring =
-        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.";
-    let family = ("forebay_store_io_uring", Gauge, uring);
-    each(page, hosts, family, |store| {
-        let path = store.data_path;
-        (path.direct != Direct::Never).then_some(u64::from(path.uring))
-    });
-    let records = "Records written to a storage daemon's log.";
-    let family = ("forebay_store_log_records_total", Counter, records);
-    each(page, hosts, family, |store| Some(store.records));
-    let bytes = "Bytes of records written to a storage daemon's log.";
-    let family = ("forebay_store_log_bytes_total", Counter, bytes);
-    each(page, hosts, family, |store| Some(store.record_bytes));
+    for (name, kind, help, value) in STORES {
+        page.family(name, kind, help);
+        for host in hosts {
+            let value = host.store.as_ref().and_then(value);
+            number(page, &[("host", &host.host)], value);
+        }
+    }
     page.family(
         "forebay_store_log_sync_duration_seconds",
         Histogram,
@@ -257,26 +295,6 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
             page.latency(&[("host", &host.host)], &store.syncs);
         }
     }
-    let full =
-        "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.";
-    let family = ("forebay_store_log_full", Gauge, full);
-    each(page, hosts, family, |store| {
-        Some(match store.present.as_ref()?.log_room {
-            Room::Plenty => 0,
-            Room::Spare => 1,
-            Room::None => 2,
-        })
-    });
-    let sessions = "Sessions of clients and administrators with a storage daemon.";
-    let family = ("forebay_store_sessions", Gauge, sessions);
-    each(page, hosts, family, |store| {
-        Some(store.present.as_ref()?.sessions)
-    });
-    let connections = "Connections to a storage daemon.";
-    let family = ("forebay_store_connections", Gauge, connections);
-    each(page, hosts, family, |store| {
-        Some(store.present.as_ref()?.connections)
-    });
 }
 
 fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {

@@ -11,10 +11,9 @@ use super::proof::{Unproven, start_decoder};
 use super::sealer::{self, Written, start_sealer};
 use super::sync::{Job, start_syncer};
 use super::{Options, Parts};
-use crate::objects::{Leaving, ObjectId};
-use crate::shard::{ConnId, Effect, Input, fetched};
-use forebay_wire::message::MAX_WHOLE;
-use forebay_wire::{Reply, SessionId};
+use crate::objects::Leaving;
+use crate::shard::{ConnId, Effect, Input};
+use forebay_wire::SessionId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -50,23 +49,23 @@ pub struct EventLoop {
     pub(super) scratch: Vec<u8>,
     pub(super) effects: Vec<Effect<OwnedFd>>,
     pub(super) touched: Vec<ConnId>,
-    syncer: Option<Worker<Job>>,
+    pub(super) syncer: Option<Worker<Job>>,
     pub(super) keeper: Option<Worker<u64>>,
     pub(super) segment_size: u64,
-    sealer: Option<Worker<sealer::Job>>,
-    written: Arc<Written>,
-    fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
+    pub(super) sealer: Option<Worker<sealer::Job>>,
+    pub(super) written: Arc<Written>,
+    pub(super) fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
     remover: Option<(Arc<Leaving>, JoinHandle<()>)>,
     pub(super) decoder: Option<SyncSender<Unproven>>,
     pub(super) checkpointed: u64,
     last_tick: Instant,
-    sync_under_way: u64,
+    pub(super) sync_under_way: u64,
     pub(super) opens: Arc<OpenObjects>,
     pub(super) doors: Doors,
     pub(super) seats: Seats,
     pub(super) lanes: Lanes,
-    bulk_pending: Vec<(ConnId, SessionId, u32)>,
-    peers: Peers,
+    pub(super) bulk_pending: Vec<(ConnId, SessionId, u32)>,
+    pub(super) peers: Peers,
 }
 
 impl EventLoop {
@@ -249,30 +248,6 @@ impl EventLoop {
         self.sync_log();
     }
 
-    /// Have all that was written to the log made durable.
-    fn sync_log(&mut self) {
-        let log = &self.parts.log;
-        if log.last() > self.sync_under_way {
-            let (segment, sequence) = (log.segment().to_owned(), log.last());
-            self.sync_under_way = sequence;
-            self.submit(Job {
-                caller: None,
-                object: None,
-                contents: 0,
-                segment,
-                sequence,
-            });
-        }
-    }
-
-    fn submit(&mut self, job: Job) {
-        if let Some((sender, _)) = &self.syncer {
-            // The queue holds more jobs than there can be callers, so this does not wait; it
-            // fails only if the thread is gone, which the loop learns from a failed Done.
-            let _ = sender.send(job);
-        }
-    }
-
     /// Write the log, then do what was decided.
     fn commit(&mut self) -> io::Result<()> {
         loop {
@@ -299,128 +274,6 @@ impl EventLoop {
             if self.effects.is_empty() && !self.parts.shard.has_records() {
                 return Ok(());
             }
-        }
-    }
-
-    fn carry_out(&mut self, effect: Effect<OwnedFd>) {
-        match effect {
-            Effect::Reply {
-                conn,
-                seq,
-                reply,
-                descriptor,
-                cacheable,
-            } => {
-                self.reply(conn, seq, &reply, descriptor, cacheable);
-            }
-            Effect::Sync {
-                conn,
-                seq,
-                object,
-                data_only,
-                fresh,
-                contents,
-            } => {
-                let log = &self.parts.log;
-                let nothing = object.is_none() && contents == 0;
-                if nothing && log.last() <= log.durable() {
-                    return self.reply(conn, seq, &Reply::Done, None, false);
-                }
-                let (segment, sequence) = (log.segment().to_owned(), log.last());
-                let object = object.map(|id| (id, data_only, fresh));
-                self.submit(Job {
-                    caller: Some((conn, seq)),
-                    object,
-                    contents,
-                    segment,
-                    sequence,
-                });
-            }
-            Effect::Fetch {
-                conn,
-                seq,
-                object,
-                attr,
-                length,
-            } => self.fetch(fetcher::Read {
-                conn,
-                seq,
-                object,
-                attr: *attr,
-                length,
-            }),
-            Effect::Unseal(object) => self.unseal(object),
-            Effect::Written(object) => {
-                if self.written.push(object)
-                    && let Some((sender, _)) = &self.sealer
-                {
-                    // A full queue is looked at, too.
-                    let _ = sender.try_send(sealer::Job::Look);
-                }
-            }
-            Effect::Scrub {
-                conn,
-                seq,
-                instance,
-            } => {
-                let job = sealer::Job::Scrub(instance, conn, seq);
-                let taken = self.sealer.as_ref().map(|(s, _)| s.try_send(job).is_ok());
-                if taken != Some(true) {
-                    self.reply(
-                        conn,
-                        seq,
-                        &Reply::Failed(forebay_wire::Errno::EBUSY),
-                        None,
-                        false,
-                    );
-                }
-            }
-            Effect::Bulk(conn, session, lane) => self.bulk_pending.push((conn, session, lane)),
-            Effect::BulkOpen(session, handle, object, mode) => {
-                self.opens.open(session, handle, object, mode);
-            }
-            Effect::BulkGrant(session, handle, bytes) => self.opens.grant(session, handle, bytes),
-            Effect::BulkClose(session, handle) => self.opens.close(session, handle),
-            Effect::ToPeer {
-                address, message, ..
-            } => self.peers.send(address, message),
-            Effect::SyncLog => self.sync_log(),
-            Effect::Hangup(conn) => {
-                self.push_out(conn);
-                self.forget(conn);
-            }
-        }
-    }
-
-    /// Answer with a small object: at once if it is in memory, else when it has been read.
-    fn fetch(&mut self, job: fetcher::Read) {
-        let objects = &self.parts.objects;
-        let mut object = objects.fetch(job.object, MAX_WHOLE, false);
-        let mut job = job;
-        if object == Err(forebay_wire::Errno::EAGAIN) {
-            match self.hand_out(fetcher::Job::Read(job)) {
-                Some(fetcher::Job::Read(left)) => job = left,
-                _ => return,
-            }
-            object = self.parts.objects.fetch(job.object, MAX_WHOLE, true);
-        }
-        let reply = fetched(job.attr, job.length, object);
-        self.reply(job.conn, job.seq, &reply, None, false);
-    }
-
-    /// Give threads that wait for the device something to do, or get it back.
-    fn hand_out(&self, job: fetcher::Job) -> Option<fetcher::Job> {
-        let (sender, _) = self.fetchers.as_ref()?;
-        match sender.try_send(job) {
-            Ok(()) => None,
-            Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => Some(left),
-        }
-    }
-
-    fn unseal(&mut self, object: ObjectId) {
-        if self.hand_out(fetcher::Job::Unseal(object)).is_some() {
-            let result = self.parts.objects.unseal(object);
-            self.parts.wake.unsealed(object, result);
         }
     }
 

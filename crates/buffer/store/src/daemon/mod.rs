@@ -12,6 +12,7 @@ mod calls;
 mod connection;
 mod counters;
 mod doors;
+mod effects;
 mod entry;
 mod events;
 mod fetcher;

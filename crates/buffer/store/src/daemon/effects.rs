@@ -1,0 +1,166 @@
+//! What the shard decides is carried out: answers, syncs, and work for other threads.
+
+use super::events::EventLoop;
+use super::sync::Job;
+use super::{fetcher, sealer};
+use crate::objects::ObjectId;
+use crate::shard::{ConnId, Effect, fetched};
+use forebay_wire::message::MAX_WHOLE;
+use forebay_wire::{Errno, InstanceId, Reply};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::TrySendError;
+
+impl EventLoop {
+    pub(super) fn carry_out(&mut self, effect: Effect<OwnedFd>) {
+        match effect {
+            Effect::Reply {
+                conn,
+                seq,
+                reply,
+                descriptor,
+                cacheable,
+            } => self.reply(conn, seq, &reply, descriptor, cacheable),
+            Effect::Sync {
+                conn,
+                seq,
+                object,
+                data_only,
+                fresh,
+                contents,
+            } => {
+                let object = object.map(|id| (id, data_only, fresh));
+                self.sync((conn, seq), object, contents);
+            }
+            Effect::SyncLog => self.sync_log(),
+            Effect::Fetch {
+                conn,
+                seq,
+                object,
+                attr,
+                length,
+            } => self.fetch(fetcher::Read {
+                conn,
+                seq,
+                object,
+                attr: *attr,
+                length,
+            }),
+            Effect::Unseal(object) => self.unseal(object),
+            Effect::Written(object) => self.seal_later(object),
+            Effect::Scrub {
+                conn,
+                seq,
+                instance,
+            } => self.scrub(conn, seq, instance),
+            Effect::Bulk(conn, session, lane) => self.bulk_pending.push((conn, session, lane)),
+            Effect::BulkOpen(session, handle, object, mode) => {
+                self.opens.open(session, handle, object, mode);
+            }
+            Effect::BulkGrant(session, handle, bytes) => self.opens.grant(session, handle, bytes),
+            Effect::BulkClose(session, handle) => self.opens.close(session, handle),
+            Effect::ToPeer {
+                address, message, ..
+            } => self.peers.send(address, message),
+            Effect::Hangup(conn) => {
+                self.push_out(conn);
+                self.forget(conn);
+            }
+        }
+    }
+
+    /// Have an object, so many objects that came whole, and the log made durable, and then answer.
+    fn sync(
+        &mut self,
+        caller: (ConnId, u64),
+        object: Option<(ObjectId, bool, bool)>,
+        contents: u64,
+    ) {
+        let log = &self.parts.log;
+        let nothing = object.is_none() && contents == 0;
+        if nothing && log.last() <= log.durable() {
+            return self.reply(caller.0, caller.1, &Reply::Done, None, false);
+        }
+        let (segment, sequence) = (log.segment().to_owned(), log.last());
+        self.submit(Job {
+            caller: Some(caller),
+            object,
+            contents,
+            segment,
+            sequence,
+        });
+    }
+
+    /// Have all that was written to the log made durable.
+    pub(super) fn sync_log(&mut self) {
+        let log = &self.parts.log;
+        if log.last() > self.sync_under_way {
+            let (segment, sequence) = (log.segment().to_owned(), log.last());
+            self.sync_under_way = sequence;
+            self.submit(Job {
+                caller: None,
+                object: None,
+                contents: 0,
+                segment,
+                sequence,
+            });
+        }
+    }
+
+    fn submit(&mut self, job: Job) {
+        if let Some((sender, _)) = &self.syncer {
+            // The queue holds more jobs than there can be callers, so this does not wait; it
+            // fails only if the thread is gone, which the loop learns from a failed Done.
+            let _ = sender.send(job);
+        }
+    }
+
+    /// Answer with a small object: at once if it is in memory, else when it has been read.
+    fn fetch(&mut self, job: fetcher::Read) {
+        let objects = &self.parts.objects;
+        let mut object = objects.fetch(job.object, MAX_WHOLE, false);
+        let mut job = job;
+        if object == Err(Errno::EAGAIN) {
+            match self.hand_out(fetcher::Job::Read(job)) {
+                Some(fetcher::Job::Read(left)) => job = left,
+                _ => return,
+            }
+            object = self.parts.objects.fetch(job.object, MAX_WHOLE, true);
+        }
+        let reply = fetched(job.attr, job.length, object);
+        self.reply(job.conn, job.seq, &reply, None, false);
+    }
+
+    /// Give threads that wait for the device something to do, or get it back.
+    fn hand_out(&self, job: fetcher::Job) -> Option<fetcher::Job> {
+        let (sender, _) = self.fetchers.as_ref()?;
+        match sender.try_send(job) {
+            Ok(()) => None,
+            Err(TrySendError::Full(left) | TrySendError::Disconnected(left)) => Some(left),
+        }
+    }
+
+    fn unseal(&mut self, object: ObjectId) {
+        if self.hand_out(fetcher::Job::Unseal(object)).is_some() {
+            let result = self.parts.objects.unseal(object);
+            self.parts.wake.unsealed(object, result);
+        }
+    }
+
+    /// An object was written to: it gets checksums when nobody writes to it any more.
+    fn seal_later(&mut self, object: ObjectId) {
+        if self.written.push(object)
+            && let Some((sender, _)) = &self.sealer
+        {
+            // A full queue is looked at, too.
+            let _ = sender.try_send(sealer::Job::Look);
+        }
+    }
+
+    fn scrub(&mut self, conn: ConnId, seq: u64, instance: InstanceId) {
+        let job = sealer::Job::Scrub(instance, conn, seq);
+        let taken = self.sealer.as_ref().map(|(s, _)| s.try_send(job).is_ok());
+        if taken != Some(true) {
+            self.reply(conn, seq, &Reply::Failed(Errno::EBUSY), None, false);
+        }
+    }
+}
