@@ -29,7 +29,7 @@ use crate::world::{Event, MS, World};
 pub type SyncAsked = (ConnId, u64, Option<ObjectId>, bool);
 
 /// So small that it is full now and then.
-const SEGMENT: u64 = 32 << 10;
+const SEGMENT: u64 = 8 << 10;
 const LEASE: u64 = 60_000 * MS;
 
 impl World {

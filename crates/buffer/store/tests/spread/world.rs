@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const STRIPE: u64 = 4096;
 /// So small that it is full soon.
-const SEGMENT: u64 = 6 << 10;
+const SEGMENT: u64 = 3 << 10;
 const LEASE: u64 = 60_000_000_000;
 
 /// A reply on its way to a client.
