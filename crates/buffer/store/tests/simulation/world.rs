@@ -1,7 +1,8 @@
 //! The daemon's host: disk, crashes, recovery, and what is known about the past.
 
 use crate::clients::{Client, Sent};
-use crate::seeds::{Random, note_room, root};
+use crate::seeds::{Random, root};
+use crate::short::note_room;
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;

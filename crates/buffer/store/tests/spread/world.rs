@@ -1,7 +1,8 @@
 //! The hosts of the daemons, the network between them, and what goes wrong with both.
 
 use crate::clients::Client;
-use crate::seeds::{Random, note_room, root};
+use crate::seeds::{Random, root};
+use crate::short::note_room;
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
