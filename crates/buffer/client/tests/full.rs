@@ -105,6 +105,16 @@ impl Disk {
         std::fs::remove_file(self.path.join("ballast")).unwrap();
     }
 
+    /// What the daemon could have it has in reserve.
+    fn await_reserve(&self) {
+        let begun = Instant::now();
+        let is_there = |name| self.home().join("log").join(name).exists();
+        while !(is_there("spare") && is_there("spare.checkpoint")) {
+            assert!(begun.elapsed() < PATIENCE, "nothing is in reserve");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Nothing is in reserve any more.
     fn take_reserve(&self) {
         for entry in std::fs::read_dir(self.home().join("log")).unwrap() {
@@ -292,6 +302,7 @@ fn full_while_it_runs(disk: &Disk) {
     for number in 0..rounds {
         soon("an attribute", || set(number));
         if number == rounds / 2 {
+            disk.await_reserve();
             disk.fill();
             process.kill();
             process.restart();

@@ -1,10 +1,13 @@
 //! The embedded database that keeps a state machine's records.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use redb::{Database as Redb, Durability, ReadableTable, TableDefinition};
+use redb::backends::FileBackend;
+use redb::{Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::table::Change;
 
@@ -41,15 +44,22 @@ impl Database {
         };
         // Among the records are the secrets by which nodes of an instance trust their clients, so
         // nobody else may have it open, not even from the moment in which it is made.
-        std::fs::OpenOptions::new()
+        let opened = std::fs::OpenOptions::new()
             .create(true)
             .truncate(false)
+            .read(true)
             .write(true)
             .mode(0o600)
             .open(file)
-            .and_then(|made| made.set_permissions(Permissions::from_mode(0o600)))
+            .and_then(|made| {
+                made.set_permissions(Permissions::from_mode(0o600))?;
+                Ok(made)
+            })
             .map_err(|e| fail(redb::Error::Io(e)))?;
-        let inner = Redb::create(file).map_err(|e| fail(e.into()))?;
+        let reserved = Reserved::new(opened).map_err(|e| fail(e.into()))?;
+        let inner = Redb::builder()
+            .create_with_backend(reserved)
+            .map_err(|e| fail(e.into()))?;
         let write = inner.begin_write().map_err(|e| fail(e.into()))?;
         write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
         write.commit().map_err(|e| fail(e.into()))?;
@@ -93,5 +103,59 @@ impl Database {
             rows.push((table.to_owned(), number, value.value().to_vec()));
         }
         Ok(rows)
+    }
+}
+
+/// The least space that a database's file has, in bytes.
+const LEAST: u64 = 4 << 20;
+
+/// A file with blocks for more than is in it, so that what there is to write down can be written
+/// down on a full disk, too. The database writes changes beside what they replace, and doubles its
+/// file when it needs more.
+#[derive(Debug)]
+struct Reserved {
+    file: File,
+    inner: FileBackend,
+}
+
+impl Reserved {
+    fn new(file: File) -> Result<Reserved, redb::DatabaseError> {
+        let inner = FileBackend::new(file.try_clone()?)?;
+        let reserved = Reserved { file, inner };
+        reserved.reserve(reserved.inner.len()?);
+        Ok(reserved)
+    }
+
+    /// Have blocks for twice this length, or at least for all of it. Without, it goes on like any
+    /// file.
+    fn reserve(&self, length: u64) {
+        let have = |bytes| fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
+        if have(length.saturating_mul(2).max(LEAST)).is_err() && length > 0 {
+            let _ = have(length);
+        }
+    }
+}
+
+impl StorageBackend for Reserved {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.inner.read(offset, length)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.inner.set_len(length)?;
+        self.reserve(length);
+        Ok(())
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.inner.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write(offset, data)
     }
 }

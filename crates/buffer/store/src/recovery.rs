@@ -143,10 +143,23 @@ pub fn keep_spares<S: Storage>(storage: &S, segment_size: u64) -> io::Result<()>
         None => 0,
     };
     // In steps, so that it need not be made anew for every checkpoint.
-    let wanted = last.next_multiple_of(segment_size / 16) + segment_size;
-    let there = storage.list()?.iter().any(|name| name == SPARE);
-    if there && storage.room(SPARE)? >= wanted {
+    let least = last.next_multiple_of(segment_size / 16);
+    let there = match storage.list()?.iter().any(|name| name == SPARE) {
+        true => storage.room(SPARE)?,
+        false => 0,
+    };
+    if there >= least + segment_size {
         return Ok(());
     }
-    set_aside(storage, SPARE, wanted)
+    let outcome = set_aside(storage, SPARE, least + segment_size);
+    if there > least || !outcome.as_ref().is_err_and(is_full) {
+        return outcome;
+    }
+    // Less is better than nothing: not every record makes the state larger.
+    let less = [2, 4, 8, 16].map(|part| least + segment_size / part);
+    let made = less.into_iter().find_map(|bytes| {
+        let made = set_aside(storage, SPARE, bytes);
+        (!made.as_ref().is_err_and(is_full)).then_some(made)
+    });
+    made.unwrap_or(Ok(())).and(outcome)
 }

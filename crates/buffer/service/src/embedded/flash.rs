@@ -201,12 +201,10 @@ impl Flash {
         self.leaving.retain(|fragment, instance| {
             let id = forebay_wire::InstanceId(instance.0);
             let gone = daemon.leaving().is_gone(id, Duration::ZERO);
-            let is_left = matches!(gone, Ok(false));
-            if !is_left {
-                let gone = gone.map(|_| ()).map_err(|error| error.to_string());
-                inputs.push_back(Input::Destroyed(*fragment, gone));
+            if gone {
+                inputs.push_back(Input::Destroyed(*fragment, Ok(())));
             }
-            is_left
+            !gone
         });
     }
 

@@ -28,7 +28,8 @@ use crate::world::{Event, MS, World};
 /// that came whole.
 pub type SyncAsked = (ConnId, u64, Option<ObjectId>, bool);
 
-const SEGMENT: u64 = 4 << 20;
+/// So small that it is full now and then.
+const SEGMENT: u64 = 8 << 10;
 const LEASE: u64 = 60_000 * MS;
 
 impl World {

@@ -102,7 +102,11 @@ impl<S: Storage> Log<S> {
         match self.begin_segment() {
             Ok(()) => Ok(true),
             Err(error) if is_full(&error) => Ok(false),
-            Err(error) => Err(error),
+            // Such as too many open files. Nothing is lost by waiting.
+            Err(error) => {
+                tracing::warn!(%error, "no segment can be made for the log now");
+                Ok(false)
+            }
         }
     }
 
@@ -111,8 +115,8 @@ impl<S: Storage> Log<S> {
         let room = match self.storage.create(&name, self.segment_size) {
             Ok(()) => self.segment_size,
             Err(error) if is_full(&error) && self.spare => {
+                self.spare = false; // also if somebody has removed it
                 self.storage.rename(SPARE, &name)?;
-                self.spare = false;
                 self.storage.room(&name)?
             }
             Err(error) => return Err(error),

@@ -5,6 +5,7 @@
 
 use forebay_wire::InstanceId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ struct State {
     stop: Option<Instant>,
     /// What is being removed, but for the count.
     now: Removal,
+    /// Directories that are to go, with the numbers of their instances.
+    left: BTreeSet<(u64, PathBuf)>,
 }
 
 /// The removed instances of a directory.
@@ -52,28 +55,45 @@ pub struct Leaving {
 
 impl Leaving {
     /// Those in `root`.
-    pub(super) fn of(root: &Path) -> Leaving {
-        Leaving {
+    pub(super) fn of(root: &Path) -> io::Result<Leaving> {
+        let mut left = BTreeSet::new();
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            let number = number.and_then(|name| name.split('-').next());
+            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+            left.extend(number.map(|number| (number, entry.path())));
+        }
+        Ok(Leaving {
             root: root.to_owned(),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                left,
+                ..State::default()
+            }),
             bell: Condvar::new(),
             removed: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Takes the directory of an instance out of sight; it may be gone already.
     pub(super) fn add(&self, id: InstanceId, directory: &Path) -> io::Result<()> {
         for number in 0u32.. {
             let to = self.root.join(format!("{PREFIX}{:016x}-{number}", id.0));
-            match fs::rename(directory, to) {
+            match fs::rename(directory, &to) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 // One before it had the same number.
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 Err(error) => return Err(error),
-                Ok(()) => break,
+                Ok(()) => {
+                    self.with(|state| {
+                        state.rung = true;
+                        state.left.insert((id.0, to));
+                    });
+                    break;
+                }
             }
         }
-        self.with(|state| state.rung = true);
         self.bell.notify_all();
         Ok(())
     }
@@ -82,31 +102,16 @@ impl Leaving {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Directories that are to go.
-    fn left(&self) -> io::Result<Vec<(u64, PathBuf)>> {
-        let mut left = Vec::new();
-        for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-            let number = number.and_then(|name| name.split('-').next());
-            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
-            left.extend(number.map(|number| (number, entry.path())));
-        }
-        left.sort();
-        Ok(left)
-    }
-
     /// The removed instances of which something is left.
     pub fn removals(&self) -> Vec<Removal> {
-        let now = self.with(|state| Removal {
-            removed: self.removed.load(Ordering::Relaxed),
-            ..state.now
+        let removed = self.removed.load(Ordering::Relaxed);
+        let (now, mut left) = self.with(|state| {
+            let left = state.left.iter().map(|(instance, _)| *instance);
+            (state.now, left.collect::<Vec<u64>>())
         });
-        let mut left = self.left().unwrap_or_default();
-        left.dedup_by_key(|(instance, _)| *instance);
-        let removal = |(instance, _): (u64, PathBuf)| match instance == now.instance {
-            true => now,
+        left.dedup();
+        let removal = |instance| match instance == now.instance {
+            true => Removal { removed, ..now },
             false => Removal {
                 instance,
                 ..Removal::default()
@@ -116,18 +121,16 @@ impl Leaving {
     }
 
     /// Whether nothing is left of a removed instance; waits for that as long as `patience`.
-    pub fn is_gone(&self, id: InstanceId, patience: Duration) -> io::Result<bool> {
-        let until = Instant::now() + patience;
-        loop {
-            if self.left()?.iter().all(|(left, _)| *left != id.0) {
-                return Ok(true);
-            }
-            let wait = until.saturating_duration_since(Instant::now());
-            if wait.is_zero() {
-                return Ok(false);
-            }
-            std::thread::sleep(wait.min(Duration::from_millis(2)));
-        }
+    pub fn is_gone(&self, id: InstanceId, patience: Duration) -> bool {
+        let is_left = |state: &mut State| {
+            let first = (id.0, PathBuf::new());
+            let next = state.left.range(first..).next();
+            next.is_some_and(|(instance, _)| *instance == id.0)
+        };
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.bell.wait_timeout_while(state, patience, is_left);
+        let waited = waited.unwrap_or_else(PoisonError::into_inner);
+        !waited.1.timed_out()
     }
 
     /// Has [`run`](Leaving::run) return soon.
@@ -139,8 +142,10 @@ impl Leaving {
     /// Removes what is there and what comes, until it is told to stop.
     pub fn run(&self) {
         loop {
-            self.with(|state| state.rung = false);
-            let left = self.left().unwrap_or_default();
+            let left = self.with(|state| {
+                state.rung = false;
+                state.left.clone()
+            });
             for (instance, directory) in left {
                 if self.is_over() {
                     return;
@@ -165,6 +170,10 @@ impl Leaving {
     }
 
     fn remove(&self, instance: u64, directory: &Path) -> io::Result<()> {
+        if !directory.try_exists()? {
+            self.forget(instance, directory); // somebody else has removed it
+            return Ok(());
+        }
         let mut folders = Vec::new();
         let mut objects = 0;
         for folder in fs::read_dir(directory)? {
@@ -197,7 +206,14 @@ impl Leaving {
         if self.is_over() {
             return Ok(());
         }
-        fs::remove_dir(directory)
+        fs::remove_dir(directory)?;
+        self.forget(instance, directory);
+        Ok(())
+    }
+
+    fn forget(&self, instance: u64, directory: &Path) {
+        self.with(|state| state.left.remove(&(instance, directory.to_owned())));
+        self.bell.notify_all();
     }
 
     /// Removes a directory and the objects in it; not all of them when it is time to stop.
@@ -246,16 +262,18 @@ mod tests {
         objects.drop_instance(ID).unwrap();
         let leaving = objects.leaving();
         assert_eq!(leaving.removals().len(), 1);
-        assert!(!leaving.is_gone(ID, Duration::ZERO).unwrap());
+        // Somebody else may remove some of it.
+        fs::remove_dir_all(home.path().join(format!("{PREFIX}{:016x}-0", ID.0))).unwrap();
+        assert!(!leaving.is_gone(ID, Duration::ZERO));
         // A daemon that starts finds them.
         let again = DiskObjects::open(home.path()).unwrap();
-        assert!(!again.leaving().is_gone(ID, Duration::ZERO).unwrap());
+        assert!(!again.leaving().is_gone(ID, Duration::ZERO));
         let leaving: Arc<Leaving> = again.leaving();
         let remover = {
             let leaving = leaving.clone();
             std::thread::spawn(move || leaving.run())
         };
-        assert!(leaving.is_gone(ID, Duration::from_secs(30)).unwrap());
+        assert!(leaving.is_gone(ID, Duration::from_secs(30)));
         assert_eq!(leaving.removals(), []);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
         leaving.stop();
@@ -272,12 +290,13 @@ mod tests {
         fs::create_dir(&odd).unwrap();
         objects.drop_instance(ID).unwrap();
         let leaving = objects.leaving();
-        let (instance, directory) = leaving.left().unwrap().remove(0);
+        let first = leaving.with(|state| state.left.first().cloned());
+        let (instance, directory) = first.unwrap();
         assert!(leaving.remove(instance, &directory).is_err());
-        assert!(!leaving.is_gone(ID, Duration::ZERO).unwrap());
+        assert!(!leaving.is_gone(ID, Duration::ZERO));
         assert!(leaving.removed.load(Ordering::Relaxed) > OBJECTS / 2);
         fs::remove_dir(directory.join("00/odd")).unwrap();
         leaving.remove(instance, &directory).unwrap();
-        assert!(leaving.is_gone(ID, Duration::ZERO).unwrap());
+        assert!(leaving.is_gone(ID, Duration::ZERO));
     }
 }

@@ -39,7 +39,10 @@ impl<O: Objects> Shard<O> {
             Request::SetAttr { ino, set, .. } => {
                 let now = || self.attr(context.instance, *ino).ok();
                 let cuts = |size| now().is_some_and(|attr| size <= attr.size);
-                match set.size.is_some_and(cuts) {
+                // One that was under way when the daemon died has perhaps been done in part.
+                let length = self.length(context.instance, *ino);
+                let under_way = set.size.is_some() && length.is_some_and(|length| !length.known);
+                match under_way || set.size.is_some_and(cuts) {
                     true => Room::Spare,
                     false => Room::Plenty,
                 }

@@ -13,6 +13,8 @@
 mod clients;
 #[path = "../seeds/mod.rs"]
 mod seeds;
+#[path = "../seeds/short.rs"]
+mod short;
 mod world;
 
 use world::World;
@@ -28,4 +30,5 @@ fn run(seed: u64) {
 #[test]
 fn histories() {
     seeds::run_all(1500, run);
+    short::assert_short();
 }

@@ -2,6 +2,7 @@
 
 use crate::clients::{Client, Sent};
 use crate::seeds::{Random, root};
+use crate::short::note_room;
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
@@ -17,7 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const CAPACITY: u64 = 256 << 10;
 /// So small that it is full soon.
-const SEGMENT: u64 = 16 << 10;
+const SEGMENT: u64 = 6 << 10;
 
 struct Running {
     shard: Shard<MemoryObjects>,
@@ -90,7 +91,7 @@ impl World {
     }
 
     pub fn length(&mut self) -> u64 {
-        100 + self.random.below(300)
+        150 + self.random.below(400)
     }
 
     fn now(&self) -> Now {
@@ -240,6 +241,7 @@ impl World {
         // An error is the death of the process, which is seen below.
         self.room = running.log.prepare().unwrap_or(Room::None);
         running.shard.set_room(self.room);
+        note_room(self.room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
         if self.commit().is_none() || self.storage.is_dead() {

@@ -433,6 +433,11 @@ impl Client {
             _ => None,
         };
         if failed == Some(Errno::ENOSPC) {
+            // It may have been under way when its home's daemon died, and half of it done.
+            if let Some((ino, _)) = cut(&pending.request) {
+                self.sizes.remove(&ino);
+                self.whole.remove(&ino);
+            }
             return;
         }
         // It waited for others for long, and nothing has happened.

@@ -18,6 +18,8 @@ mod model;
 mod reminders;
 #[path = "../seeds/mod.rs"]
 mod seeds;
+#[path = "../seeds/short.rs"]
+mod short;
 mod world;
 
 use world::World;
@@ -33,4 +35,5 @@ fn run(seed: u64) {
 #[test]
 fn histories() {
     seeds::run_all(5_000, run);
+    short::assert_short();
 }

@@ -2,6 +2,7 @@
 
 use crate::clients::Client;
 use crate::seeds::{Random, root};
+use crate::short::note_room;
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 pub const INSTANCE: InstanceId = InstanceId(7);
 pub const STRIPE: u64 = 4096;
 /// So small that it is full soon.
-const SEGMENT: u64 = 16 << 10;
+const SEGMENT: u64 = 3 << 10;
 const LEASE: u64 = 60_000_000_000;
 
 /// A reply on its way to a client.
@@ -376,6 +377,7 @@ impl World {
         // An error is the death of the process, which is seen below.
         let room = running.log.prepare().unwrap_or(Room::None);
         running.shard.set_room(room);
+        note_room(room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
         if self.commit(node).is_none() || self.host(node).storage.is_dead() {

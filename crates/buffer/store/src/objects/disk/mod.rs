@@ -1,25 +1,27 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
+mod rest;
+mod whole;
+
+pub use rest::LastError;
+
 use super::lasting::{self, LONGEST, Lasting, Marks};
 use super::leaving::Leaving;
-use super::pace::Pace;
-use super::seal::{self, Opened, Sealed, Verdict};
-use super::{Fetched, ObjectId, ObjectStat, Objects};
+use super::seal::{self, Opened};
+use super::{ObjectId, ObjectStat, Objects};
 use forebay_wire::message::{Allocate, OpenMode};
-use forebay_wire::seal::{Seal, XATTR};
+use forebay_wire::seal::XATTR;
 use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
     statat, unlinkat,
 };
-use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const FOLDERS: u64 = 64;
@@ -39,12 +41,12 @@ impl DiskObjects {
     /// The directory `root`, made if it is missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        let marks = read_marks(&root.join(lasting::FILE))?;
+        let marks = rest::read_marks(&root.join(lasting::FILE))?;
         let mut objects = DiskObjects {
             root: Arc::new(root.to_owned()),
             whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
-            leaving: Arc::new(Leaving::of(root)),
+            leaving: Arc::new(Leaving::of(root)?),
             lasting: Arc::new(Lasting::new(None, Marks::default(), false)),
         };
         let fresh = !objects.instances()?.is_empty();
@@ -82,67 +84,6 @@ impl DiskObjects {
         Ok(self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
     }
 
-    /// Take the checksums of an object that nobody writes to any more; of a large one not while
-    /// others use the device, if it `yields`.
-    pub fn seal(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<Sealed, Errno> {
-        let file = self.looked_at(id)?;
-        Ok(seal::seal(&file, &self.lasting, yields, stop)?)
-    }
-
-    /// Compare an object with its checksums; says its length, too.
-    pub fn check(&self, id: ObjectId, stop: &AtomicBool) -> Result<(Verdict, u64), Errno> {
-        let file = self.looked_at(id)?;
-        let verdict = seal::check(&file, &self.lasting, stop)?;
-        Ok((verdict, file.metadata()?.len()))
-    }
-
-    /// The checksums of an open object, if it has some that hold.
-    pub fn seal_of(&self, file: &File) -> Result<Option<Seal>, Errno> {
-        self.lasting.seal_of(&Opened::new(file))
-    }
-
-    /// Break an object's seal durably, if that is what opening it to write takes.
-    pub fn unseal(&self, id: ObjectId) -> Result<(), Errno> {
-        match self.looked_at(id) {
-            Ok(file) => self.lasting.break_seal(&Opened::new(&file)),
-            Err(Errno::ENOENT) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Were checksums taken that a power cut would end?
-    pub fn has_fresh_seals(&self) -> bool {
-        self.lasting.has_fresh()
-    }
-
-    /// Do others use the device at the moment?
-    pub fn is_device_busy(&self) -> bool {
-        Pace::of(&*self.whole).others_are_busy()
-    }
-
-    /// Make all data durable, and have the checksums taken so far hold over power cuts. After an
-    /// error of the device nobody knows what was lost, and this is not to be called any more.
-    pub fn make_seals_last(&self) -> Result<(), LastError> {
-        let Some(marks) = self.lasting.close() else {
-            return Ok(());
-        };
-        self.sync_all().map_err(LastError::Data)?;
-        self.write_marks(&marks).map_err(|error| {
-            self.lasting.reopen();
-            LastError::Marks(error.into())
-        })
-    }
-
-    fn write_marks(&self, marks: &Marks) -> io::Result<()> {
-        let path = self.root.join(lasting::FILE);
-        let new = path.with_extension("new");
-        let file = File::create(&new)?;
-        file.write_all_at(&marks.encode(), 0)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        self.whole.sync_all()
-    }
-
     /// An object for someone who will write to it.
     fn to_write(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let file = self.opened(id, flags)?;
@@ -154,93 +95,6 @@ impl DiskObjects {
     /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
     pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
         self.opened(id, access(mode) | OFlags::DIRECT)
-    }
-
-    /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
-    /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed. `EAGAIN`:
-    /// the kernel would have to read it from the device, and the caller does not `wait`.
-    pub fn fetch(&self, id: ObjectId, most: usize, wait: bool) -> Result<Option<Fetched>, Errno> {
-        let file = self.looked_at(id)?;
-        let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
-        let stat = look()?;
-        let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
-        if length > most {
-            return Ok(None);
-        }
-        let mut data = vec![0; length];
-        if wait {
-            match file.read_exact_at(&mut data, 0) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-                other => other?,
-            }
-        } else if length > 0 {
-            let into = &mut [IoSliceMut::new(&mut data)];
-            match preadv2(&file, into, 0, ReadWriteFlags::NOWAIT) {
-                Ok(count) if count == length => {}
-                // Some of it, or the file system cannot tell.
-                Ok(_) | Err(rustix::io::Errno::OPNOTSUPP) => return Err(Errno::EAGAIN),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // Whoever writes breaks the seal before: one that still holds is that of these bytes.
-        let damage = self
-            .seal_of(&file)?
-            .and_then(|seal| seal.first_damage(0, &data));
-        if let Some(offset) = damage {
-            tracing::error!(instance = %id.instance, ino = %id.ino, offset, "data at rest are damaged");
-            return Err(Errno::EIO);
-        }
-        let now = look()?;
-        let same = (now.size, now.mtime) == (stat.size, stat.mtime);
-        let stat = Some(stat);
-        Ok(same.then_some(Fetched { stat, data }))
-    }
-
-    /// Make the contents of all objects durable, and their existence.
-    pub fn sync_all(&self) -> Result<(), Errno> {
-        Ok(rustix::fs::syncfs(&*self.whole)?)
-    }
-
-    /// Make an object's contents durable, and its existence if `fresh`.
-    pub fn sync(&self, id: ObjectId, data_only: bool, fresh: bool) -> Result<(), Errno> {
-        let file = match self.opened(id, OFlags::RDWR) {
-            Err(Errno::ENOENT) => return Ok(()), // never had data, or has been removed since
-            other => other?,
-        };
-        if data_only {
-            rustix::fs::fdatasync(&file)?
-        } else {
-            rustix::fs::fsync(&file)?
-        }
-        if fresh {
-            let dir = self.dir(id.instance)?;
-            let folder = openat(&*dir, folder(id.ino), OFlags::RDONLY, Mode::empty())?;
-            rustix::fs::fsync(&folder)?;
-        }
-        Ok(())
-    }
-}
-
-/// Why checksums do not hold over power cuts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastError {
-    /// Data cannot be made durable.
-    Data(Errno),
-    /// It cannot be recorded.
-    Marks(Errno),
-}
-
-/// The record of checksums that last. One that is damaged says nothing; one that cannot be read may
-/// say something next time.
-fn read_marks(path: &Path) -> io::Result<Marks> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Marks::decode(&bytes).unwrap_or_else(|error| {
-            let path = path.display();
-            tracing::warn!(%path, %error, "checksums from earlier starts of the host are not used");
-            Marks::default()
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Marks::default()),
-        Err(error) => Err(error),
     }
 }
 
