@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, Fs, Nodes, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_store::log::Room;
 use forebay_wire::message::{OpenMode, SetAttr, XattrMode};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon};
-use support::{INSTANCE, READ_WRITE, Temporary, attach, make_instance, spec};
+use support::{INSTANCE, READ_WRITE, Temporary, attach, make_instance, mount_at, shell, spec};
 
 /// So small that a test can fill it.
 const SEGMENT: u64 = 4 << 20;
@@ -325,6 +325,66 @@ fn full_while_it_runs(disk: &Disk) {
 #[test]
 fn a_disk_that_fills_up_while_the_daemon_runs_stops_what_needs_space_and_nothing_else() {
     on_each(full_while_it_runs);
+}
+
+/// Programs on a mount over daemons, of which the first has a full disk and nothing in reserve.
+fn empty_by_programs(nodes: usize) {
+    let disk = Disk::tmpfs();
+    let homes = (1..nodes).map(|node| disk.temporary.dir(&format!("flash{node}")));
+    let homes = std::iter::once(disk.home()).chain(homes);
+    let mut processes: Vec<Process> = homes
+        .map(|home| Process::start_with(&home, Some(SEGMENT)))
+        .collect();
+    let locals: Vec<_> = processes.iter().map(Process::local).collect();
+    let addresses = || Nodes::from(locals.clone());
+    make_instance(addresses(), 1 << 30);
+    let path = disk.temporary.dir("mnt");
+    let mount = mount_at(attach(addresses()), &path);
+    shell(
+        &path,
+        "for d in 1 2 3 4 5 6 7 8; do mkdir -p d$d/e; seq 50000 > d$d/e/f; done
+         for f in 1 2 3 4 5 6; do seq 60000 > f$f; done; ln f1 d1/f1; ln -s f1 s; sync",
+    );
+    let before = shell(&path, "find . -type f | sort | xargs md5sum");
+    mount.unmount().unwrap();
+    processes[0].kill();
+    disk.take_reserve();
+    disk.fill();
+    processes[0].restart();
+    let mount = mount_at(attach(addresses()), &path);
+    assert_eq!(shell(&path, "find . -type f | sort | xargs md5sum"), before);
+    shell(
+        &path,
+        "for n in 1 2 3 4; do mkdir n$n 2> /dev/null && exit 1; done
+         rm f1 d1/f1 s
+         truncate -s 5 f2 && test \"$(cat f2)\" = \"$(printf '1\\n2\\n3')\"
+         : > f3 && test ! -s f3
+         rm -r d1 d2 d3 d4 && test ! -e d1",
+    );
+    disk.empty();
+    let begun = Instant::now();
+    while std::fs::create_dir(path.join("new")).is_err() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let left = "d5 d5/e d5/e/f d6 d6/e d6/e/f d7 d7/e d7/e/f d8 d8/e d8/e/f f2 f3 f4 f5 f6 new\n";
+    let found = shell(
+        &path,
+        "seq 9 > new/f; find . -mindepth 1 ! -path './new/*' -printf '%P\\n' | sort | paste -sd' '",
+    );
+    assert_eq!(found, left);
+    assert_eq!(shell(&path, "cat new/f"), shell(&path, "seq 9"));
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn programs_on_a_mount_can_empty_a_full_disk() {
+    empty_by_programs(1);
+}
+
+#[test]
+fn programs_on_a_mount_over_three_nodes_can_empty_the_one_that_is_full() {
+    empty_by_programs(3);
 }
 
 fn start(home: &Path) -> Daemon {

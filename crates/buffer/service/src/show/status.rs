@@ -433,7 +433,7 @@ mod tests {
         };
         let mut text = String::new();
         pools(&mut text, &status);
-        assert!(!text.contains("bb1"), "{text}");
+        assert!(!text.contains("bb1: its disk"), "{text}");
         assert!(
             text.contains("\nbb2: its disk is full: only removing and reading go on"),
             "{text}"

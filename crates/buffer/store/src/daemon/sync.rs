@@ -85,7 +85,11 @@ fn run_syncer(
             let begun = Instant::now();
             let log = storage.sync(&last.segment);
             counters.syncs.record(begun.elapsed());
-            log
+            match log {
+                // It was closed, which made it durable, and a checkpoint has covered it since.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                log => log,
+            }
         } else {
             Ok(())
         };
@@ -111,5 +115,51 @@ fn run_syncer(
             sequence,
             failed: log.is_err(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::DataPath;
+    use std::time::Duration;
+
+    #[test]
+    fn a_segment_that_a_checkpoint_has_covered_meanwhile_is_as_good_as_synced() {
+        let home = tempfile::tempdir().unwrap();
+        let storage = Disk::open(&home.path().join("log")).unwrap();
+        let wake = Arc::new(Wake::new().unwrap());
+        let (jobs, thread) = start_syncer(
+            Arc::new(Counters::new(DataPath::default())),
+            DiskObjects::open(&home.path().join("objects")).unwrap(),
+            storage.clone(),
+            wake.clone(),
+        )
+        .unwrap();
+        for segment in ["log.1", "log.2"] {
+            storage.create(segment, 4096).unwrap();
+        }
+        storage.remove("log.1").unwrap();
+        for (segment, sequence) in [("log.1", 1), ("log.2", 2)] {
+            let job = Job {
+                caller: None,
+                object: None,
+                contents: 0,
+                segment: segment.to_owned(),
+                sequence,
+            };
+            jobs.send(job).unwrap();
+            let begun = Instant::now();
+            let done = loop {
+                if let Some(done) = wake.take().pop() {
+                    break done;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(10));
+                std::thread::yield_now();
+            };
+            assert_eq!((done.sequence, done.failed), (sequence, false), "{segment}");
+        }
+        drop(jobs);
+        thread.join().unwrap();
     }
 }

@@ -131,7 +131,8 @@ pub fn recover<S: Storage>(
             });
         }
         if last {
-            end = Some((name.clone(), at as u64));
+            let written = bytes.len() - zeros_at_end(&bytes);
+            end = Some((name.clone(), at as u64, written.max(at) as u64));
         }
     }
     let mut log = Log {
@@ -148,8 +149,8 @@ pub fn recover<S: Storage>(
     };
     match end {
         // Stale records behind the tail must not be met again once new ones are written.
-        Some((name, offset)) => {
-            log.room = log.storage.clear(&name, offset, segment_size)?;
+        Some((name, offset, written)) => {
+            log.room = log.storage.clear(&name, offset..written, segment_size)?;
             log.storage.sync(&name)?;
             log.storage.sync_names()?;
             log.synced = expected - 1;
@@ -226,6 +227,15 @@ fn segments_from<S: Storage>(storage: &S, after: u64) -> io::Result<Vec<(String,
 /// As many zeros as are compared at once.
 const ZEROS: [u8; 4096] = [0; 4096];
 
+/// How many zeros there are at the end, to within some thousand.
+fn zeros_at_end(bytes: &[u8]) -> usize {
+    bytes
+        .rchunks(ZEROS.len())
+        .take_while(|chunk| **chunk == ZEROS[..chunk.len()])
+        .map(<[u8]>::len)
+        .sum()
+}
+
 /// Does a valid record behind `at` say that `sequence` was durable?
 fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
     let Some(tail) = bytes.get(at..) else {
@@ -234,12 +244,7 @@ fn durable_beyond(bytes: &[u8], at: usize, sequence: u64) -> bool {
     // Later records carry numbers just above; this tells places worth a checksum from noise.
     let plausible = sequence..sequence + (bytes.len() / HEAD) as u64;
     // Nothing begins in the zeros reserved behind the last byte written: numbers begin with 1.
-    let reserved = tail
-        .rchunks(ZEROS.len())
-        .take_while(|chunk| **chunk == ZEROS[..chunk.len()])
-        .map(<[u8]>::len)
-        .sum::<usize>();
-    let written = tail.len() - reserved;
+    let written = tail.len() - zeros_at_end(tail);
     (0..written.min(tail.len().saturating_sub(HEAD))).any(|offset| {
         word(tail, offset + 8).is_some_and(|s| plausible.contains(&s))
             && parse(tail, offset).is_some_and(|r| r.synced >= sequence)

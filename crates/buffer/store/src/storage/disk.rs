@@ -2,11 +2,12 @@
 
 use super::Storage;
 use crate::log::spare::is_full;
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatvfs, openat, seek};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, openat};
 use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,7 @@ impl Disk {
     }
 }
 
-/// As many zeros as are written or compared at once.
+/// As many zeros as are written at once.
 const ZEROS: usize = 256 << 10;
 
 /// Bytes that a new file can have on the file system of `file`; as many as one likes where it does
@@ -87,45 +88,25 @@ fn reserve_space(file: &File, bytes: u64) -> io::Result<()> {
     }
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         // A file system without the call.
-        Err(rustix::io::Errno::OPNOTSUPP) => append_zeros(file, bytes),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            write_zeros(file, file.metadata()?.len()..bytes)?;
+            // Whether there is space for them some file systems say only now.
+            file.sync_data()
+        }
         other => Ok(other?),
     }
 }
 
-fn append_zeros(file: &File, bytes: u64) -> io::Result<()> {
+/// Overwrite with zeros. Blocks that are there are written again, which takes no others.
+fn write_zeros(file: &File, part: Range<u64>) -> io::Result<()> {
     let zeros = vec![0; ZEROS];
-    let mut at = file.metadata()?.len();
-    while at < bytes {
-        let count = ZEROS.min(usize::try_from(bytes - at).unwrap_or(ZEROS));
+    let mut at = part.start;
+    while at < part.end {
+        let count = ZEROS.min(usize::try_from(part.end - at).unwrap_or(ZEROS));
         file.write_all_at(&zeros[..count], at)?;
         at += count as u64;
     }
-    // Whether there is space for them some file systems say only now.
-    file.sync_data()
-}
-
-/// Overwrite with zeros what is not zero from `from` on. Blocks that are there are written again,
-/// which takes no others.
-fn clear_from(file: &File, from: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS];
-    let mut bytes = vec![0; ZEROS];
-    let mut at = from;
-    loop {
-        // What was reserved and never written is not read.
-        match seek(file, SeekFrom::Data(at)) {
-            Ok(next) => at = next,
-            Err(rustix::io::Errno::NXIO) => return Ok(()),
-            Err(_) => {} // the file system cannot tell
-        }
-        let count = file.read_at(&mut bytes, at)?;
-        if count == 0 {
-            return Ok(());
-        }
-        if bytes[..count] != zeros[..count] {
-            file.write_all_at(&zeros[..count], at)?;
-        }
-        at += count as u64;
-    }
+    Ok(())
 }
 
 impl Storage for Disk {
@@ -164,9 +145,9 @@ impl Storage for Disk {
         Ok(self.file(name)?.metadata()?.len())
     }
 
-    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64> {
+    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
         let file = self.file(name)?;
-        clear_from(&file, length)?;
+        write_zeros(&file, part)?;
         match reserve_space(&file, reserve) {
             Ok(()) => Ok(file.metadata()?.len()),
             Err(error) if is_full(&error) => Ok(file.metadata()?.len().min(taken(&file)?)),

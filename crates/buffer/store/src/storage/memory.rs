@@ -3,6 +3,7 @@
 use super::Storage;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What goes wrong next.
@@ -254,11 +255,11 @@ impl Storage for Memory {
         Ok(file.reserved.max(file.current().len() as u64))
     }
 
-    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64> {
+    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
-                state.files[id].pending.push((length, None));
+                state.files[id].pending.push((part.start, None));
                 if state.check_room(id, reserve).is_ok() {
                     state.files[id].reserved = state.files[id].reserved.max(reserve);
                 }

@@ -10,6 +10,7 @@ pub use disk::Disk;
 pub use memory::{Fault, Memory};
 
 use std::io;
+use std::ops::Range;
 
 /// Named files in one flat directory. Clones refer to the same files.
 ///
@@ -26,10 +27,10 @@ pub trait Storage: Clone + Send + 'static {
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Bytes that a file has room for, or has in it.
     fn room(&self, name: &str) -> io::Result<u64>;
-    /// Clear everything at and behind `length`, where nothing but zeros is read from then on. What
-    /// room there is stays, even if the storage is full, and is made up to `reserve` bytes if it is
-    /// not. Says how much there is.
-    fn clear(&self, name: &str, length: u64, reserve: u64) -> io::Result<u64>;
+    /// Clear a part behind which there are only zeros, so that nothing else is read from its begin
+    /// on. What room there is stays, even if the storage is full, and is made up to `reserve` bytes if
+    /// it is not. Says how much there is.
+    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64>;
     /// Drop everything behind `length`, and the room for it.
     fn cut(&self, name: &str, length: u64) -> io::Result<()>;
     /// Make the contents of a file durable.
