@@ -36,23 +36,8 @@ impl Controller {
         };
         // From here on nothing fails: a refused request leaves nothing behind.
         let id = SessionId(self.state.number());
-        let session = Session {
-            token: token.clone(),
-            lifetime,
-            owner,
-            creator,
-            runner: None,
-            created: self.now,
-            setup: setup.clone(),
-            instance: None,
-            registrations: Vec::new(),
-            activations: Vec::new(),
-            stages: Vec::new(),
-            hosts: Vec::new(),
-            written: false,
-            ending: false,
-            stages_at_once: Vec::new(),
-        };
+        let (name, asked) = (token.clone(), setup.clone());
+        let session = Session::new(name, lifetime, owner, creator, self.now, asked);
         self.state.sessions.put(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
             self.create_instance(id, token, owner, spec, pool, shares, public);
@@ -260,19 +245,27 @@ impl Controller {
             let plain = path
                 .components()
                 .all(|part| !matches!(part, std::path::Component::ParentDir));
-            if !plain || !allowed.iter().any(|directory| path.starts_with(directory)) {
-                let line = match stage.line {
-                    // Not asked for by a script.
-                    0 => String::new(),
-                    line => format!("line {line}: "),
-                };
-                let reason = format!(
-                    "{line}`{}` is not below a directory from and to which this pool stages: {}",
-                    path.display(),
-                    allowed.join(", ")
-                );
-                return Err(Failure::new(Cause::Denied, reason));
-            }
+            let shown = path.display();
+            let wrong = if !plain {
+                format!(
+                    "`{shown}` has `..` in it, and this pool stages only from and to certain \
+                         directories; write the path without `..`"
+                )
+            } else if !allowed.iter().any(|directory| path.starts_with(directory)) {
+                let allowed = allowed.join(", ");
+                format!(
+                    "`{shown}` is not below a directory from and to which this pool stages: \
+                         {allowed}"
+                )
+            } else {
+                continue;
+            };
+            let line = match stage.line {
+                // Not asked for by a script.
+                0 => String::new(),
+                line => format!("line {line}: "),
+            };
+            return Err(Failure::new(Cause::Denied, line + &wrong));
         }
         Ok(())
     }
