@@ -1,8 +1,10 @@
 //! Copying the contents of one file.
 
+use forebay_wire::behind::Behind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
+use crate::ahead::Ahead;
 use crate::end::Body;
 use crate::error::Failure;
 use crate::progress::Progress;
@@ -35,6 +37,28 @@ pub(crate) enum Pieces {
     Some(Vec<(u64, u32)>),
 }
 
+impl Pieces {
+    /// How many bytes they are.
+    pub fn length(&self) -> u64 {
+        match self {
+            Pieces::All(from, to) => to.saturating_sub(*from),
+            Pieces::Some(some) => some.iter().map(|(_, length)| u64::from(*length)).sum(),
+        }
+    }
+
+    /// From the first byte to behind the last one.
+    pub fn bounds(&self) -> (u64, u64) {
+        match self {
+            Pieces::All(from, to) => (*from, *to),
+            Pieces::Some(some) => {
+                let first = some.first().map_or(0, |(offset, _)| *offset);
+                let end = |(offset, length): &(u64, u32)| offset.saturating_add((*length).into());
+                (first, some.last().map_or(first, end))
+            }
+        }
+    }
+}
+
 /// The checksum of what was copied, and where it is.
 pub(crate) struct Sum {
     pub digest: String,
@@ -49,6 +73,7 @@ pub(crate) fn copy(
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
+    let (mut ahead, behind) = (Ahead::default(), Behind::default());
     let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
@@ -78,6 +103,7 @@ pub(crate) fn copy(
             let Some(chunk) = buffer.get_mut(..wanted) else {
                 break;
             };
+            ahead.of(part.source, at, end);
             read_all(part.source, chunk, at)?;
             let size = if part.sparse { PIECE } else { chunk.len() };
             for (index, piece) in chunk.chunks(size.max(1)).enumerate() {
@@ -88,6 +114,9 @@ pub(crate) fn copy(
                 part.target
                     .write(piece, offset)
                     .map_err(|e| Failure::target("writing it", e))?;
+                if let Some(descriptor) = part.target.descriptor() {
+                    behind.wrote(descriptor, offset, piece.len() as u64);
+                }
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);
                 }
@@ -142,12 +171,14 @@ pub(crate) fn digest(
         let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
         read_all(copy, piece, offset)?;
         add(&mut hasher, offset, piece);
+        progress.read_back_bytes(length as u64);
         Ok(())
     };
     match pieces {
         Pieces::All(from, to) => {
-            let mut at = *from;
+            let (mut at, mut ahead) = (*from, Ahead::default());
             while at < *to {
+                ahead.of(copy, at, *to);
                 let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
                 take(at, length)?;
                 at += length as u64;

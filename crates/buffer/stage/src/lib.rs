@@ -19,6 +19,7 @@
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
+mod ahead;
 mod copy;
 pub mod end;
 mod error;
@@ -27,6 +28,7 @@ mod finish;
 mod journal;
 mod large;
 mod metadata;
+mod meter;
 mod mover;
 mod place;
 mod progress;
@@ -39,7 +41,8 @@ mod walk;
 pub use end::{Identity, Space};
 pub use error::{Problem, StageError};
 pub use journal::{Host, Os, Pages};
+pub use meter::Meter;
 pub use mover::stage;
 pub use place::Place;
-pub use progress::{Meter, Progress, Snapshot};
+pub use progress::{Amount, Phase, Progress, Snapshot, Times};
 pub use request::{Item, Options, Report, Request, Verify, What};

@@ -175,7 +175,8 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
         };
         let progress = &report.progress;
         let whole = kind == Kind::Directory && matches!(part, Part::Whole(_));
-        let files = if whole { progress.files } else { 0 };
+        // Until it was read back a copy may turn out to be bad.
+        let files = if whole { progress.good_files() } else { 0 };
         match &report.state {
             StageState::Waiting => counts.deferred += 1,
             StageState::Done => counts.complete += files.max(1),
@@ -186,7 +187,7 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
                 counts.complete += files;
             }
             state if is_active(state) => {
-                let left = progress.files_total.saturating_sub(progress.files);
+                let left = progress.files_total.saturating_sub(files);
                 counts.pending += if whole { left.max(1) } else { 1 };
                 counts.complete += files;
             }
