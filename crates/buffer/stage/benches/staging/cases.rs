@@ -27,22 +27,22 @@ struct Case {
 
 const CASES: [Case; 4] = [
     Case {
-        name: "large, one disk",
+        name: "large, disk",
         small: false,
         memory: false,
     },
     Case {
-        name: "large, memory and disk",
+        name: "large, tmpfs",
         small: false,
         memory: true,
     },
     Case {
-        name: "small, one disk",
+        name: "small, disk",
         small: true,
         memory: false,
     },
     Case {
-        name: "small, memory and disk",
+        name: "small, tmpfs",
         small: true,
         memory: true,
     },
