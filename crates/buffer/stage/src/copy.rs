@@ -4,11 +4,11 @@ use forebay_wire::behind::Behind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
-use crate::ahead::Ahead;
 use crate::end::Body;
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::request::Verify;
+use crate::stored::{Buffer, Stored};
 
 /// Bytes that are read at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
@@ -73,7 +73,7 @@ pub(crate) fn copy(
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
-    let (mut ahead, behind) = (Ahead::default(), Behind::default());
+    let behind = Behind::default();
     let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
@@ -103,7 +103,6 @@ pub(crate) fn copy(
             let Some(chunk) = buffer.get_mut(..wanted) else {
                 break;
             };
-            ahead.of(part.source, at, end);
             read_all(part.source, chunk, at)?;
             let size = if part.sparse { PIECE } else { chunk.len() };
             for (index, piece) in chunk.chunks(size.max(1)).enumerate() {
@@ -155,30 +154,31 @@ pub(crate) fn digest_of(whole: &[u8]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The checksum of these pieces of a copy.
+/// The checksum of these pieces of a copy, as its storage has them.
 pub(crate) fn digest(
-    copy: &dyn Body,
+    copy: &Stored<'_>,
     pieces: &Pieces,
     progress: &Progress,
-    buffer: &mut [u8],
+    buffer: &mut Buffer,
 ) -> Result<String, Failure> {
     let mut hasher = blake3::Hasher::new();
     let mut take = |offset: u64, length: usize| {
         if progress.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let piece = buffer.get_mut(..length);
-        let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
-        read_all(copy, piece, offset)?;
+        let read = copy.read(buffer, offset, length);
+        let piece = read.map_err(|errno| Failure::target("reading it back", errno))?;
+        if piece.len() < length {
+            return Err(changed());
+        }
         add(&mut hasher, offset, piece);
         progress.read_back_bytes(length as u64);
         Ok(())
     };
     match pieces {
         Pieces::All(from, to) => {
-            let (mut at, mut ahead) = (*from, Ahead::default());
+            let mut at = *from;
             while at < *to {
-                ahead.of(copy, at, *to);
                 let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
                 take(at, length)?;
                 at += length as u64;

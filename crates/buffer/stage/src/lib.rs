@@ -19,7 +19,6 @@
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
-mod ahead;
 mod copy;
 pub mod end;
 mod error;
@@ -35,6 +34,7 @@ mod progress;
 mod request;
 mod small;
 mod stable;
+mod stored;
 mod verify;
 mod walk;
 

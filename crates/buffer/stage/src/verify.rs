@@ -16,6 +16,7 @@ use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
 use crate::mover::{Job, Tree};
 use crate::place::{Place, descend};
+use crate::stored::{Buffer, Stored};
 
 /// Where a copy is.
 #[derive(Clone)]
@@ -100,7 +101,7 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
 }
 
 fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
-    let mut buffer = vec![0u8; CHUNK];
+    let mut buffer = Buffer::new(CHUNK);
     let mut nearby = None;
     loop {
         let some = claim(written, next);
@@ -184,9 +185,12 @@ fn compare(
     written: &Written,
     body: Box<dyn Body>,
     nearby: &mut Nearby,
-    buffer: &mut [u8],
+    buffer: &mut Buffer,
 ) -> Result<(), Failure> {
-    let found = digest(&*body, &written.pieces, job.progress, buffer);
+    // Small ones come from where the kernel was asked to read them to.
+    let large = written.pieces.length() > SMALL;
+    let stored = Stored::new(&*body, large);
+    let found = digest(&stored, &written.pieces, job.progress, buffer);
     match found {
         Ok(found) if found == written.digest => {
             if written.known.left.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -281,3 +281,47 @@ fn check_token(token: &str) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::jobscript::{BufferPath, StageKind};
+
+    #[test]
+    fn paths_that_are_not_staged_are_refused_for_what_is_wrong_with_them() {
+        let settings = Settings {
+            staged_below: vec!["/lus/a".into(), "/lus/b".into()],
+            ..Settings::default()
+        };
+        let controller = Controller::restore(settings, Vec::new()).unwrap();
+        let refused = |path: &str, line| {
+            let stage = Stage {
+                direction: Direction::In,
+                kind: StageKind::File,
+                source: StagePath::Pfs(path.into()),
+                destination: StagePath::Buffer(BufferPath {
+                    space: Space::Job,
+                    path: "x".into(),
+                }),
+                line,
+            };
+            let failure = controller.check_outside(&stage).err();
+            failure
+                .map(|failure| failure.to_string())
+                .unwrap_or_default()
+        };
+        assert_eq!(refused("/lus/a/in", 3), "");
+        let told = refused("/lus/c/in", 3);
+        assert!(
+            told.starts_with("line 3: `/lus/c/in` is not below a"),
+            "{told}"
+        );
+        assert!(told.ends_with("/lus/a, /lus/b"), "{told}");
+        let told = refused("/lus/a/../a/in", 0);
+        assert!(
+            told.starts_with("`/lus/a/../a/in` has `..` in it"),
+            "{told}"
+        );
+        assert!(refused("in", 0).contains("no absolute path"));
+    }
+}

@@ -450,7 +450,12 @@ stage of  line  way  state           files                   data
         let mut text = String::new();
         stages(&mut text, &status);
         let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(words.join(" ").ends_with("cancelled 1 of 3 0 B of 3.00 MiB"), "{text}");
+        assert!(
+            words
+                .join(" ")
+                .ends_with("cancelled 1 of 3 0 B of 3.00 MiB"),
+            "{text}"
+        );
     }
 
     #[test]
