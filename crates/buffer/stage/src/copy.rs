@@ -12,6 +12,8 @@ use crate::stored::{Buffer, Stored};
 
 /// Bytes that are read at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
+/// Bytes that are read back at a time: nobody reads ahead for whoever reads past the page cache.
+pub(crate) const READ_BACK: usize = 4 * CHUNK;
 /// Bytes that the kernel is asked to copy at a time: few enough to be stopped soon.
 const KERNEL_CHUNK: u64 = 16 << 20;
 /// Runs of zeros that are left out of a file with holes, where the file system does not say
@@ -171,7 +173,9 @@ pub(crate) fn digest(
         if piece.len() < length {
             return Err(changed());
         }
-        add(&mut hasher, offset, piece);
+        for (index, chunk) in piece.chunks(CHUNK).enumerate() {
+            add(&mut hasher, offset + (index * CHUNK) as u64, chunk);
+        }
         progress.read_back_bytes(length as u64);
         Ok(())
     };
@@ -179,7 +183,9 @@ pub(crate) fn digest(
         Pieces::All(from, to) => {
             let mut at = *from;
             while at < *to {
-                let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
+                let length = usize::try_from(*to - at)
+                    .unwrap_or(READ_BACK)
+                    .min(READ_BACK);
                 take(at, length)?;
                 at += length as u64;
             }

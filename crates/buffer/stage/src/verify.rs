@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use crate::copy::{CHUNK, Pieces, digest};
+use crate::copy::{Pieces, READ_BACK, digest};
 use crate::end::{Body, Folder, SMALL};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
@@ -101,7 +101,7 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
 }
 
 fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
-    let mut buffer = Buffer::new(CHUNK);
+    let mut buffer = Buffer::new(READ_BACK);
     let mut nearby = None;
     loop {
         let some = claim(written, next);
