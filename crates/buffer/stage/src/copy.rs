@@ -8,12 +8,9 @@ use crate::end::Body;
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::request::Verify;
-use crate::stored::{Buffer, Stored};
 
 /// Bytes that are read at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
-/// Bytes that are read back at a time: nobody reads ahead for whoever reads past the page cache.
-pub(crate) const READ_BACK: usize = 4 * CHUNK;
 /// Bytes that the kernel is asked to copy at a time: few enough to be stopped soon.
 const KERNEL_CHUNK: u64 = 16 << 20;
 /// Runs of zeros that are left out of a file with holes, where the file system does not say
@@ -156,26 +153,22 @@ pub(crate) fn digest_of(whole: &[u8]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The checksum of these pieces of a copy, as its storage has them.
+/// The checksum of these pieces of a copy.
 pub(crate) fn digest(
-    copy: &Stored<'_>,
+    copy: &dyn Body,
     pieces: &Pieces,
     progress: &Progress,
-    buffer: &mut Buffer,
+    buffer: &mut [u8],
 ) -> Result<String, Failure> {
     let mut hasher = blake3::Hasher::new();
     let mut take = |offset: u64, length: usize| {
         if progress.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let read = copy.read(buffer, offset, length);
-        let piece = read.map_err(|errno| Failure::target("reading it back", errno))?;
-        if piece.len() < length {
-            return Err(changed());
-        }
-        for (index, chunk) in piece.chunks(CHUNK).enumerate() {
-            add(&mut hasher, offset + (index * CHUNK) as u64, chunk);
-        }
+        let piece = buffer.get_mut(..length);
+        let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
+        read_all(copy, piece, offset)?;
+        add(&mut hasher, offset, piece);
         progress.read_back_bytes(length as u64);
         Ok(())
     };
@@ -183,9 +176,7 @@ pub(crate) fn digest(
         Pieces::All(from, to) => {
             let mut at = *from;
             while at < *to {
-                let length = usize::try_from(*to - at)
-                    .unwrap_or(READ_BACK)
-                    .min(READ_BACK);
+                let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
                 take(at, length)?;
                 at += length as u64;
             }

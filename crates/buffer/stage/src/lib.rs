@@ -34,7 +34,6 @@ mod progress;
 mod request;
 mod small;
 mod stable;
-mod stored;
 mod verify;
 mod walk;
 

@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use crate::copy::{Pieces, READ_BACK, digest};
+use crate::copy::{CHUNK, Pieces, digest};
 use crate::end::{Body, Folder, SMALL};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
 use crate::mover::{Job, Tree};
 use crate::place::{Place, descend};
-use crate::stored::{Buffer, Stored};
 
 /// Where a copy is.
 #[derive(Clone)]
@@ -101,7 +100,7 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
 }
 
 fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
-    let mut buffer = Buffer::new(READ_BACK);
+    let mut buffer = vec![0u8; CHUNK];
     let mut nearby = None;
     loop {
         let some = claim(written, next);
@@ -185,12 +184,9 @@ fn compare(
     written: &Written,
     body: Box<dyn Body>,
     nearby: &mut Nearby,
-    buffer: &mut Buffer,
+    buffer: &mut [u8],
 ) -> Result<(), Failure> {
-    // Small ones come from where the kernel was asked to read them to.
-    let large = written.pieces.length() > SMALL;
-    let stored = Stored::new(&*body, large);
-    let found = digest(&stored, &written.pieces, job.progress, buffer);
+    let found = digest(&*body, &written.pieces, job.progress, buffer);
     match found {
         Ok(found) if found == written.digest => {
             if written.known.left.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -347,10 +347,6 @@ impl Body for Open {
         Some(self.fd.as_fd())
     }
 
-    fn is_opened_here(&self) -> bool {
-        true
-    }
-
     fn promise(&self, _: u64, _: u64) -> Result<(), Errno> {
         Ok(())
     }

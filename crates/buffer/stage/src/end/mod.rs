@@ -238,10 +238,6 @@ pub trait Body: Attributes + Send + Sync {
     fn resize(&self, size: u64) -> Result<(), Errno>;
     /// The file itself, for copies by the kernel.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Whether the descriptor was opened here, and is nobody else's.
-    fn is_opened_here(&self) -> bool {
-        false
-    }
     /// Makes sure of the space for bytes that are about to be written through the descriptor.
     fn promise(&self, offset: u64, length: u64) -> Result<(), Errno>;
     /// Puts its contents on stable storage.
