@@ -2,7 +2,7 @@
 #             then a job script on a burst buffer in runs/checkpoint
 # make test   everything that is checked
 # make bench  how fast the simulator is; how fast the buffer is, beside the file system underneath
-#             and beside GlusterFS
+#             and beside GlusterFS; how fast staging is, beside what the disk does alone
 
 # Where rustup puts cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -29,3 +29,4 @@ bench:
 	scripts/setup.sh bench
 	cargo bench --package forebay --bench twin
 	cargo bench --package forebay-client --bench buffer
+	cargo bench --package forebay-stage --bench staging

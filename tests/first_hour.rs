@@ -37,8 +37,12 @@ fn paths_of_stages_may_be_relative_to_where_one_is() {
     place.ok("create-persistent data --capacity 16MiB --pool pool --pool-size 64MiB");
     let said = place.ok("stage in --pool pool --instance data input kept");
     assert_eq!(said.out, "staged 1 file, 11 B\n");
-    place.ok("stage out --pool pool --instance data kept output");
+    let said = place.ok("stage out --pool pool --instance data kept output");
+    let told = "staged 1 file, 11 B; copied and synced in ";
+    assert!(said.out.starts_with(told), "{}", said.out);
+    assert!(said.out.contains(", read back 11 B in "), "{}", said.out);
     assert_eq!(place.read("output"), "some input\n");
+    up_and_down(&place);
     let said = place.run("stage in --pool pool --instance data absent kept");
     assert_eq!(said.code, Some(1), "{}", said.err);
     let reason = format!("{}: does not exist", place.path().join("absent").display());
@@ -51,6 +55,37 @@ fn paths_of_stages_may_be_relative_to_where_one_is() {
         "{status}"
     );
     place.ok("destroy-persistent data --pool pool");
+}
+
+/// Paths with `..` lead where the system says they do, seen from where the user is.
+fn up_and_down(place: &Place) {
+    let deeper = place.path().join("sub/deeper");
+    std::fs::create_dir_all(&deeper).unwrap();
+    std::os::unix::fs::symlink("sub/deeper", place.path().join("link")).unwrap();
+    place.write("sub/input", "of sub\n");
+    for (from, input, contents) in [
+        (place.path().join("sub"), "../input", "some input\n"),
+        (deeper, "../../sub/./../input", "some input\n"),
+        // Not what one gets by leaving out `link/..`.
+        (place.path().to_owned(), "link/../input", "of sub\n"),
+    ] {
+        let run = |line: String| {
+            let output = place.command(&line).current_dir(&from).output().unwrap();
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{line}: {err}");
+        };
+        let pool = place.path().join("pool").display().to_string();
+        let stage = |line: &str| format!("stage {line} --pool {pool} --instance data");
+        run(stage(&format!("in {input} up")));
+        run(stage(&format!("out up {input}.back")));
+        assert_eq!(
+            std::fs::read_to_string(from.join(format!("{input}.back"))).unwrap(),
+            contents
+        );
+    }
+    let said = place.run("stage in --pool pool --instance data absent/../input up");
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(said.err.contains("leads cannot be told"), "{}", said.err);
 }
 
 /// What is over at once has no progress to tell of.

@@ -162,6 +162,9 @@ fn the_example_runs_and_its_results_arrive() {
         "run",
         "unmount",
         "stage out",
+        "  copied, synced",
+        "  read back",
+        "  finished",
         "tear down",
         "total",
     ] {

@@ -111,6 +111,17 @@ fn counts_rise_by_what_a_job_does() {
     assert_eq!(get(&before, "forebay_staged_files_total", &way), 5.0);
     assert_eq!(get(&before, "forebay_staged_bytes_total", &way), 50_000.0);
     assert_eq!(get(&before, "forebay_stages_done_total", &way), 1.0);
+    // What goes in is not read back.
+    let read_back = "forebay_staged_read_back_bytes_total";
+    assert_eq!(get(&before, read_back, &way), 0.0);
+    let spent = |phase| {
+        let labels = [way[0], way[1], ("phase", phase)];
+        get(&before, "forebay_stage_phase_seconds_total", &labels)
+    };
+    assert!(spent("copying") > 0.0 && spent("syncing") > 0.0);
+    assert_eq!(spent("reading_back"), 0.0);
+    let running = [("direction", "in"), ("phase", "copying")];
+    assert_eq!(get(&before, "forebay_stages_running", &running), 0.0);
     let pool = [("pool", "embedded")];
     assert_eq!(
         get(&before, "forebay_pool_size_bytes", &pool),

@@ -286,3 +286,45 @@ fn nothing_is_recovered_where_nothing_is() {
     }
     assert!(!place.path().join("none").exists());
 }
+
+/// On one processor, so that there is something to be seen.
+#[test]
+fn what_a_stage_is_doing_is_seen_while_it_does_it() {
+    const SIZE: u64 = 512 << 20;
+    let place = Place::new();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| memory.path().join(name).display().to_string();
+    fs::write(path("in"), vec![7; SIZE as usize]).unwrap();
+    let pool = format!("--pool {}", path("pool"));
+    place.ok(&format!(
+        "create-persistent data --capacity 1GiB {pool} --pool-size 2GiB"
+    ));
+    place.ok(&format!(
+        "stage in {pool} --instance data {} in",
+        path("in")
+    ));
+    let line = format!("stage out {pool} --instance data in {}", path("out"));
+    let program = env!("CARGO_BIN_EXE_forebay");
+    // Standard error is a terminal.
+    let output = Command::new("script")
+        .args([
+            "-qefc",
+            &format!("taskset -c 0 {program} {line}"),
+            "/dev/null",
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let first = |what: &str| {
+        let found = text.find(what);
+        found.unwrap_or_else(|| panic!("no `{what}` in {text}"))
+    };
+    // How fast, and how long it will take, is known when there were two looks at least.
+    let (copying, reading) = (first("out: copying "), first("out: reading back "));
+    assert!(copying < reading, "{text}");
+    assert!(text.contains(" of 512 MiB"), "{text}");
+    assert!(first("staged 1 file, 512 MiB; copied and synced in ") > reading);
+    assert!(text.contains(", read back 512 MiB in "), "{text}");
+    assert_eq!(fs::metadata(path("out")).unwrap().len(), SIZE);
+}

@@ -2,7 +2,7 @@
 //! over several hosts.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
@@ -124,6 +124,30 @@ fn seconds(text: &str) -> Result<std::time::Duration, String> {
     }
 }
 
+/// A path of the parallel file system as others find it, who may be in another directory: absolute,
+/// and without `..`, which is followed as the system does it. Symbolic links behind that are left
+/// as they are: what is to be made need not be there yet.
+fn outside(path: &str) -> Result<String, String> {
+    let Ok(absolute) = std::path::absolute(path) else {
+        // An empty one, which is refused with a better reason.
+        return Ok(path.to_owned());
+    };
+    let parts: Vec<Component<'_>> = absolute.components().collect();
+    let up = parts.iter().rposition(|part| *part == Component::ParentDir);
+    let Some(up) = up else {
+        return Ok(absolute.display().to_string());
+    };
+    let (above, rest) = parts.split_at(up + 1);
+    let above: PathBuf = above.iter().collect();
+    let found = above.canonicalize();
+    let found = found.map_err(|error| {
+        let above = above.display();
+        format!("`{path}`: where `{above}` leads cannot be told: {error}")
+    })?;
+    let whole = found.join(rest.iter().collect::<PathBuf>());
+    Ok(whole.display().to_string())
+}
+
 /// The stage that the arguments describe, read as the directive that they are short for.
 fn directive(
     way: Way,
@@ -132,13 +156,9 @@ fn directive(
     destination: &str,
 ) -> Result<forebay_model::jobscript::Stage, String> {
     let inside = |path: &str| format!("$DW_JOB_STRIPED/{}", path.trim_start_matches('/'));
-    let outside = |path: &str| match std::path::absolute(path) {
-        Ok(path) => path.display().to_string(),
-        Err(_) => path.to_owned(),
-    };
     let (name, source, destination) = match way {
-        Way::In => ("stage_in", outside(source), inside(destination)),
-        Way::Out => ("stage_out", inside(source), outside(destination)),
+        Way::In => ("stage_in", outside(source)?, inside(destination)),
+        Way::Out => ("stage_out", inside(source), outside(destination)?),
     };
     let blank = |text: &&String| text.contains(char::is_whitespace);
     if let Some(path) = [&source, &destination].into_iter().find(blank) {
@@ -278,8 +298,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             Ok(what) => {
                 let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
                 terminal.finish();
-                let (files, size) = (show::files(moved.files), show::size(moved.bytes));
-                Ok(answer(&format!("staged {files}, {size}\n")))
+                Ok(answer(&(show::staged(&moved) + "\n")))
             }
             Err(reason) => {
                 tell(format_args!("error: {reason}"));

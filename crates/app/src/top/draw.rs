@@ -238,12 +238,16 @@ fn instances(frame: &Frame) -> Block {
 
 fn stages(frame: &Frame) -> Block {
     let row = |stage: &Stage| {
-        let moved = stage.status.progress;
+        let progress = stage.status.progress;
+        let moved = match stage.status.state {
+            StageState::Running => progress.present(),
+            _ => progress.copied(),
+        };
         let way = match stage.status.direction {
             Direction::In => "in",
             Direction::Out => "out",
         };
-        let open = if moved.all_found { "" } else { "+" };
+        let open = if progress.all_found { "" } else { "+" };
         let done = stage.status.state == StageState::Done;
         let share = match moved.bytes_total {
             _ if done => 1.0,
@@ -260,7 +264,7 @@ fn stages(frame: &Frame) -> Block {
             stage
                 .left
                 .map_or_else(|| "-".to_owned(), |left| time(left.as_secs_f64())),
-            stage_state(&stage.status.state).to_owned(),
+            stage_state(&stage.status).to_owned(),
         ]
     };
     Block::new(
@@ -272,7 +276,7 @@ fn stages(frame: &Frame) -> Block {
             (">DONE", 5),
             (">RATE", 10),
             (">TO GO", 10),
-            ("STATE", 9),
+            ("STATE", 12),
         ],
         frame.stages.iter().map(row).collect(),
     )

@@ -6,7 +6,7 @@ use forebay_service::controller::{
 };
 use forebay_service::protocol::{InstanceId, StageId};
 use forebay_service::show;
-use forebay_stage::{Meter, Snapshot};
+use forebay_stage::Meter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -110,15 +110,8 @@ impl History {
     /// Take in a status.
     pub fn add(&mut self, status: Status, at: Instant) {
         for stage in &status.stages {
-            let moved = stage.progress;
-            let snapshot = Snapshot {
-                files_total: moved.files_total,
-                files: moved.files,
-                bytes_total: moved.bytes_total,
-                bytes: moved.bytes,
-                walked: moved.all_found,
-            };
-            self.meters.entry(stage.id).or_default().add(at, snapshot);
+            let meter = self.meters.entry(stage.id).or_default();
+            meter.add(at, stage.progress.into());
         }
         let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
         self.meters.retain(|id, _| known(id));

@@ -51,10 +51,10 @@ int dw_stage_directory_out(const char *dw_directory, const char *pfs_directory,
 int dw_stage_list_out(const char **dw_list, const char *pfs_directory, enum dw_stage_type type);
 
 /* Count files by the state of their stages: complete, pending (moved now or soon), deferred (put
- * off to the job's end), failed. Pointers may be null. A file in a directory that is staged counts
- * as that does; a directory counts the files of its own stage, as far as they were found (as one
- * while they are not), and those below it that were staged by themselves. -EINVAL: nothing there
- * was staged. */
+ * off to the job's end), failed. One that is copied and still to be read back is pending. Pointers
+ * may be null. A file in a directory that is staged counts as that does; a directory counts the
+ * files of its own stage, as far as they were found (as one while they are not), and those below it
+ * that were staged by themselves. -EINVAL: nothing there was staged. */
 int dw_query_file_stage(const char *dw_path, int *complete, int *pending, int *deferred,
                         int *failed);
 int dw_query_directory_stage(const char *dw_directory, int *complete, int *pending, int *deferred,

@@ -19,6 +19,7 @@ pub mod embedded;
 pub mod host;
 pub mod hosts;
 pub mod node;
+mod progress;
 pub mod protocol;
 pub mod run;
 pub mod scrub;

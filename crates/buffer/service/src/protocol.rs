@@ -10,6 +10,8 @@ use forebay_policy::pool::NodeId;
 use forebay_wire::place::Place;
 use serde::{Deserialize, Serialize};
 
+pub use crate::progress::{PhaseTimes, Progress};
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -324,19 +326,4 @@ pub enum News {
     MountFailed(ActivationId, u32, String),
     /// It is not mounted.
     Unmounted(ActivationId),
-}
-
-/// How far a stage is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Files, directories and links moved.
-    pub files: u64,
-    /// Of so many found so far.
-    pub files_total: u64,
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Of so many found so far.
-    pub bytes_total: u64,
-    /// Whether everything is found, so that the totals are final.
-    pub all_found: bool,
 }

@@ -1,5 +1,6 @@
 //! Copying the contents of one file.
 
+use forebay_wire::behind::Behind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
@@ -35,6 +36,28 @@ pub(crate) enum Pieces {
     Some(Vec<(u64, u32)>),
 }
 
+impl Pieces {
+    /// How many bytes they are.
+    pub fn length(&self) -> u64 {
+        match self {
+            Pieces::All(from, to) => to.saturating_sub(*from),
+            Pieces::Some(some) => some.iter().map(|(_, length)| u64::from(*length)).sum(),
+        }
+    }
+
+    /// From the first byte to behind the last one.
+    pub fn bounds(&self) -> (u64, u64) {
+        match self {
+            Pieces::All(from, to) => (*from, *to),
+            Pieces::Some(some) => {
+                let first = some.first().map_or(0, |(offset, _)| *offset);
+                let end = |(offset, length): &(u64, u32)| offset.saturating_add((*length).into());
+                (first, some.last().map_or(first, end))
+            }
+        }
+    }
+}
+
 /// The checksum of what was copied, and where it is.
 pub(crate) struct Sum {
     pub digest: String,
@@ -49,6 +72,7 @@ pub(crate) fn copy(
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
+    let behind = Behind::default();
     let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
@@ -88,6 +112,9 @@ pub(crate) fn copy(
                 part.target
                     .write(piece, offset)
                     .map_err(|e| Failure::target("writing it", e))?;
+                if let Some(descriptor) = part.target.descriptor() {
+                    behind.wrote(descriptor, offset, piece.len() as u64);
+                }
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);
                 }
@@ -142,6 +169,7 @@ pub(crate) fn digest(
         let piece = piece.ok_or_else(|| Failure::target("reading it back", Errno::INVAL))?;
         read_all(copy, piece, offset)?;
         add(&mut hasher, offset, piece);
+        progress.read_back_bytes(length as u64);
         Ok(())
     };
     match pieces {

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use crate::journal::Copied;
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN, Job};
 use crate::request::Verify;
-use crate::verify::{Whereabouts, Written, damaged_name};
+use crate::verify::{Known, Whereabouts, Written, damaged_name};
 
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
@@ -143,15 +143,19 @@ impl Job<'_> {
         if self.options.verify != Verify::ReadBack {
             return;
         }
-        let damaged = Arc::new(AtomicBool::new(false));
+        let known = Arc::new(Known::default());
         let part = |(pieces, digest)| Written {
             at: at.clone(),
             pieces,
             digest,
-            damaged: damaged.clone(),
+            known: known.clone(),
         };
+        let parts: Vec<Written> = parts.into_iter().map(part).collect();
+        known.left.store(parts.len(), Ordering::Relaxed);
+        let bytes = parts.iter().map(|part| part.pieces.length()).sum();
+        self.progress.to_read_back(bytes);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.extend(parts.into_iter().map(part));
+        written.extend(parts);
     }
 
     /// Whether an earlier run has copied the file already and nothing has changed since.
@@ -160,11 +164,11 @@ impl Job<'_> {
             .journal
             .as_ref()
             .and_then(|journal| journal.known(&to.key, None));
-        let Some(known) = known.filter(|known| matches(known, state)) else {
+        let Some(known) = known.filter(|known| known.is_of(state)) else {
             return false;
         };
         let copy = to.parent.look(&to.name);
-        let there = copy.is_ok_and(|copy| copy.kind == Kind::File && matches(known, &copy));
+        let there = copy.is_ok_and(|copy| copy.kind == Kind::File && known.is_like(&copy));
         there && self.read_back_again(to, state, &known.digest)
     }
 
@@ -187,7 +191,7 @@ impl Job<'_> {
             let known = self.journal.as_ref()?.known(&to.key, Some(part))?;
             let from = part * segment;
             let pieces = Pieces::All(from, from.saturating_add(segment).min(state.size));
-            (matches(known, state) && known.digest != "-").then(|| (pieces, known.digest.clone()))
+            (known.is_of(state) && known.digest != "-").then(|| (pieces, known.digest.clone()))
         };
         let parts: Option<Vec<_>> = (0..state.size.div_ceil(segment)).map(part).collect();
         let Some(parts) = parts else { return false };
@@ -288,8 +292,4 @@ pub(crate) fn fatal(problem: Problem) -> Failure {
         problem.to_string()
     };
     Failure::Fatal(reason, errno)
-}
-
-pub(crate) fn matches(known: &Copied, state: &State) -> bool {
-    (known.size, known.modified) == (state.size, state.modified_at())
 }

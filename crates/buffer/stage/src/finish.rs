@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::error::{Failure, Problem};
 use crate::metadata::apply;
 use crate::mover::{Directory, HIDDEN_LINK, Job};
+use crate::progress::Phase;
 use crate::request::Verify;
 use crate::verify::verify;
 use crate::walk::{Found, FoundDirectory, FoundName};
@@ -18,16 +19,25 @@ use crate::walk::{Found, FoundDirectory, FoundName};
 pub(crate) fn finish(job: &Job<'_>, found: &Found) {
     // Before files get further names: a copy that is damaged is to have none.
     if job.options.verify == Verify::ReadBack {
+        job.enter(Phase::Syncing);
         if let Err(problem) = job.sync() {
             return job.stop(problem);
         }
+        if job.is_stopped() {
+            return;
+        }
+        job.enter(Phase::ReadingBack);
         verify(job);
         if job.is_stopped() {
             return;
         }
     }
+    job.enter(Phase::Finishing);
     let mut nearby = (None, None);
     for name in &found.names {
+        if job.is_stopped() {
+            return;
+        }
         let outcome = further_name(name, &mut nearby);
         if outcome.is_ok() {
             job.totals.hard_links.fetch_add(1, Ordering::Relaxed);
@@ -44,6 +54,10 @@ pub(crate) fn finish(job: &Job<'_>, found: &Found) {
             &directory.tree.shown.join(&directory.path),
             finish_directory(job, directory),
         );
+    }
+    // After reading back there is little left, and it belongs to finishing.
+    if job.options.verify != Verify::ReadBack {
+        job.enter(Phase::Syncing);
     }
     if let Err(problem) = complete(job) {
         job.stop(problem);

@@ -23,7 +23,7 @@ use std::time::Instant;
 use crate::end::State;
 use crate::error::Problem;
 
-const FORMAT: &str = "forebay-stage-2";
+const FORMAT: &str = "forebay-stage-3";
 
 /// A file or a part of one: path, and part number if it is large.
 type Key = (PathBuf, Option<u64>);
@@ -32,7 +32,10 @@ type Key = (PathBuf, Option<u64>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub size: u64,
+    /// When the source's contents changed, and when anything about it did, in nanoseconds since 1970:
+    /// who has rewritten it may have set the former back, but not the latter.
     pub modified: i128,
+    pub changed: i128,
     pub digest: String,
 }
 
@@ -41,9 +44,21 @@ impl Copied {
     pub fn of(state: &State, digest: String) -> Copied {
         Copied {
             size: state.size,
-            modified: state.modified_at(),
+            modified: state.modified.nanoseconds_since_1970(),
+            changed: state.changed.nanoseconds_since_1970(),
             digest,
         }
+    }
+
+    /// Whether a source with this state is what was copied.
+    pub fn is_of(&self, source: &State) -> bool {
+        self.is_like(source) && self.changed == source.changed.nanoseconds_since_1970()
+    }
+
+    /// Whether a copy with this state may be what was made of it.
+    pub fn is_like(&self, copy: &State) -> bool {
+        let modified = copy.modified.nanoseconds_since_1970();
+        (self.size, self.modified) == (copy.size, modified)
     }
 
     /// What stands for a directory.
@@ -51,6 +66,7 @@ impl Copied {
         Copied {
             size: 0,
             modified: 0,
+            changed: 0,
             digest: "-".to_owned(),
         }
     }
@@ -257,12 +273,13 @@ fn line(path: &Path, part: Option<u64>, copied: &Copied) -> String {
     let Copied {
         size,
         modified,
+        changed,
         digest,
     } = copied;
     let path = encode(path);
     match part {
-        None => format!("F {size} {modified} {digest} {path}\n"),
-        Some(part) => format!("S {part} {size} {modified} {digest} {path}\n"),
+        None => format!("F {size} {modified} {changed} {digest} {path}\n"),
+        Some(part) => format!("S {part} {size} {modified} {changed} {digest} {path}\n"),
     }
 }
 
@@ -276,6 +293,7 @@ fn parse(line: &str) -> Option<(Key, Copied)> {
     let copied = Copied {
         size: words.next()?.parse().ok()?,
         modified: words.next()?.parse().ok()?,
+        changed: words.next()?.parse().ok()?,
         digest: words.next()?.to_owned(),
     };
     let path = decode(words.next()?)?;
@@ -323,6 +341,7 @@ mod tests {
         Copied {
             size,
             modified: -5,
+            changed: 7,
             digest: "ab".into(),
         }
     }
@@ -336,7 +355,7 @@ mod tests {
         text.push_str("Y\n");
         text.push_str(&line(Path::new("c"), Some(3), &copied(2)));
         text.push_str("M 7/\n");
-        text.push_str("F 12 0 ab d");
+        text.push_str("F 12 0 0 ab d");
         let (known, complete) = read(&text, &header);
         assert!(!complete);
         assert_eq!(known.len(), 2);

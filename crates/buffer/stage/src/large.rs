@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::copy::{Part, Pieces, copy};
 use crate::error::Failure;
-use crate::file::{OpenFile, fatal, matches};
+use crate::file::{OpenFile, fatal};
 use crate::mover::Job;
 use crate::request::Verify;
 
@@ -110,7 +110,7 @@ impl Job<'_> {
         // Of a part with holes that an earlier run has copied nobody knows what to read back.
         let readable = self.options.verify != Verify::ReadBack || !file.state.is_sparse();
         let known = known.filter(|known| {
-            large.resumed && readable && known.digest != "-" && matches(known, &file.state)
+            large.resumed && readable && known.digest != "-" && known.is_of(&file.state)
         });
         let (digest, pieces) = if let Some(known) = known {
             self.progress.staged_bytes(to - from);

@@ -15,7 +15,7 @@ use crate::file::Destination;
 use crate::journal::Journal;
 use crate::large::Queue;
 use crate::place::{Place, descend};
-use crate::progress::Progress;
+use crate::progress::{Phase, Progress};
 use crate::request::{Options, Report, Request};
 use crate::small::Unsure;
 use crate::stable::Unsynced;
@@ -101,6 +101,8 @@ pub(crate) struct Job<'a> {
     pub written: Ledger,
     /// What is not to be noted in the journal yet.
     pub unsure: Mutex<Unsure>,
+    /// What it is doing, and since when.
+    since: Mutex<(Phase, Instant)>,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
@@ -110,7 +112,7 @@ pub fn stage(
     options: &Options,
     progress: &Progress,
 ) -> Result<Report, StageError> {
-    let begun = Instant::now();
+    let begun = options.host.now();
     let journal = match &options.journal {
         None => None,
         Some(path) => Some(
@@ -121,7 +123,7 @@ pub fn stage(
     if journal.as_ref().is_some_and(Journal::is_complete) {
         progress.all_found();
         return Ok(Report {
-            time: begun.elapsed(),
+            time: options.host.now().saturating_duration_since(begun),
             ..Report::default()
         });
     }
@@ -140,6 +142,7 @@ pub fn stage(
         targets: Mutex::new(BTreeMap::new()),
         written: Mutex::default(),
         unsure: Mutex::default(),
+        since: Mutex::new((Phase::Copying, begun)),
     };
     let (sender, receiver) = bounded(AHEAD);
     let alone = options.workers == 0;
@@ -156,7 +159,8 @@ pub fn stage(
     if !job.is_stopped() {
         crate::finish::finish(&job, &walk.found);
     }
-    job.outcome(begun.elapsed())
+    let time = job.spend(None).saturating_duration_since(begun);
+    job.outcome(time)
 }
 
 /// A name for the stage: the same request has the same one.
@@ -172,6 +176,23 @@ fn fingerprint(request: &Request) -> String {
 }
 
 impl Job<'_> {
+    /// The next phase begins.
+    pub fn enter(&self, phase: Phase) {
+        self.spend(Some(phase));
+        self.progress.enter(phase);
+    }
+
+    /// Counts the time since the present phase began or was counted last. Returns the time now.
+    fn spend(&self, next: Option<Phase>) -> Instant {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let (phase, begun) = *since;
+        let now = self.options.host.now();
+        *since = (next.unwrap_or(phase), now);
+        self.progress
+            .spent(phase, now.saturating_duration_since(begun));
+        now
+    }
+
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.progress.is_cancelled()
     }
@@ -216,6 +237,7 @@ impl Job<'_> {
             return Err(StageError::Incomplete { problems, count });
         }
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let now = self.progress.snapshot();
         Ok(Report {
             files: read(&self.totals.files),
             directories: read(&self.totals.directories),
@@ -223,7 +245,9 @@ impl Job<'_> {
             hard_links: read(&self.totals.hard_links),
             bytes: read(&self.totals.bytes),
             resumed: read(&self.totals.resumed),
+            read_back: now.read_back.bytes,
             time,
+            times: now.times,
             warnings: self.warnings.take().0,
         })
     }

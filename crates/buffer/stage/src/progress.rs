@@ -1,33 +1,147 @@
-//! How far a stage is, how fast it goes, when it will be done.
+//! How far a stage is.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What a stage is doing.
+///
+/// With [`Verify::ReadBack`](crate::Verify::ReadBack) it goes through all of them in this order, and
+/// in the end puts on stable storage what finishing has changed; without, it is on stable storage
+/// when all is finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Files are found and copied.
+    #[default]
+    Copying,
+    /// Copies are put on stable storage. How far that is nobody knows.
+    Syncing,
+    /// Copies are read from stable storage and compared with what was read at the source.
+    ReadingBack,
+    /// Files get their further names, and directories what belongs to them.
+    Finishing,
+}
+
+impl Phase {
+    /// All of them, in order.
+    pub const ALL: [Phase; 4] = [
+        Phase::Copying,
+        Phase::Syncing,
+        Phase::ReadingBack,
+        Phase::Finishing,
+    ];
+
+    /// What the stage is doing, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Phase::Copying => "copying",
+            Phase::Syncing => "syncing",
+            Phase::ReadingBack => "reading back",
+            Phase::Finishing => "finishing",
+        }
+    }
+
+    fn from_index(index: u8) -> Phase {
+        let phase = Phase::ALL.get(usize::from(index));
+        phase.copied().unwrap_or(Phase::Finishing)
+    }
+}
+
+/// So many of so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Files that are done.
+    pub files: u64,
+    /// Of so many.
+    pub files_total: u64,
+    /// Bytes that are done.
+    pub bytes: u64,
+    /// Of so many.
+    pub bytes_total: u64,
+}
+
+/// How long a stage was in each phase. The phase that it is in counts when it is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Finding and copying.
+    pub copying: Duration,
+    /// Putting on stable storage what was copied.
+    pub syncing: Duration,
+    /// Reading back and comparing.
+    pub reading_back: Duration,
+    /// Further names and directories.
+    pub finishing: Duration,
+}
+
+impl Times {
+    /// Until all copies were on stable storage.
+    pub fn until_durable(&self) -> Duration {
+        self.copying + self.syncing
+    }
+}
 
 /// Counters that a stage's threads advance and anyone may read; also how it is cancelled.
 #[derive(Debug, Default)]
 pub struct Progress {
-    files_total: AtomicU64,
-    files: AtomicU64,
-    bytes_total: AtomicU64,
-    bytes: AtomicU64,
+    copied: Counters,
+    read_back: Counters,
     walked: AtomicBool,
+    phase: AtomicU8,
+    /// Nanoseconds in each phase.
+    times: [AtomicU64; 4],
     cancelled: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    files: AtomicU64,
+    files_total: AtomicU64,
+    bytes: AtomicU64,
+    bytes_total: AtomicU64,
+}
+
+impl Counters {
+    fn expect(&self, files: u64, bytes: u64) {
+        self.files_total.fetch_add(files, Relaxed);
+        self.bytes_total.fetch_add(bytes, Relaxed);
+    }
+
+    fn amount(&self) -> Amount {
+        Amount {
+            files: self.files.load(Relaxed),
+            files_total: self.files_total.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+        }
+    }
 }
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Files and links found so far.
-    pub files_total: u64,
-    /// Of these, staged.
-    pub files: u64,
-    /// Bytes found so far.
-    pub bytes_total: u64,
-    /// Of these, staged.
-    pub bytes: u64,
+    /// Of the files and links found so far, those copied, and their bytes.
+    pub copied: Amount,
     /// Whether everything was found: the totals are final.
     pub walked: bool,
+    /// What the stage is doing.
+    pub phase: Phase,
+    /// Of the files copied so far that are to be read back, those that were. Nothing, if nothing
+    /// is to be.
+    pub read_back: Amount,
+    /// How long the phases took that are over.
+    pub times: Times,
+}
+
+impl Snapshot {
+    /// What the present phase has done and has to do.
+    pub fn present(&self) -> Amount {
+        match self.phase {
+            Phase::ReadingBack => self.read_back,
+            Phase::Copying | Phase::Syncing | Phase::Finishing => self.copied,
+        }
+    }
 }
 
 impl Progress {
@@ -36,108 +150,76 @@ impl Progress {
         Progress::default()
     }
 
-    /// Asks the stage to stop; it returns soon after.
+    /// Asks the stage to stop; it returns soon after, but waits for what is being put on stable
+    /// storage.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.cancelled.store(true, Relaxed);
     }
 
     /// Whether it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.cancelled.load(Relaxed)
     }
 
     /// The counters now.
     pub fn snapshot(&self) -> Snapshot {
+        let time = |phase: Phase| {
+            let nanos = self.times.get(phase as usize);
+            Duration::from_nanos(nanos.map_or(0, |nanos| nanos.load(Relaxed)))
+        };
         Snapshot {
-            files_total: self.files_total.load(Ordering::Relaxed),
-            files: self.files.load(Ordering::Relaxed),
-            bytes_total: self.bytes_total.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            walked: self.walked.load(Ordering::Relaxed),
+            copied: self.copied.amount(),
+            walked: self.walked.load(Relaxed),
+            phase: Phase::from_index(self.phase.load(Relaxed)),
+            read_back: self.read_back.amount(),
+            times: Times {
+                copying: time(Phase::Copying),
+                syncing: time(Phase::Syncing),
+                reading_back: time(Phase::ReadingBack),
+                finishing: time(Phase::Finishing),
+            },
         }
     }
 
     pub(crate) fn found(&self, bytes: u64) {
-        self.files_total.fetch_add(1, Ordering::Relaxed);
-        self.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+        self.copied.expect(1, bytes);
     }
 
     pub(crate) fn staged_file(&self) {
-        self.files.fetch_add(1, Ordering::Relaxed);
+        self.copied.files.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn staged_bytes(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.copied.bytes.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn all_found(&self) {
-        self.walked.store(true, Ordering::Relaxed);
+        self.walked.store(true, Relaxed);
     }
-}
 
-/// Turns snapshots into a rate and a time to go, over a sliding window.
-#[derive(Debug)]
-pub struct Meter {
-    window: Duration,
-    samples: VecDeque<(Instant, Snapshot)>,
-}
-
-impl Default for Meter {
-    fn default() -> Meter {
-        Meter {
-            window: Duration::from_secs(10),
-            samples: VecDeque::new(),
-        }
+    /// A file with so many bytes is to be read back.
+    pub(crate) fn to_read_back(&self, bytes: u64) {
+        self.read_back.expect(1, bytes);
     }
-}
 
-impl Meter {
-    /// Adds a snapshot taken at `now`; more than some ten a second add nothing.
-    pub fn add(&mut self, now: Instant, snapshot: Snapshot) {
-        const MOST: usize = 256;
-        self.samples.push_back((now, snapshot));
-        let old = |at: &Instant| now.saturating_duration_since(*at) > self.window;
-        while self.samples.len() > 2
-            && (self.samples.len() > MOST || self.samples.front().is_some_and(|(at, _)| old(at)))
-        {
-            self.samples.pop_front();
+    pub(crate) fn read_back_file(&self) {
+        self.read_back.files.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn read_back_bytes(&self, bytes: u64) {
+        self.read_back.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// So long it was in this phase.
+    pub(crate) fn spent(&self, phase: Phase, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(sum) = self.times.get(phase as usize) {
+            sum.fetch_add(nanos, Relaxed);
         }
     }
 
-    fn span(&self) -> Option<(f64, &Snapshot, &Snapshot)> {
-        let ((from, first), (to, last)) = (self.samples.front()?, self.samples.back()?);
-        let seconds = to.saturating_duration_since(*from).as_secs_f64();
-        (seconds > 0.0).then_some((seconds, first, last))
-    }
-
-    /// Bytes a second over the window.
-    pub fn rate(&self) -> Option<f64> {
-        let (seconds, first, last) = self.span()?;
-        Some(last.bytes.saturating_sub(first.bytes) as f64 / seconds)
-    }
-
-    /// Files a second over the window.
-    pub fn files_rate(&self) -> Option<f64> {
-        let (seconds, first, last) = self.span()?;
-        Some(last.files.saturating_sub(first.files) as f64 / seconds)
-    }
-
-    /// Time to go at the present rates of bytes and of files, whichever takes longer. `None`
-    /// while files are still being found, or nothing moves.
-    pub fn time_to_go(&self) -> Option<Duration> {
-        let (_, _, last) = self.span()?;
-        if !last.walked {
-            return None;
-        }
-        let left = |total: u64, done: u64, rate: Option<f64>| match total.saturating_sub(done) {
-            0 => Some(0.0),
-            left => rate
-                .filter(|rate| *rate > 0.0)
-                .map(|rate| left as f64 / rate),
-        };
-        let bytes = left(last.bytes_total, last.bytes, self.rate())?;
-        let files = left(last.files_total, last.files, self.files_rate())?;
-        Duration::try_from_secs_f64(bytes.max(files)).ok()
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
     }
 }
 
@@ -146,38 +228,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_and_time_to_go_follow_the_window() {
-        let start = Instant::now();
-        let mut meter = Meter::default();
-        for second in 0..30u64 {
-            // 100 bytes a second at first, 10 later.
-            let bytes = if second <= 15 {
-                second * 100
-            } else {
-                1500 + (second - 15) * 10
-            };
-            let snapshot = Snapshot {
-                files_total: 1,
-                files: 0,
-                bytes_total: 2000,
-                bytes,
-                walked: second > 2,
-            };
-            meter.add(start + Duration::from_secs(second), snapshot);
-            if second == 2 {
-                assert_eq!(meter.time_to_go(), None);
-            }
+    fn phases_are_told_apart_and_timed() {
+        let progress = Progress::new();
+        assert_eq!(progress.snapshot(), Snapshot::default());
+        progress.found(10);
+        progress.to_read_back(7);
+        let second = Duration::from_secs(1);
+        for (index, phase) in Phase::ALL.into_iter().enumerate() {
+            progress.enter(phase);
+            progress.spent(phase, second * (1 + index as u32));
+            let now = progress.snapshot();
+            assert_eq!(now.phase, phase);
+            let total = if phase == Phase::ReadingBack { 7 } else { 10 };
+            assert_eq!(now.present().bytes_total, total);
         }
-        assert_eq!(meter.rate(), Some(10.0));
-        let one = Snapshot {
-            files_total: 1,
-            files: 1,
-            bytes_total: 2000,
-            bytes: 1650,
-            walked: true,
-        };
-        meter.add(start + Duration::from_secs(30), one);
-        assert_eq!(meter.rate(), Some(10.0));
-        assert_eq!(meter.time_to_go(), Some(Duration::from_secs(35)));
+        progress.spent(Phase::Syncing, second);
+        let times = progress.snapshot().times;
+        assert_eq!(times.until_durable(), 4 * second);
+        assert_eq!(
+            (times.reading_back, times.finishing),
+            (3 * second, 4 * second)
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::Problem;
 use crate::journal::{Host, Os};
 use crate::place::Place;
+use crate::progress::Times;
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +96,12 @@ pub struct Report {
     pub bytes: u64,
     /// Files that an earlier, interrupted run had copied already.
     pub resumed: u64,
+    /// Bytes that were read back and are what was read at the source.
+    pub read_back: u64,
     /// How long it took.
     pub time: Duration,
+    /// How long its phases took.
+    pub times: Times,
     /// What could not be kept although everything was copied; at most a thousand.
     pub warnings: Vec<Problem>,
 }

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
@@ -44,23 +44,22 @@ impl Whereabouts {
     }
 }
 
+/// What is known of a copy of which parts are read back.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Whether a part was found to be damaged.
+    pub damaged: AtomicBool,
+    /// Parts that are not known to be good yet.
+    pub left: AtomicUsize,
+}
+
 /// Something that was copied and is to be read back.
 pub(crate) struct Written {
     pub at: Whereabouts,
     pub pieces: Pieces,
     pub digest: String,
-    /// Whether another part of the same copy was found to be damaged.
-    pub damaged: Arc<AtomicBool>,
-}
-
-impl Written {
-    /// How far it goes, in bytes.
-    fn length(&self) -> u64 {
-        match &self.pieces {
-            Pieces::All(from, to) => to.saturating_sub(*from),
-            Pieces::Some(some) => some.iter().map(|(_, length)| u64::from(*length)).sum(),
-        }
-    }
+    /// Of the whole copy.
+    pub known: Arc<Known>,
 }
 
 /// All that is to be read back.
@@ -91,7 +90,7 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
     let rest = written.get(*next..).unwrap_or_default();
     let mut bytes = 0u64;
     let fits = |one: &&Written| {
-        bytes = bytes.saturating_add(one.length());
+        bytes = bytes.saturating_add(one.pieces.length());
         bytes <= AT_ONCE.1
     };
     let count = rest.iter().take(AT_ONCE.0).take_while(fits).count();
@@ -113,12 +112,12 @@ fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
             if job.is_stopped() {
                 return;
             }
-            if one.damaged.load(Ordering::Relaxed) {
+            if one.known.damaged.load(Ordering::Relaxed) {
                 continue;
             }
             match opened(one, &mut nearby) {
                 Ok(Some(body)) => {
-                    forget(&*body);
+                    forget(&*body, &one.pieces);
                     begin_to_read(&*body, &one.pieces);
                     open.push((one, body));
                 }
@@ -175,7 +174,7 @@ fn opened(written: &Written, nearby: &mut Nearby) -> Result<Option<Box<dyn Body>
     };
     match opened {
         // Another thread has found another part of it damaged.
-        Err(_) if written.damaged.load(Ordering::Acquire) => Ok(None),
+        Err(_) if written.known.damaged.load(Ordering::Acquire) => Ok(None),
         opened => opened.map(Some),
     }
 }
@@ -189,13 +188,18 @@ fn compare(
 ) -> Result<(), Failure> {
     let found = digest(&*body, &written.pieces, job.progress, buffer);
     match found {
-        Ok(found) if found == written.digest => return Ok(()),
+        Ok(found) if found == written.digest => {
+            if written.known.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                job.progress.read_back_file();
+            }
+            return Ok(());
+        }
         Err(Failure::Cancelled) => return Err(Failure::Cancelled),
         // It is shorter, or cannot be read.
         Ok(_) | Err(_) => {}
     }
     drop(body);
-    if written.damaged.swap(true, Ordering::AcqRel) {
+    if written.known.damaged.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
     let aside = match &written.at {
@@ -233,11 +237,19 @@ pub(crate) fn damaged_name(name: &OsStr) -> OsString {
     damaged
 }
 
-/// Has the kernel forget what it knows of a file, so that it is read from its storage and not from
-/// the memory it was just written to.
-fn forget(body: &dyn Body) {
-    if let Some(descriptor) = body.descriptor() {
-        let _ = fadvise(descriptor, 0, None, Advice::DontNeed);
+/// Has the kernel forget these pieces of a file, so that they are read from its storage and not from
+/// the memory they were just written to. Other parts of it may be being read ahead for other threads.
+fn forget(body: &dyn Body, pieces: &Pieces) {
+    /// The kernel keeps a page of which only a part is to be forgotten.
+    const PAGES: u64 = 64 << 10;
+    let Some(descriptor) = body.descriptor() else {
+        return;
+    };
+    let (from, to) = pieces.bounds();
+    let from = from / PAGES * PAGES;
+    let length = to.saturating_sub(from).next_multiple_of(PAGES);
+    if let Some(length) = NonZeroU64::new(length) {
+        let _ = fadvise(descriptor, from, Some(length), Advice::DontNeed);
     }
 }
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
-use forebay_stage::{Item, Options, Progress, Request, StageError, Verify, What, stage};
+use forebay_stage::{Options, Progress, StageError, Verify, stage};
 use support::{noise, run, sides};
 
 #[test]
@@ -20,16 +20,7 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
     let (small, large) = (noise(70_000, 1), noise(64 << 20, 2));
     sides.buffer.write("small", &small);
     sides.buffer.write("large", &large);
-    let out = sides.pfs.join("out");
-    fs::create_dir(&out).unwrap();
-    let item = |name: &str| Item {
-        what: What::File,
-        source: sides.inside(name),
-        target: sides.outside(&format!("out/{name}")),
-    };
-    let request = Request {
-        items: vec![item("small"), item("large")],
-    };
+    let (out, request) = sides.files_out(&["small", "large"]);
     let options = Options {
         workers: 1,
         verify: Verify::Checksum,
@@ -44,7 +35,7 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
         let progress = Progress::new();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while progress.snapshot().bytes < round * (4 << 20) {
+                while progress.snapshot().copied.bytes < round * (4 << 20) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 progress.cancel();

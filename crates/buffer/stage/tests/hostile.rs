@@ -178,7 +178,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     let progress = Progress::new();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.snapshot().files == 0 {
+            while progress.snapshot().copied.files == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
             fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();

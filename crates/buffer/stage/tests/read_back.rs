@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_stage::{Item, Options, Problem, Request, StageError, Verify, What};
+use forebay_stage::{Options, Problem, StageError, Verify};
 use support::{noise, run, sides};
 
 const LARGE: usize = 200 << 20;
@@ -61,17 +61,8 @@ fn a_copy_that_is_damaged_after_it_was_written_is_told_and_made_anew() {
     let (small, large) = (noise(5000, 1), noise(LARGE, 2));
     sides.buffer.write("small", &small);
     sides.buffer.write("large", &large);
-    let out = sides.pfs.join("out");
-    fs::create_dir(&out).unwrap();
-    let item = |name: &str| Item {
-        what: What::File,
-        source: sides.inside(name),
-        target: sides.outside(&format!("out/{name}")),
-    };
     // The small one is there while the large one is still copied, under a hidden name.
-    let request = Request {
-        items: vec![item("small"), item("large")],
-    };
+    let (out, request) = sides.files_out(&["small", "large"]);
     let hidden = || {
         let entries = fs::read_dir(&out).ok()?.flatten();
         let mut paths = entries.map(|entry| entry.path());
@@ -109,16 +100,7 @@ fn what_an_interrupted_stage_had_copied_is_read_back_too() {
     let bytes = noise(3 << 20, 3);
     sides.buffer.write("a", &bytes);
     sides.buffer.write("b", b"b");
-    let out = sides.pfs.join("out");
-    fs::create_dir(&out).unwrap();
-    let item = |name: &str| Item {
-        what: What::File,
-        source: sides.inside(name),
-        target: sides.outside(&format!("out/{name}")),
-    };
-    let request = Request {
-        items: vec![item("a"), item("b"), item("none")],
-    };
+    let (out, request) = sides.files_out(&["a", "b", "none"]);
     let journal = sides.directory.path().join("journal");
     let first = problem(run(&request, &options(&journal)));
     assert!(first.reason.contains("does not exist"), "{first}");

@@ -192,7 +192,7 @@ fn an_interrupted_stage_goes_on() {
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Interrupts the first rounds after some megabytes each.
-                while rounds < 4 && progress.snapshot().bytes < rounds << 23 {
+                while rounds < 4 && progress.snapshot().copied.bytes < rounds << 23 {
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 if rounds < 4 {
@@ -241,6 +241,43 @@ fn a_file_that_changed_between_runs_is_copied_again() {
     assert_eq!(sides.buffer.read("in/a"), b"two");
 }
 
+/// As `cp -p` or `touch -r` leave it.
+#[test]
+fn a_file_that_was_rewritten_and_has_its_old_time_is_copied_again() {
+    let sides = sides();
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    let names = ["small", "large"].map(|name| sides.pfs.join("in").join(name));
+    let contents = |seed| [noise(1000, seed), noise(200_000, seed)];
+    for (name, bytes) in names.iter().zip(contents(1)) {
+        fs::write(name, bytes).unwrap();
+    }
+    for verify in [Verify::Checksum, Verify::ReadBack] {
+        let options = Options {
+            verify,
+            journal: Some(sides.pfs.join(format!("journal{verify:?}"))),
+            segment: 65_536,
+            ..Options::default()
+        };
+        let there = format!("{verify:?}");
+        let mut request = sides.stage_in(What::Directory, "in", &there);
+        let absent = sides.stage_in(What::File, "absent", "absent");
+        request.items.extend(absent.items);
+        assert!(run(&request, &options).is_err(), "one file is not there");
+        for (seed, name) in [3, 4].into_iter().zip(&names) {
+            let modified = fs::metadata(name).unwrap().modified().unwrap();
+            let length = fs::metadata(name).unwrap().len();
+            fs::write(name, noise(length as usize, seed)).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(name).unwrap();
+            file.set_modified(modified).unwrap();
+        }
+        fs::write(sides.pfs.join("absent"), b"").unwrap();
+        let report = run(&request, &options).unwrap();
+        assert_eq!((report.files, report.resumed), (3, 0), "{verify:?}");
+        assert_eq!(sides.buffer.picture(&there), picture(&sides.pfs.join("in")));
+        fs::remove_file(sides.pfs.join("absent")).unwrap();
+    }
+}
+
 #[test]
 fn what_changes_or_vanishes_is_told() {
     let sides = sides();
@@ -255,7 +292,7 @@ fn what_changes_or_vanishes_is_told() {
     };
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.snapshot().bytes < 1 << 20 {
+            while progress.snapshot().copied.bytes < 1 << 20 {
                 std::thread::sleep(Duration::from_micros(100));
             }
             use std::io::Write;
@@ -349,12 +386,13 @@ fn many_small_files_go_through_and_are_counted() {
         fs::hard_link(path.join("f1"), path.join("hard")).unwrap();
     }
     let progress = Progress::new();
-    let mut meter = Meter::default();
+    let (mut meter, mut rated) = (Meter::default(), false);
     let request = sides.stage_in(What::Directory, "many", "many");
     let report = std::thread::scope(|scope| {
         let stage = scope.spawn(|| stage(&request, &Options::default(), &progress));
         while !stage.is_finished() {
             meter.add(std::time::Instant::now(), progress.snapshot());
+            rated |= meter.files_rate().is_some_and(|rate| rate > 0.0);
             std::thread::sleep(Duration::from_millis(5));
         }
         stage.join().unwrap().unwrap()
@@ -364,11 +402,13 @@ fn many_small_files_go_through_and_are_counted() {
         (5000, 20, 20)
     );
     let end = progress.snapshot();
+    let copied = end.copied;
     assert_eq!(
-        (end.files, end.files_total, end.bytes),
+        (copied.files, copied.files_total, copied.bytes),
         (5040, 5040, 10_000)
     );
-    assert!(end.walked && meter.files_rate().is_some());
+    assert_eq!(end.read_back.files_total, 0, "nothing is to be read back");
+    assert!(end.walked && rated);
     assert_eq!(
         sides.buffer.picture("many"),
         picture(&sides.pfs.join("many"))

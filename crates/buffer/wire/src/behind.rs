@@ -5,8 +5,7 @@
 //! stretch in order, as checkpoints are written, gains when the device works meanwhile. Nothing is
 //! promised by it: what is durable is decided by `fsync` alone.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes written in order from which on, and in which portions, the device is given something to
@@ -24,7 +23,7 @@ pub struct Behind {
 
 impl Behind {
     /// `length` bytes were written at `offset` of `file`.
-    pub fn wrote(&self, file: &File, offset: u64, length: u64) {
+    pub fn wrote(&self, file: impl AsFd, offset: u64, length: u64) {
         if let Some((from, length)) = self.due(offset, length) {
             begin(file, from, length);
         }
@@ -43,12 +42,17 @@ impl Behind {
     }
 }
 
-fn begin(file: &File, from: u64, length: u64) {
+fn begin(file: impl AsFd, from: u64, length: u64) {
     if let (Ok(from), Ok(length)) = (from.try_into(), length.try_into()) {
         // SAFETY: the call takes no memory of ours, and the descriptor is open as long as `file`.
         // What it returns does not matter: whatever it could not begin, `fsync` will find.
         unsafe {
-            libc::sync_file_range(file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE);
+            libc::sync_file_range(
+                file.as_fd().as_raw_fd(),
+                from,
+                length,
+                libc::SYNC_FILE_RANGE_WRITE,
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is measured, by whom, and what is wanted.
 
 use crate::process::Process;
-use crate::report::{self, Line, Target};
+use crate::report::{self, Line, Target, median};
 use crate::site::{Place, Site};
 use crate::work::{Durable, MIB, Task, send};
 use crate::{Options, Outcome, round_trips};
@@ -238,16 +238,6 @@ const OTHER_METADATA: &[(Place, Target)] = &[
     (Gluster, NONE),
 ];
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.get(middle), values.get(middle.wrapping_sub(1))) {
-        (Some(upper), Some(lower)) if values.len().is_multiple_of(2) => (upper + lower) / 2.0,
-        (Some(middle), _) => *middle,
-        _ => f64::NAN,
-    }
-}
-
 impl Task {
     fn shorter(self, divisor: u64) -> Task {
         let less = |count: u64| (count / divisor).max(1);
@@ -357,7 +347,7 @@ pub fn all(options: &Options) -> Outcome<()> {
     if "round trips".contains(&options.only) {
         trips(&options.memory, &mut told)?;
     }
-    report::write(&lines, &options.json)?;
+    report::write("buffer", &lines, &options.json)?;
     println!("written to {}", options.json.display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The table and the document.
+//! The table and the document; those of the bench of staging, too.
 
 use crate::Outcome;
 use serde_json::{Value, json};
@@ -87,8 +87,19 @@ pub fn print(line: &Line) {
     println!("{}", text.trim_end());
 }
 
-/// Write all figures as JSON.
-pub fn write(lines: &[Line], path: &Path) -> Outcome<()> {
+/// The one in the middle, or the mean of the two there.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match (values.get(middle), values.get(middle.wrapping_sub(1))) {
+        (Some(upper), Some(lower)) if values.len().is_multiple_of(2) => (upper + lower) / 2.0,
+        (Some(middle), _) => *middle,
+        _ => f64::NAN,
+    }
+}
+
+/// Write all figures as JSON, under this name.
+pub fn write(name: &str, lines: &[Line], path: &Path) -> Outcome<()> {
     let value = |line: &Line| -> Value {
         let (least, most) = match line.target {
             Target::AtLeast(least) => (Some(least), None),
@@ -108,6 +119,6 @@ pub fn write(lines: &[Line], path: &Path) -> Outcome<()> {
         })
     };
     let all: Vec<Value> = lines.iter().map(value).collect();
-    let text = serde_json::to_string_pretty(&json!({ "buffer": all }))?;
+    let text = serde_json::to_string_pretty(&json!({ name: all }))?;
     Ok(std::fs::write(path, text + "\n")?)
 }

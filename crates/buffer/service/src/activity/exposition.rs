@@ -8,6 +8,7 @@ use super::{HostActivity, Staged};
 use crate::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus, Status,
 };
+use forebay_stage::Phase;
 use forebay_store::daemon::{Direct, Report};
 use forebay_store::log::Room;
 
@@ -161,6 +162,23 @@ fn jobs(page: &mut Exposition, status: &Status) {
             page.count(&[("direction", way(direction)), ("state", word)], count);
         }
     }
+    page.family(
+        "forebay_stages_running",
+        Gauge,
+        "Stages that are running, by what they are doing.",
+    );
+    for direction in [Direction::In, Direction::Out] {
+        for phase in Phase::ALL {
+            let of = |stage: &&StageStatus| {
+                let here = stage.direction == direction && stage.progress.phase == phase;
+                here && stage.state == StageState::Running
+            };
+            let count = status.stages.iter().filter(of).count() as u64;
+            let phase = phase_label(phase);
+            let labels = [("direction", way(direction)), ("phase", &*phase)];
+            page.count(&labels, count);
+        }
+    }
 }
 
 type Is = fn(&StageState) -> bool;
@@ -174,6 +192,10 @@ const STATES: [(&str, Is); 7] = [
     ("failed", |s| matches!(s, StageState::Failed(_))),
     ("cancelled", |s| matches!(s, StageState::Cancelled)),
 ];
+
+fn phase_label(phase: Phase) -> String {
+    phase.words().replace(' ', "_")
+}
 
 fn way(direction: Direction) -> &'static str {
     match direction {
@@ -348,13 +370,18 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
 
 fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     type Count = fn(&Staged) -> u64;
-    let families: [(_, _, Count); 4] = [
+    let families: [(_, _, Count); 5] = [
         (
             "forebay_staged_files_total",
             "Files and links staged.",
             |s| s.files,
         ),
         ("forebay_staged_bytes_total", "Bytes staged.", |s| s.bytes),
+        (
+            "forebay_staged_read_back_bytes_total",
+            "Bytes of these that were read back and compared.",
+            |s| s.read_back,
+        ),
         (
             "forebay_stages_done_total",
             "Stages that were finished.",
@@ -372,6 +399,23 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
         for host in hosts.iter().filter(|host| host.store.is_some()) {
             for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
                 page.count(&[("host", &host.host), ("direction", way)], count(staged));
+            }
+        }
+    }
+    page.family(
+        "forebay_stage_phase_seconds_total",
+        Counter,
+        "How long stages were in each phase; a phase counts when it is over.",
+    );
+    for host in hosts.iter().filter(|host| host.store.is_some()) {
+        for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
+            for phase in Phase::ALL {
+                let labels = [
+                    ("host", host.host.as_str()),
+                    ("direction", way),
+                    ("phase", &phase_label(phase)),
+                ];
+                page.value(&labels, staged.times.of(phase).as_secs_f64());
             }
         }
     }

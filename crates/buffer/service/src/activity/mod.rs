@@ -15,7 +15,7 @@ pub use exposition::exposition;
 pub use forebay_metrics::Responder;
 
 use crate::controller::Status;
-use crate::protocol::{InstanceId, Instant};
+use crate::protocol::{InstanceId, Instant, PhaseTimes};
 
 /// What stages of one direction have done on one host since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,12 @@ pub struct Staged {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Bytes of these that were read back and compared.
+    #[serde(default)]
+    pub read_back: u64,
+    /// How long they were in each phase; phases that are over count.
+    #[serde(default)]
+    pub times: PhaseTimes,
 }
 
 /// What the process on one host has done since it began.

@@ -175,7 +175,8 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
         };
         let progress = &report.progress;
         let whole = kind == Kind::Directory && matches!(part, Part::Whole(_));
-        let files = if whole { progress.files } else { 0 };
+        // Until it was read back a copy may turn out to be bad.
+        let files = if whole { progress.good_files() } else { 0 };
         match &report.state {
             StageState::Waiting => counts.deferred += 1,
             StageState::Done => counts.complete += files.max(1),
@@ -186,7 +187,7 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
                 counts.complete += files;
             }
             state if is_active(state) => {
-                let left = progress.files_total.saturating_sub(progress.files);
+                let left = progress.files_total.saturating_sub(files);
                 counts.pending += if whole { left.max(1) } else { 1 };
                 counts.complete += files;
             }
@@ -199,6 +200,8 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Progress;
+    use forebay_stage::Phase;
 
     fn spot(path: &str) -> Spot {
         let path = path.to_owned();
@@ -243,5 +246,46 @@ mod tests {
             ledger.above(&spot("a/c/d")).map(|(s, _)| s),
             Some(&spot("a"))
         );
+    }
+
+    /// Whoever removes what is complete must not remove what may turn out to be damaged.
+    #[test]
+    fn files_that_are_still_to_be_read_back_are_pending() {
+        let mut progress = Progress {
+            files: 10,
+            files_total: 10,
+            all_found: true,
+            phase: Phase::ReadingBack,
+            ..Progress::default()
+        };
+        (progress.read_back.files, progress.read_back.files_total) = (3, 9);
+        let counted = |state: StageState, progress: Progress| {
+            let inside = forebay_model::jobscript::BufferPath {
+                space: forebay_model::jobscript::Space::Job,
+                path: "a".into(),
+            };
+            let report = AskedStage {
+                id: StageId(1),
+                what: forebay_model::jobscript::Stage {
+                    direction: Direction::Out,
+                    kind: StageKind::Directory,
+                    source: StagePath::Buffer(inside),
+                    destination: StagePath::Pfs("/pfs/a".into()),
+                    line: 0,
+                },
+                state,
+                progress,
+                unstaged: Vec::new(),
+            };
+            let counts = count(Kind::Directory, &[Part::Whole(StageId(1))], &[report]);
+            (counts.complete, counts.pending, counts.failed)
+        };
+        assert_eq!(counted(StageState::Running, progress), (4, 6, 0));
+        // It ends with a file that is damaged.
+        progress.read_back.files = 8;
+        let failed = StageState::Failed("one is damaged".into());
+        assert_eq!(counted(failed, progress), (9, 0, 1));
+        progress.read_back.files = 9;
+        assert_eq!(counted(StageState::Done, progress), (10, 0, 0));
     }
 }

@@ -134,23 +134,15 @@ mod tests {
         let mut controller = Controller::restore(settings, Vec::new()).unwrap();
         let owner = Owner { uid: 7, gid: 7 };
         for (key, token) in [(1, "one"), (9, "other")] {
-            let session = Session {
-                token: token.into(),
-                lifetime: Lifetime::Job,
+            let mut session = Session::new(
+                token.into(),
+                Lifetime::Job,
                 owner,
-                creator: String::new(),
-                runner: None,
-                created: Instant(0),
-                setup: Setup::default(),
-                instance: Some(InstanceId(2)),
-                registrations: Vec::new(),
-                activations: Vec::new(),
-                stages: Vec::new(),
-                hosts: Vec::new(),
-                written: false,
-                ending: false,
-                stages_at_once: Vec::new(),
-            };
+                String::new(),
+                Instant(0),
+                Setup::default(),
+            );
+            session.instance = Some(InstanceId(2));
             controller.state.sessions.put(key, session);
         }
         let instance = Instance {

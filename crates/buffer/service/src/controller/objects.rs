@@ -105,6 +105,34 @@ pub struct Session {
 }
 
 impl Session {
+    /// One that claims nothing yet.
+    pub fn new(
+        token: String,
+        lifetime: Lifetime,
+        owner: Owner,
+        creator: String,
+        created: Instant,
+        setup: Setup,
+    ) -> Session {
+        Session {
+            token,
+            lifetime,
+            owner,
+            creator,
+            runner: None,
+            created,
+            setup,
+            instance: None,
+            registrations: Vec::new(),
+            activations: Vec::new(),
+            stages: Vec::new(),
+            hosts: Vec::new(),
+            written: false,
+            ending: false,
+            stages_at_once: Vec::new(),
+        }
+    }
+
     /// Most of its stages of an instance that are moved at a time.
     pub fn stages_at_once(&self, instance: InstanceId) -> u32 {
         let mut limits = self.stages_at_once.iter();

@@ -36,23 +36,8 @@ impl Controller {
         };
         // From here on nothing fails: a refused request leaves nothing behind.
         let id = SessionId(self.state.number());
-        let session = Session {
-            token: token.clone(),
-            lifetime,
-            owner,
-            creator,
-            runner: None,
-            created: self.now,
-            setup: setup.clone(),
-            instance: None,
-            registrations: Vec::new(),
-            activations: Vec::new(),
-            stages: Vec::new(),
-            hosts: Vec::new(),
-            written: false,
-            ending: false,
-            stages_at_once: Vec::new(),
-        };
+        let (name, asked) = (token.clone(), setup.clone());
+        let session = Session::new(name, lifetime, owner, creator, self.now, asked);
         self.state.sessions.put(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
             self.create_instance(id, token, owner, spec, pool, shares, public);
@@ -260,19 +245,27 @@ impl Controller {
             let plain = path
                 .components()
                 .all(|part| !matches!(part, std::path::Component::ParentDir));
-            if !plain || !allowed.iter().any(|directory| path.starts_with(directory)) {
-                let line = match stage.line {
-                    // Not asked for by a script.
-                    0 => String::new(),
-                    line => format!("line {line}: "),
-                };
-                let reason = format!(
-                    "{line}`{}` is not below a directory from and to which this pool stages: {}",
-                    path.display(),
-                    allowed.join(", ")
-                );
-                return Err(Failure::new(Cause::Denied, reason));
-            }
+            let shown = path.display();
+            let wrong = if !plain {
+                format!(
+                    "`{shown}` has `..` in it, and this pool stages only from and to certain \
+                         directories; write the path without `..`"
+                )
+            } else if !allowed.iter().any(|directory| path.starts_with(directory)) {
+                let allowed = allowed.join(", ");
+                format!(
+                    "`{shown}` is not below a directory from and to which this pool stages: \
+                         {allowed}"
+                )
+            } else {
+                continue;
+            };
+            let line = match stage.line {
+                // Not asked for by a script.
+                0 => String::new(),
+                line => format!("line {line}: "),
+            };
+            return Err(Failure::new(Cause::Denied, line + &wrong));
         }
         Ok(())
     }
@@ -287,4 +280,48 @@ fn check_token(token: &str) -> Result<(), Failure> {
         return Err(Failure::new(Cause::Invalid, reason));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::jobscript::{BufferPath, StageKind};
+
+    #[test]
+    fn paths_that_are_not_staged_are_refused_for_what_is_wrong_with_them() {
+        let settings = Settings {
+            staged_below: vec!["/lus/a".into(), "/lus/b".into()],
+            ..Settings::default()
+        };
+        let controller = Controller::restore(settings, Vec::new()).unwrap();
+        let refused = |path: &str, line| {
+            let stage = Stage {
+                direction: Direction::In,
+                kind: StageKind::File,
+                source: StagePath::Pfs(path.into()),
+                destination: StagePath::Buffer(BufferPath {
+                    space: Space::Job,
+                    path: "x".into(),
+                }),
+                line,
+            };
+            let failure = controller.check_outside(&stage).err();
+            failure
+                .map(|failure| failure.to_string())
+                .unwrap_or_default()
+        };
+        assert_eq!(refused("/lus/a/in", 3), "");
+        let told = refused("/lus/c/in", 3);
+        assert!(
+            told.starts_with("line 3: `/lus/c/in` is not below a"),
+            "{told}"
+        );
+        assert!(told.ends_with("/lus/a, /lus/b"), "{told}");
+        let told = refused("/lus/a/../a/in", 0);
+        assert!(
+            told.starts_with("`/lus/a/../a/in` has `..` in it"),
+            "{told}"
+        );
+        assert!(refused("in", 0).contains("no absolute path"));
+    }
 }

@@ -10,7 +10,7 @@ use forebay_client::Fs;
 use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
 use forebay_stage::end::{Beneath, FileSystem};
 use forebay_stage::{
-    Identity, Item, Options, Place, Problem, Request, StageError, Verify, What, stage,
+    Identity, Item, Options, Phase, Place, Problem, Request, StageError, Verify, What, stage,
 };
 use forebay_wire::Caller;
 
@@ -177,15 +177,27 @@ fn of(totals: &mut (Staged, Staged), direction: Direction) -> &mut Staged {
 }
 
 fn count(total: &mut Staged, copy: &Copy) {
-    let now = copy.progress.snapshot();
+    let now = progress(&copy.progress);
     total.files += now.files;
     total.bytes += now.bytes;
+    total.read_back += now.read_back.bytes;
+    total.times = total.times.plus(&now.times);
 }
 
 fn tell(outcome: &Copied) {
     match outcome {
         Copied::Whole(moved) => {
-            tracing::info!(files = moved.files, bytes = moved.bytes, "a stage is done");
+            let seconds = |phase| moved.times.of(phase).as_secs_f64();
+            tracing::info!(
+                files = moved.files,
+                bytes = moved.bytes,
+                read_back = moved.read_back.bytes,
+                copying = seconds(Phase::Copying),
+                syncing = seconds(Phase::Syncing),
+                reading_back = seconds(Phase::ReadingBack),
+                finishing = seconds(Phase::Finishing),
+                "a stage is done"
+            );
         }
         Copied::Stopped => tracing::info!("a stage was stopped"),
         Copied::Failed(trouble) => tracing::warn!(trouble.reason, "a stage failed"),
@@ -194,14 +206,7 @@ fn tell(outcome: &Copied) {
 
 /// What a mover has done so far, as it is reported.
 pub fn progress(counters: &forebay_stage::Progress) -> Progress {
-    let now = counters.snapshot();
-    Progress {
-        files: now.files,
-        files_total: now.files_total,
-        bytes: now.bytes,
-        bytes_total: now.bytes_total,
-        all_found: now.walked,
-    }
+    counters.snapshot().into()
 }
 
 /// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel

@@ -24,7 +24,7 @@ use crate::controller::{AskedStage, Failure, JobView, Outcome, Request, Status};
 use crate::protocol::{Order, Owner, Report, StageId};
 
 /// Version of all that is said here; both sides must speak the same one.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// What the other side is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

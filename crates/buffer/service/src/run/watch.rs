@@ -195,11 +195,7 @@ pub(super) fn sum(status: &Status, token: &str, direction: Direction) -> Progres
         .stages
         .iter()
         .filter(of)
-        .fold(Progress::default(), |sum, stage| Progress {
-            files: sum.files + stage.progress.files,
-            files_total: sum.files_total + stage.progress.files_total,
-            bytes: sum.bytes + stage.progress.bytes,
-            bytes_total: sum.bytes_total + stage.progress.bytes_total,
-            all_found: stage.progress.all_found,
-        })
+        .map(|stage| stage.progress)
+        .reduce(|sum, progress| sum.plus(&progress))
+        .unwrap_or_default()
 }

@@ -5,7 +5,7 @@ mod tables;
 mod terminal;
 
 pub use status::{instance_state, stage_state, status, user};
-pub use tables::{files, recovered, summary};
+pub use tables::{files, recovered, staged, summary};
 pub use terminal::Terminal;
 
 /// A number of bytes with a binary unit and three digits: `1.50 GiB`.

@@ -42,12 +42,12 @@ fn removing(removal: &Removal) -> String {
     }
 }
 
-/// A stage's state in a word.
-pub fn stage_state(state: &StageState) -> &'static str {
-    match state {
+/// A stage's state in a word or two; of one that is running, what it is doing.
+pub fn stage_state(stage: &StageStatus) -> &'static str {
+    match &stage.state {
         StageState::Waiting => "waiting",
         StageState::Queued => "queued",
-        StageState::Running => "running",
+        StageState::Running => stage.progress.phase.words(),
         StageState::Cancelling => "stopping",
         StageState::Done => "done",
         StageState::Failed(_) => "failed",
@@ -183,13 +183,16 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
 }
 
 fn amount(stage: &StageStatus) -> (String, String) {
-    let moved = stage.progress;
-    // While files are still being found nobody knows how many there are.
-    let open = if moved.all_found { "" } else { "+" };
-    let whole = stage.state == StageState::Done;
-    if whole {
-        return (moved.files.to_string(), size(moved.bytes));
+    let progress = &stage.progress;
+    if stage.state == StageState::Done {
+        return (progress.files.to_string(), size(progress.bytes));
     }
+    // While files are still being found nobody knows how many there are.
+    let open = if progress.all_found { "" } else { "+" };
+    let moved = match stage.state {
+        StageState::Running => progress.present(),
+        _ => progress.copied(),
+    };
     (
         format!("{} of {}{open}", moved.files, moved.files_total),
         format!("{} of {}{open}", size(moved.bytes), size(moved.bytes_total)),
@@ -215,7 +218,7 @@ fn stages(text: &mut String, status: &Status) {
                 line => line.to_string(),
             },
             way.to_owned(),
-            stage_state(&stage.state).to_owned(),
+            stage_state(stage).to_owned(),
             files,
             data,
         ]);
@@ -346,6 +349,7 @@ mod tests {
                 bytes,
                 bytes_total: 3 << 20,
                 all_found: id > 0,
+                ..Progress::default()
             },
         };
         Status {
@@ -458,7 +462,7 @@ instance  of          user     access           state          used     size    
 dbs       persistent  4000000  striped,private  being removed     ?  256 MiB  2 min 04 s
 
 stage of  line  way  state      files                   data
-42           3  in   running  1 of 3+  1.00 MiB of 3.00 MiB+
+42           3  in   copying  1 of 3+  1.00 MiB of 3.00 MiB+
 42           4  out  failed    1 of 3        0 B of 3.00 MiB
 stage of 42, line 4, failed: away: gone
 
@@ -466,6 +470,39 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
         let text = status(&example(), Instant(125_900));
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_stage_that_reads_back_says_how_far_that_is() {
+        let mut status = example();
+        let stage = &mut status.stages[1];
+        stage.state = StageState::Running;
+        stage.progress.phase = forebay_stage::Phase::ReadingBack;
+        stage.progress.read_back = forebay_stage::Amount {
+            files: 0,
+            files_total: 1,
+            bytes: 1 << 20,
+            bytes_total: 2 << 20,
+        };
+        let mut text = String::new();
+        stages(&mut text, &status);
+        let expected = "\
+stage of  line  way  state           files                   data
+42           3  in   copying       1 of 3+  1.00 MiB of 3.00 MiB+
+42           4  out  reading back   0 of 1   1.00 MiB of 2.00 MiB
+";
+        assert_eq!(text.trim_start(), expected, "{text}");
+        // Of one that was stopped there is what it has copied.
+        status.stages[1].state = StageState::Cancelled;
+        let mut text = String::new();
+        stages(&mut text, &status);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(
+            words
+                .join(" ")
+                .ends_with("cancelled 1 of 3 0 B of 3.00 MiB"),
+            "{text}"
+        );
     }
 
     #[test]

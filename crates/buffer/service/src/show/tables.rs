@@ -1,7 +1,8 @@
 //! Tables.
 
 use crate::controller::Cause;
-use crate::run::{Recovered, Recovery, RunReport};
+use crate::protocol::Progress;
+use crate::run::{Phase, Recovered, Recovery, RunReport};
 
 use super::{size, time};
 
@@ -59,9 +60,40 @@ pub fn summary(report: &RunReport) -> String {
             line.push(format!("{}/s", size(rate as u64)));
         }
         rows.push(line);
+        rows.extend(parts(phase));
     }
     rows.push(vec!["total".to_owned(), time(total)]);
     table("lrrrrr", &rows)
+}
+
+/// Where the time of a step went whose stages have read back what they copied. Several stages go on at
+/// the same time: the step's time is divided as theirs is.
+fn parts(step: &Phase) -> Vec<Vec<String>> {
+    use forebay_stage::Phase::{Copying, Finishing, ReadingBack, Syncing};
+    let (moved, times) = (&step.moved, &step.moved.times);
+    let all = times.sum().as_secs_f64();
+    if moved.read_back.files_total == 0 || all <= 0.0 {
+        return Vec::new();
+    }
+    let part = |name: &str, phases: &[forebay_stage::Phase], bytes: Option<u64>| {
+        let spent: f64 = phases
+            .iter()
+            .map(|phase| times.of(*phase).as_secs_f64())
+            .sum();
+        let seconds = step.time.as_secs_f64() * spent / all;
+        let mut line = vec![format!("  {name}"), time(seconds)];
+        if let Some(bytes) = bytes {
+            let rate = bytes as f64 / seconds.max(1e-9);
+            line.extend([String::new(), String::new(), size(bytes)]);
+            line.push(format!("{}/s", size(rate as u64)));
+        }
+        line
+    };
+    vec![
+        part("copied, synced", &[Copying, Syncing], Some(moved.bytes)),
+        part("read back", &[ReadingBack], Some(moved.read_back.bytes)),
+        part("finished", &[Finishing], None),
+    ]
 }
 
 /// So many files.
@@ -70,6 +102,22 @@ pub fn files(count: u64) -> String {
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
     }
+}
+
+/// What a stage has done: `staged 3 files, 2.00 GiB`, and if they were read back how long that took.
+pub fn staged(moved: &Progress) -> String {
+    use forebay_stage::Phase::{Copying, ReadingBack, Syncing};
+    let mut text = format!("staged {}, {}", files(moved.files), size(moved.bytes));
+    if moved.read_back.files_total > 0 {
+        let seconds = |phase| moved.times.of(phase).as_secs_f64();
+        text.push_str(&format!(
+            "; copied and synced in {}, read back {} in {}",
+            time(seconds(Copying) + seconds(Syncing)),
+            size(moved.read_back.bytes),
+            time(seconds(ReadingBack))
+        ));
+    }
+    text
 }
 
 /// What became of interrupted jobs.
@@ -101,8 +149,8 @@ pub fn recovered(list: &[Recovered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Progress;
-    use crate::run::Phase;
+    use crate::protocol::PhaseTimes;
+    use forebay_stage::Amount;
     use std::time::Duration;
 
     #[test]
@@ -113,6 +161,7 @@ mod tests {
             bytes: 3 << 20,
             bytes_total: 3 << 20,
             all_found: true,
+            ..Progress::default()
         };
         let phase = |name, seconds, moved| Phase {
             name,
@@ -136,5 +185,58 @@ total     4.0 s
 ";
         let text = summary(&report);
         assert_eq!(text.trim_start(), expected.trim_start(), "\n{text}");
+    }
+
+    /// Two files, and a link, which is not read back.
+    fn read_back() -> Progress {
+        Progress {
+            files: 3,
+            files_total: 3,
+            bytes: 3 << 20,
+            bytes_total: 3 << 20,
+            all_found: true,
+            phase: forebay_stage::Phase::Finishing,
+            read_back: Amount {
+                files: 2,
+                files_total: 2,
+                bytes: 3 << 20,
+                bytes_total: 3 << 20,
+            },
+            times: PhaseTimes {
+                copying: 600_000,
+                syncing: 400_000,
+                reading_back: 500_000,
+                finishing: 100_000,
+            },
+        }
+    }
+
+    #[test]
+    fn what_reading_back_took_is_told() {
+        let report = RunReport {
+            token: "7".into(),
+            code: 0,
+            kept: false,
+            phases: vec![Phase {
+                name: "stage out",
+                // Two stages at once: their times are 1.6 s together.
+                time: Duration::from_millis(800),
+                moved: read_back(),
+            }],
+        };
+        let expected = "\
+                    time  share  files      data        rate
+stage out         800 ms  100 %      3  3.00 MiB  3.75 MiB/s
+  copied, synced  500 ms                3.00 MiB  6.00 MiB/s
+  read back       250 ms                3.00 MiB  12.0 MiB/s
+  finished         50 ms
+total             800 ms
+";
+        let text = summary(&report);
+        assert_eq!(text.trim_start(), expected.trim_start(), "\n{text}");
+        let told = staged(&read_back());
+        let expected =
+            "staged 3 files, 3.00 MiB; copied and synced in 1.0 s, read back 3.00 MiB in 500 ms";
+        assert_eq!(told, expected);
     }
 }

@@ -6,10 +6,10 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::Direction;
-use forebay_stage::{Meter, Snapshot};
+use forebay_stage::{Meter, Phase};
 
 use crate::controller::StageStatus;
-use crate::protocol::StageId;
+use crate::protocol::{Progress, StageId};
 use crate::run::Observer;
 
 use super::{size, time};
@@ -91,18 +91,8 @@ impl Observer for Terminal {
         self.meters
             .retain(|id, _| stages.iter().any(|stage| stage.id == *id));
         for stage in stages {
-            let progress = stage.progress;
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(
-                now,
-                Snapshot {
-                    files_total: progress.files_total,
-                    files: progress.files,
-                    bytes_total: progress.bytes_total,
-                    bytes: progress.bytes,
-                    walked: progress.all_found,
-                },
-            );
+            meter.add(now, stage.progress.into());
             let way = match stage.direction {
                 Direction::In => "in",
                 Direction::Out => "out",
@@ -112,20 +102,7 @@ impl Observer for Terminal {
                 0 => String::new(),
                 line => format!(" line {line}"),
             };
-            let mut text = format!(
-                "{way}{line}: {} of {} files, {} of {}",
-                progress.files,
-                progress.files_total,
-                size(progress.bytes),
-                size(progress.bytes_total)
-            );
-            if let Some(rate) = meter.rate() {
-                text.push_str(&format!(", {}/s", size(rate as u64)));
-            }
-            if let Some(left) = meter.time_to_go() {
-                text.push_str(&format!(", {} to go", time(left.as_secs_f64())));
-            }
-            parts.push(text);
+            parts.push(format!("{way}{line}: {}", doing(&stage.progress, meter)));
         }
         self.show(now, &parts);
     }
@@ -149,5 +126,83 @@ impl Observer for Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// What a running stage is doing, how far it is with that, how fast, and when that will be done:
+/// `reading back 2 of 9 files, 1.20 GiB of 2.00 GiB at 1.80 GiB/s, 444 ms to go`.
+fn doing(progress: &Progress, meter: &Meter) -> String {
+    let (phase, now) = (progress.phase, progress.present());
+    // Files are still being found.
+    let open = if progress.all_found { "" } else { "+" };
+    let mut text = match phase {
+        // Nobody can say how far that is.
+        Phase::Syncing => format!("syncing {}", size(now.bytes)),
+        Phase::Finishing => format!("finishing {} of {} files", now.files, now.files_total),
+        Phase::Copying | Phase::ReadingBack => format!(
+            "{} {} of {}{open} files, {} of {}{open}",
+            phase.words(),
+            now.files,
+            now.files_total,
+            size(now.bytes),
+            size(now.bytes_total)
+        ),
+    };
+    if let Some(rate) = meter.rate() {
+        text.push_str(&format!(" at {}/s", size(rate as u64)));
+    }
+    if let Some(left) = meter.time_to_go() {
+        text.push_str(&format!(", {} to go", time(left.as_secs_f64())));
+    }
+    if phase < Phase::ReadingBack && progress.read_back.files_total > 0 {
+        text.push_str(", then reading back");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_stage::Amount;
+
+    #[test]
+    fn a_line_says_what_is_done_and_how_long_that_takes() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut meter = Meter::default();
+        let mut at = |seconds: u32, progress: &Progress| {
+            meter.add(start + seconds * second, (*progress).into());
+            doing(progress, &meter)
+        };
+        let mut progress = Progress {
+            files_total: 3,
+            bytes_total: 2 << 30,
+            ..Progress::default()
+        };
+        let text = at(0, &progress);
+        assert_eq!(text, "copying 0 of 3+ files, 0 B of 2.00 GiB+");
+        (progress.files, progress.bytes, progress.all_found) = (1, 1 << 30, true);
+        (
+            progress.read_back.files_total,
+            progress.read_back.bytes_total,
+        ) = (1, 1 << 30);
+        let text = at(1, &progress);
+        let expected = "copying 1 of 3 files, 1.00 GiB of 2.00 GiB at 1.00 GiB/s, 2.0 s to go, \
+                        then reading back";
+        assert_eq!(text, expected);
+        (progress.files, progress.bytes) = (2, 2 << 30);
+        progress.phase = Phase::Syncing;
+        assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
+        progress.phase = Phase::ReadingBack;
+        progress.read_back = Amount {
+            files_total: 2,
+            bytes_total: 2 << 30,
+            ..Amount::default()
+        };
+        at(3, &progress);
+        (progress.read_back.files, progress.read_back.bytes) = (1, 3 << 29);
+        let expected = "reading back 1 of 2 files, 1.50 GiB of 2.00 GiB at 1.50 GiB/s, 1.0 s to go";
+        assert_eq!(at(4, &progress), expected);
+        progress.phase = Phase::Finishing;
+        assert_eq!(at(5, &progress), "finishing 2 of 3 files");
     }
 }

@@ -50,6 +50,13 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
+impl Time {
+    /// All of it in nanoseconds.
+    pub fn nanoseconds_since_1970(self) -> i128 {
+        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
+    }
+}
+
 /// What `stat` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
@@ -78,11 +85,6 @@ pub struct State {
 }
 
 impl State {
-    /// The modification time in nanoseconds since 1970.
-    pub fn modified_at(&self) -> i128 {
-        i128::from(self.modified.seconds) * 1_000_000_000 + i128::from(self.modified.nanoseconds)
-    }
-
     /// Whether a file is as it was: same size, and neither contents nor attributes touched since.
     pub fn is_unchanged(&self, now: &State) -> bool {
         self.has_same_contents(now) && self.changed == now.changed

@@ -5,6 +5,8 @@
 )]
 //! A directory that stands for the parallel file system, and an instance on a storage daemon.
 
+pub mod gate;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -117,6 +119,19 @@ impl Sides {
 
     pub fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
         one(what, self.inside(from), self.outside(to))
+    }
+
+    /// These files of the instance, one by one, into the directory `out`, which is made.
+    pub fn files_out(&self, names: &[&str]) -> (PathBuf, Request) {
+        let out = self.pfs.join("out");
+        fs::create_dir(&out).unwrap();
+        let item = |name: &&str| Item {
+            what: What::File,
+            source: self.inside(name),
+            target: Place::outside(out.join(name)),
+        };
+        let items = names.iter().map(item).collect();
+        (out, Request { items })
     }
 }
 

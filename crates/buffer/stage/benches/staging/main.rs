@@ -1,0 +1,91 @@
+//! How fast staging is, beside what the storage at its ends does alone, in one run: `make bench`, or
+//! `cargo bench -p forebay-stage --bench staging -- [options]`.
+//!
+//! Everything is staged in and out again, and read back both ways. In each round every contestant does
+//! its work once, in turn forwards and backwards; a ratio is the median of the rounds' ratios, and a
+//! rate is the median of the rounds' rates. Nothing is in memory when a contestant begins, and it has
+//! done its work when that is on stable storage.
+//!
+//! Copying is measured until all is on stable storage, beside the rate of the slower side:
+//! - With the instance in memory that is the disk: reading all of it, for a stage-in, or writing all
+//!   and putting it on stable storage, for a stage-out, and nothing else.
+//! - With both ends on one disk, that disk carries what is read and what is written. So the slower
+//!   side's rate is what it does of each while it does the other: one set of threads reads all, and
+//!   another writes as much elsewhere, at the same time, until both are done. Neither hands anything to
+//!   the other, nor looks at it. A mover that overlaps reading and writing can do as well; one that
+//!   does not has the time of reading alone and then that of writing alone.
+//!
+//! Reading back is measured beside reading the same files alone. All of these have as many threads as
+//! staging has. `cp -a` is followed by `syncfs`.
+
+mod cases;
+mod floor;
+#[allow(dead_code, reason = "the bench of the buffer uses all of it")]
+#[path = "../../../client/benches/buffer/report.rs"]
+mod report;
+mod trees;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// What was asked for.
+struct Options {
+    /// A directory on the disk.
+    disk: PathBuf,
+    /// A directory in memory.
+    memory: PathBuf,
+    rounds: usize,
+    gibibytes: u64,
+    /// Small files.
+    files: u64,
+    json: PathBuf,
+    /// Only cases whose name contains this.
+    only: String,
+}
+
+const USAGE: &str = "usage: staging [--disk DIRECTORY] [--memory DIRECTORY] [--rounds N] [--gib N] \
+    [--files N] [--only TEXT] [--json FILE]";
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
+    let here = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let mut options = Options {
+        disk: here.clone(),
+        memory: PathBuf::from("/dev/shm"),
+        rounds: 3,
+        gibibytes: 2,
+        files: 20_000,
+        json: here.join("staging.json"),
+        only: String::new(),
+    };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(USAGE);
+        match argument.as_str() {
+            "--disk" => options.disk = value()?.into(),
+            "--memory" => options.memory = value()?.into(),
+            "--rounds" => options.rounds = value()?.parse()?,
+            "--gib" => options.gibibytes = value()?.parse()?,
+            "--files" => options.files = value()?.parse()?,
+            "--json" => options.json = value()?.into(),
+            "--only" => options.only = value()?,
+            "--bench" => {} // cargo says so
+            _ => return Err(USAGE.into()),
+        }
+    }
+    if options.rounds == 0 || options.gibibytes == 0 || options.files == 0 {
+        return Err("--rounds, --gib and --files take numbers from 1 on".into());
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let outcome = options(std::env::args().skip(1)).and_then(|options| cases::all(&options));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

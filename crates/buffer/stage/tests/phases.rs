@@ -1,0 +1,158 @@
+//! What a stage says it is doing is what it is doing, and it can be stopped meanwhile.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_stage::{
+    Options, Phase, Place, Progress, Report, Request, Snapshot, StageError, Verify, What, stage,
+};
+use support::gate::{At, Gate, gated};
+use support::{Sides, noise, one, picture, run, sides};
+
+/// Files of these sizes, the last one of two parts, with a further name and a link.
+const SIZES: [usize; 3] = [0, 5_000, 90_000];
+const BYTES: u64 = 95_000;
+
+/// A tree inside the instance that is to go out through a gate.
+fn furnished(sides: &Sides, gate: &Arc<Gate>) -> Request {
+    let tree = sides.pfs.join("in");
+    fs::create_dir(&tree).unwrap();
+    for (index, size) in SIZES.into_iter().enumerate() {
+        fs::write(tree.join(format!("f{index}")), noise(size, index as u64)).unwrap();
+    }
+    fs::hard_link(tree.join("f1"), tree.join("same")).unwrap();
+    std::os::unix::fs::symlink("f1", tree.join("link")).unwrap();
+    let request = sides.stage_in(What::Directory, "in", "tree");
+    run(&request, &Options::default()).unwrap();
+    let outside = gated(&sides.pfs, gate);
+    let target = Place::on(&outside, sides.pfs.join("out"));
+    one(What::Directory, sides.inside("tree"), target)
+}
+
+fn options(sides: &Sides, verify: Verify) -> Options {
+    Options {
+        verify,
+        journal: Some(sides.directory.path().join("journal")),
+        segment: 65_536,
+        ..Options::default()
+    }
+}
+
+/// Opens a gate in the end, also if the test fails.
+struct Opened<'a>(&'a Gate);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.close(None);
+    }
+}
+
+/// Stages until something waits at the gate; there `look` may do something before it is opened.
+fn held(
+    request: &Request,
+    options: &Options,
+    (gate, at): (&Gate, At),
+    look: impl FnOnce(&Progress),
+) -> (Result<Report, StageError>, Snapshot) {
+    let progress = Progress::new();
+    gate.close(Some(at));
+    let outcome = std::thread::scope(|scope| {
+        let stage = scope.spawn(|| stage(request, options, &progress));
+        let opened = Opened(gate);
+        gate.wait();
+        look(&progress);
+        drop(opened);
+        stage.join().unwrap()
+    });
+    (outcome, progress.snapshot())
+}
+
+#[test]
+fn each_phase_is_told_and_can_be_cancelled() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    let request = furnished(&sides, &gate);
+    let options = options(&sides, Verify::ReadBack);
+    for (at, phase) in [
+        (At::Write, Phase::Copying),
+        (At::Flush, Phase::Syncing),
+        (At::Read, Phase::ReadingBack),
+        (At::Link, Phase::Finishing),
+    ] {
+        let (outcome, end) = held(&request, &options, (&gate, at), |progress| {
+            let now = progress.snapshot();
+            assert_eq!(now.phase, phase);
+            assert_eq!(now.copied.files == 4, phase > Phase::Copying, "{now:?}");
+            let all_read = now.read_back.files == 3;
+            assert_eq!(all_read, phase > Phase::ReadingBack, "{now:?}");
+            progress.cancel();
+        });
+        assert_eq!(outcome, Err(StageError::Cancelled), "{phase:?}");
+        assert_eq!(end.phase, phase, "nothing more is begun");
+        // What may turn out to be damaged has one name only.
+        let both = ["f1", "same"].map(|name| sides.pfs.join("out").join(name).exists());
+        assert_eq!(both == [true, true], at == At::Link);
+        assert!(sides.buffer.exists("tree/f2"), "the source is there");
+    }
+    let report = run(&request, &options).unwrap();
+    assert_eq!((report.files, report.resumed), (3, 3), "{report:?}");
+    assert_eq!(report.read_back, BYTES);
+    let (out, tree) = (sides.pfs.join("out"), sides.pfs.join("in"));
+    assert_eq!(picture(&out), picture(&tree));
+}
+
+#[test]
+fn what_is_read_back_is_counted_as_it_is_read() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    let request = furnished(&sides, &gate);
+    let options = options(&sides, Verify::ReadBack);
+    let (outcome, end) = held(&request, &options, (&gate, At::Read), |progress| {
+        let present = progress.snapshot().present();
+        assert_eq!((present.files_total, present.bytes_total), (3, BYTES));
+        // Nothing was read yet but the empty file, if that came first.
+        assert_eq!(present.bytes, 0, "{present:?}");
+        assert!(present.files <= 1, "{present:?}");
+        // The time in the phase is not told before it is over.
+        assert_eq!(progress.snapshot().times.reading_back, Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    let report = outcome.unwrap();
+    assert_eq!(report.read_back, BYTES);
+    assert_eq!((end.read_back.files, end.read_back.bytes), (3, BYTES));
+    assert_eq!(end.phase, Phase::Finishing);
+    let times = report.times;
+    assert!(times.reading_back >= Duration::from_millis(20), "{times:?}");
+    assert!(times.copying > Duration::ZERO, "{times:?}");
+    let sum = times.until_durable() + times.reading_back + times.finishing;
+    assert!(sum <= report.time, "{report:?}");
+    assert!(report.time < sum + Duration::from_millis(20), "{report:?}");
+}
+
+#[test]
+fn without_reading_back_the_end_is_stable_storage() {
+    let sides = sides();
+    let gate = Arc::new(Gate::default());
+    let request = furnished(&sides, &gate);
+    let options = options(&sides, Verify::Checksum);
+    let (outcome, end) = held(&request, &options, (&gate, At::Flush), |progress| {
+        let now = progress.snapshot();
+        assert_eq!(now.phase, Phase::Syncing);
+        assert_eq!((now.copied.files, now.read_back.files_total), (5, 0));
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    let report = outcome.unwrap();
+    assert!(
+        report.times.syncing >= Duration::from_millis(20),
+        "{report:?}"
+    );
+    assert_eq!(report.times.reading_back, Duration::ZERO);
+    assert_eq!((report.read_back, end.phase), (0, Phase::Syncing));
+}
