@@ -70,13 +70,9 @@ impl Copies {
                 tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
             let _entered = span.entered();
             tracing::info!(attempt, "a stage begins");
-            let verify = match plan.read_back {
-                true => Verify::ReadBack,
-                false => Verify::Checksum,
-            };
             let options = Options {
                 journal: Some(journal),
-                verify,
+                verify: verification(&plan),
                 ..Options::default()
             };
             let outcome = copy(&plan, attached, None, &options, &shared);
@@ -207,6 +203,14 @@ fn tell(outcome: &Copied) {
 /// What a mover has done so far, as it is reported.
 pub fn progress(counters: &forebay_stage::Progress) -> Progress {
     counters.snapshot().into()
+}
+
+/// How the contents of a stage are checked.
+pub fn verification(plan: &StagePlan) -> Verify {
+    match plan.read_back {
+        true => Verify::ReadBack,
+        false => Verify::Checksum,
+    }
 }
 
 /// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel

@@ -141,8 +141,8 @@ impl World {
             sync_every: Duration::from_millis(500),
             segment: 16 << 10,
             journal: Some(journal(stage)),
+            verify: copies::verification(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
-            ..Options::default()
         };
         let counters = Arc::new(forebay_stage::Progress::new());
         let copies = &mut self.nodes[index].copies;

@@ -10,7 +10,8 @@ use forebay_store::daemon::{self, Daemon};
 use forebay_wire::InstanceId;
 use forebay_wire::message::InstanceSpec;
 
-use crate::floor::{copy, read, read_and_write, timed, write};
+use crate::floor::{copy, read, timed, together, write};
+use crate::inside::Files;
 use crate::report::{self, Line, Target, median};
 use crate::trees::{self, Shape, compare, shape};
 use crate::{Options, Outcome};
@@ -51,12 +52,14 @@ const CASES: [Case; 4] = [
 /// Something that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Figure {
-    /// Reading all on the disk.
-    Read,
-    /// Writing all on the disk.
-    Write,
-    /// Both at the same time.
-    Both,
+    /// Reading all on the parallel file system.
+    Outside,
+    /// Reading all in the instance.
+    Inside,
+    /// Both sides of a stage-in, each doing its part.
+    SidesIn,
+    /// Both sides of a stage-out.
+    SidesOut,
     CopyIn,
     CopyOut,
     DurableIn,
@@ -68,17 +71,19 @@ enum Figure {
 }
 
 use Figure::{
-    BackIn, BackOut, Both, CopyIn, CopyOut, DurableIn, DurableOut, Read, WholeIn, WholeOut, Write,
+    BackIn, BackOut, CopyIn, CopyOut, DurableIn, DurableOut, Inside, Outside, SidesIn, SidesOut,
+    WholeIn, WholeOut,
 };
 
 impl Figure {
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Read => ("read", "disk alone"),
-            Write => ("written", "disk alone"),
-            Both => ("read and written", "disk alone"),
-            CopyIn => ("copied in", "cp -a"),
-            CopyOut => ("copied out", "cp -a"),
+            Outside => ("PFS read", "alone"),
+            Inside => ("instance read", "alone"),
+            SidesIn => ("in, both sides", "alone"),
+            SidesOut => ("out, both sides", "alone"),
+            CopyIn => ("in, copied", "cp -a"),
+            CopyOut => ("out, copied", "cp -a"),
             DurableIn => ("in, durable", "stage"),
             BackIn => ("in, read back", "stage"),
             WholeIn => ("in, whole", "stage"),
@@ -93,8 +98,7 @@ impl Figure {
 #[derive(Clone, Copy)]
 enum Step {
     Read,
-    Write,
-    Both,
+    Sides,
     Copy,
     Stage,
 }
@@ -125,6 +129,11 @@ pub fn all(options: &Options) -> Outcome<()> {
     report::write("staging", &lines, &options.json)?;
     println!("written to {}", options.json.display());
     Ok(())
+}
+
+/// Threads that stage.
+fn workers() -> usize {
+    forebay_stage::Options::default().workers
 }
 
 /// A directory that is removed in the end.
@@ -160,10 +169,7 @@ fn measure(
 ) -> Outcome<()> {
     let memory = Scratch::new(&options.memory, "memory")?;
     let flash = if case.memory { &memory } else { home };
-    let mut steps = vec![Step::Read, Step::Write, Step::Copy, Step::Stage];
-    if !case.memory {
-        steps.push(Step::Both);
-    }
+    let mut steps = [Step::Read, Step::Sides, Step::Copy, Step::Stage];
     let bench = Bench {
         home,
         flash,
@@ -188,25 +194,23 @@ fn measure(
 fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
     const WANTED: Target = Target::AtLeast(0.8);
     const NONE: Target = Target::None;
-    // With both ends on the disk, one rate holds for both directions.
-    let (slower_in, slower_out) = match case.memory {
-        true => (Read, Write),
-        false => (Both, Both),
-    };
-    let mut table = vec![(Read, None, NONE), (Write, None, NONE), (Both, None, NONE)];
-    table.extend([
-        (CopyIn, None, NONE),
-        (CopyOut, None, NONE),
-        (DurableIn, Some(slower_in), WANTED),
-    ]);
+    let mut table = vec![
+        (Outside, None, NONE),
+        (Inside, None, NONE),
+        (SidesIn, None, NONE),
+        (CopyIn, Some(SidesIn), NONE),
+        (DurableIn, Some(SidesIn), WANTED),
+    ];
     // What is in memory cannot be read from anywhere else.
     if !case.memory {
-        table.push((BackIn, Some(Read), WANTED));
+        table.push((BackIn, Some(Inside), WANTED));
     }
     table.extend([
         (WholeIn, Some(CopyIn), NONE),
-        (DurableOut, Some(slower_out), WANTED),
-        (BackOut, Some(Read), WANTED),
+        (SidesOut, None, NONE),
+        (CopyOut, Some(SidesOut), NONE),
+        (DurableOut, Some(SidesOut), WANTED),
+        (BackOut, Some(Outside), WANTED),
         (WholeOut, Some(CopyOut), NONE),
     ]);
     for (figure, beside, target) in table {
@@ -217,7 +221,7 @@ fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
         let (amount, unit) = match (case.small, figure) {
             (false, _) => (shape.bytes as f64 / 1e6, "MB/s"),
             // Links are not read.
-            (true, Read | BackIn | BackOut) => (shape.files as f64, "/s"),
+            (true, Outside | Inside | BackIn | BackOut) => (shape.files as f64, "/s"),
             (true, _) => (shape.entries() as f64, "/s"),
         };
         let beside = beside.and_then(|other| {
@@ -225,8 +229,7 @@ fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
             let ratios = ratios.map(|(other, own)| other / own).collect();
             let name = match other {
                 CopyIn | CopyOut => "cp -a",
-                Read => "reading",
-                Write => "writing",
+                Outside | Inside => "reading",
                 _ => "both sides",
             };
             Some((median(ratios), name))
@@ -257,24 +260,13 @@ impl Bench<'_> {
     /// Takes a step, and says how long what it consists of took.
     fn step(&self, step: Step, round: usize, case: &Case) -> Outcome<Vec<(Figure, f64)>> {
         let source = self.home.path("source");
-        let threads = forebay_stage::Options::default().workers;
         match step {
             Step::Read => {
+                let threads = workers();
                 let (took, ()) = timed(|| Ok(read(&source, self.shape, threads)?))?;
-                Ok(vec![(Read, took)])
+                Ok(vec![(Outside, took)])
             }
-            Step::Write => {
-                let to = self.home.path("written");
-                let (took, ()) = timed(|| Ok(write(&to, self.shape, threads)?))?;
-                fs::remove_dir_all(to)?;
-                Ok(vec![(Write, took)])
-            }
-            Step::Both => {
-                let to = self.home.path("written");
-                let (took, ()) = timed(|| Ok(read_and_write(&source, &to, self.shape, threads)?))?;
-                fs::remove_dir_all(to)?;
-                Ok(vec![(Both, took)])
-            }
+            Step::Sides => self.sides(&source, round),
             Step::Copy => {
                 let (to, back) = (self.flash.path("copied"), self.home.path("back"));
                 let (there, ()) = timed(|| copy(&source, &to))?;
@@ -292,9 +284,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Stages the source in, and out again.
-    fn there_and_back(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
-        let id = InstanceId(1 + round as u64);
+    /// An instance of its own for a step of a round.
+    fn with_instance<T>(&self, id: usize, act: impl FnOnce(Fs) -> Outcome<T>) -> Outcome<T> {
+        let id = InstanceId(id as u64);
         let options = forebay_client::Options::default;
         let admin = Admin::connect(self.daemon.address(), options())?;
         admin.create_instance(InstanceSpec {
@@ -308,16 +300,43 @@ impl Bench<'_> {
         })?;
         let fs = Fs::attach(self.daemon.address(), id, options())?;
         fs.mkdir_all(Path::new("striped"), 0o755)?;
-        let space = Space::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
-        let inside = || Place::inside(&space, "data");
+        let value = act(fs)?;
+        admin.remove_instance(id, true)?;
+        Ok(value)
+    }
+
+    /// Has both sides do their parts of a stage-in and of a stage-out.
+    fn sides(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
+        let (shape, threads) = (self.shape, workers());
+        let to = self.home.path("written");
+        let took = self.with_instance(2 * round + 1, |fs| {
+            let root = Path::new("striped/data");
+            let reading = || read(source, shape, threads);
+            let filling = || Files::write(&fs, root, shape, threads);
+            let (there, files) = timed(|| Ok(together(reading, filling)?))?;
+            let (inside, ()) = timed(|| Ok(files.read(shape, threads)?))?;
+            let reading = || files.read(shape, threads);
+            let writing = || write(&to, shape, threads);
+            let (back, ()) = timed(|| Ok(together(reading, writing)?))?;
+            Ok(vec![(SidesIn, there), (Inside, inside), (SidesOut, back)])
+        })?;
+        fs::remove_dir_all(to)?;
+        Ok(took)
+    }
+
+    /// Stages the source in, and out again.
+    fn there_and_back(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
         let staged = self.home.path("staged");
-        let there = self.stage(Place::outside(source), inside())?;
-        let back = self.stage(inside(), Place::outside(&staged))?;
+        let (there, back) = self.with_instance(2 * round + 2, |fs| {
+            let space = Space::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
+            let inside = || Place::inside(&space, "data");
+            let there = self.stage(Place::outside(source), inside())?;
+            let back = self.stage(inside(), Place::outside(&staged))?;
+            Ok((there, back))
+        })?;
         if round == 0 {
             compare(source, &staged)?;
         }
-        drop(space);
-        admin.remove_instance(id, true)?;
         fs::remove_dir_all(staged)?;
         let times = |report: &Report, [durable, back, whole]: [Figure; 3]| {
             [

@@ -1,4 +1,4 @@
-//! What the storage does alone.
+//! What the parallel file system's side does alone: directories of the disk.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,6 +8,9 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
+
+use rustix::fs::{Mode, Timespec, Timestamps, fchmod, fchown, futimens};
+use rustix::process::{getegid, geteuid};
 
 use crate::Outcome;
 use crate::trees::{Noise, Part, Shape};
@@ -30,7 +33,7 @@ pub fn timed<T>(what: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
 }
 
 /// Has threads do something with every part.
-fn all(
+pub fn all(
     parts: &[Part],
     threads: usize,
     each: impl Fn(&Part, &mut [u8]) -> io::Result<()> + Sync,
@@ -61,7 +64,7 @@ fn all(
 }
 
 /// Pieces of a part of at most a block.
-fn blocks(part: &Part) -> impl Iterator<Item = (u64, usize)> {
+pub fn blocks(part: &Part) -> impl Iterator<Item = (u64, usize)> {
     let (from, to) = (part.from, part.to);
     let starts = (from..to).step_by(BLOCK);
     starts.map(move |at| (at, usize::try_from(to - at).unwrap_or(BLOCK).min(BLOCK)))
@@ -78,7 +81,7 @@ pub fn read(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
     })
 }
 
-/// Write a tree of this shape, and put it on stable storage.
+/// Write a tree of this shape, with owners, permissions and times, and put it on stable storage.
 pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
     for directory in &shape.directories {
         fs::create_dir_all(root.join(directory))?;
@@ -90,7 +93,7 @@ pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
         for (at, length) in blocks(part) {
             file.write_all_at(&block[..length], at)?;
         }
-        Ok(())
+        set_attributes(&file)
     })?;
     for (path, goal) in &shape.links {
         symlink(goal, root.join(path))?;
@@ -101,13 +104,32 @@ pub fn write(root: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(root)?)?)
 }
 
-/// Read one tree and write another at the same time.
-pub fn read_and_write(from: &Path, to: &Path, shape: &Shape, threads: usize) -> io::Result<()> {
+/// What every mover has to set.
+fn set_attributes(file: &File) -> io::Result<()> {
+    let time = Timespec {
+        tv_sec: 1_000_000_000,
+        tv_nsec: 1,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    fchown(file, Some(geteuid()), Some(getegid()))?;
+    fchmod(file, Mode::from_raw_mode(0o644))?;
+    Ok(futimens(file, &times)?)
+}
+
+/// Do two things at the same time.
+pub fn together<A>(
+    one: impl FnOnce() -> io::Result<()> + Send,
+    other: impl FnOnce() -> io::Result<A>,
+) -> io::Result<A> {
     std::thread::scope(|scope| {
-        let reading = scope.spawn(|| read(from, shape, threads));
-        let written = write(to, shape, threads);
-        let read = reading.join();
-        written.and(read.unwrap_or_else(|_| Err(io::Error::other("a thread has ended"))))
+        let one = scope.spawn(one);
+        let other = other();
+        let one = one.join();
+        one.unwrap_or_else(|_| Err(io::Error::other("a thread has ended")))?;
+        other
     })
 }
 

@@ -6,20 +6,22 @@
 //! rate is the median of the rounds' rates. Nothing is in memory when a contestant begins, and it has
 //! done its work when that is on stable storage.
 //!
-//! Copying is measured until all is on stable storage, beside the rate of the slower side:
-//! - With the instance in memory that is the disk: reading all of it, for a stage-in, or writing all
-//!   and putting it on stable storage, for a stage-out, and nothing else.
-//! - With both ends on one disk, that disk carries what is read and what is written. So the slower
-//!   side's rate is what it does of each while it does the other: one set of threads reads all, and
-//!   another writes as much elsewhere, at the same time, until both are done. Neither hands anything to
-//!   the other, nor looks at it. A mover that overlaps reading and writing can do as well; one that
-//!   does not has the time of reading alone and then that of writing alone.
+//! Copying is measured until all is on stable storage, beside the rate of the slower side, which is
+//! how fast both sides do their parts at the same time, handing nothing over: for a stage-in, one set
+//! of threads reads the tree on the parallel file system and another makes one of the same shape in an
+//! instance, through the client library; for a stage-out, the instance is read and a tree written
+//! outside. What is made gets owners, permissions and times, and is put on stable storage. As both
+//! sides and a mover share the processors here, and with both ends on one disk that disk, they have
+//! to share them when they are measured alone. A mover that overlaps reading and writing can do as
+//! well but for looking around, checksums, a journal and names that appear when a file is whole; one
+//! that does not takes the time of each after the other.
 //!
 //! Reading back is measured beside reading the same files alone. All of these have as many threads as
 //! staging has. `cp -a` is followed by `syncfs`.
 
 mod cases;
 mod floor;
+mod inside;
 #[allow(dead_code, reason = "the bench of the buffer uses all of it")]
 #[path = "../../../client/benches/buffer/report.rs"]
 mod report;
