@@ -71,7 +71,7 @@ impl Default for Options {
     fn default() -> Options {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Options {
-            workers: (2 * processors).clamp(2, 16),
+            workers: (4 * processors).clamp(4, 16),
             verify: Verify::Checksum,
             journal: None,
             sync_every: Duration::from_secs(30),

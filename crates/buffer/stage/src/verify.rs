@@ -65,8 +65,9 @@ pub(crate) struct Written {
 /// All that is to be read back.
 pub(crate) type Ledger = Mutex<Vec<Written>>;
 
-/// Reads back everything that was copied, with as many threads as copied it. A copy that differs is
-/// told, and gets a hidden name, so that the next try makes it anew.
+/// Reads back everything that was copied, with twice as many threads as copied it: while some take
+/// checksums, enough others wait for data to keep the storage busy. A copy that differs is told, and
+/// gets a hidden name, so that the next try makes it anew.
 pub(crate) fn verify(job: &Job<'_>) {
     let written = std::mem::take(&mut *job.written.lock().unwrap_or_else(PoisonError::into_inner));
     let next = Mutex::new(0);
@@ -74,7 +75,7 @@ pub(crate) fn verify(job: &Job<'_>) {
         return read_back(job, &written, &next);
     }
     std::thread::scope(|scope| {
-        for _ in 0..job.options.workers.min(256) {
+        for _ in 0..job.options.workers.saturating_mul(2).min(256) {
             scope.spawn(|| read_back(job, &written, &next));
         }
     });

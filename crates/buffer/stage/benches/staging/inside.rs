@@ -105,6 +105,9 @@ impl Files<'_> {
             let first = inos.get(first).ok_or(io::ErrorKind::NotFound)?;
             fs.link(*first, parent, name).map_err(told)?;
         }
+        for file in large.values() {
+            file.sync(false).map_err(told)?;
+        }
         drop(large);
         fs.sync().map_err(told)?;
         Ok(Files { fs, inos })

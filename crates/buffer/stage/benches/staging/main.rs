@@ -16,8 +16,8 @@
 //! well but for looking around, checksums, a journal and names that appear when a file is whole; one
 //! that does not takes the time of each after the other.
 //!
-//! Reading back is measured beside reading the same files alone. All of these have as many threads as
-//! staging has. `cp -a` is followed by `syncfs`.
+//! Reading back is measured beside reading the same files alone. Each side alone has as many threads
+//! as a mover copies with. `cp -a` is followed by `syncfs`.
 
 mod cases;
 mod floor;
