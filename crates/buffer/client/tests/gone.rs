@@ -1,4 +1,4 @@
-//! An instance that is removed while a client has it.
+//! What is removed while somebody has it: an instance, and a file whose space is needed.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod support;
@@ -6,8 +6,10 @@ mod support;
 use forebay_client::{Admin, Fs, Options};
 use forebay_store::daemon::{self, Daemon};
 use forebay_wire::Errno;
+use forebay_wire::message::OpenMode;
 use std::path::Path;
-use support::{INSTANCE, Temporary, spec};
+use std::time::Duration;
+use support::{INSTANCE, Temporary, attach, make_instance, spec};
 
 #[test]
 fn everything_fails_and_nothing_hangs() {
@@ -29,4 +31,30 @@ fn everything_fails_and_nothing_hangs() {
         assert_eq!(looked, Err(Errno::ENOENT), "{path:?}");
     }
     drop(daemon);
+}
+
+/// As after `head -c 99G /dev/zero >big; rm big; echo fits >small`: the kernel tells a mount of the
+/// close of `big` when the next program is writing already.
+#[test]
+fn a_removed_file_that_is_closed_a_moment_later_leaves_its_space_to_who_waits_for_it() {
+    let temporary = Temporary::new();
+    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    make_instance(daemon.address(), 8 << 20);
+    let fs = attach(daemon.address());
+    let mode = OpenMode {
+        write: true,
+        ..OpenMode::default()
+    };
+    let big = fs.create_path(Path::new("big"), 0o644, mode).unwrap().file;
+    let full = big.write_all_at(&vec![1; 9 << 20], 0);
+    assert_eq!(full, Err(Errno::ENOSPC));
+    fs.unlink_path(Path::new("big")).unwrap();
+    let small = fs.create_path(Path::new("small"), 0o644, mode);
+    let small = small.unwrap().file;
+    let closing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(big);
+    });
+    small.write_all_at(&vec![2; 4 << 20], 0).unwrap();
+    closing.join().unwrap();
 }

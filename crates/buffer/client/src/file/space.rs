@@ -49,13 +49,15 @@ impl Fs {
         any
     }
 
-    /// Can there be space that removed files still take on nodes which are not their homes?
+    /// Can there be space that removed files take only for a moment? With several nodes that is so
+    /// until the others have heard of it. With one, until their last handles are closed: the kernel
+    /// tells a mount of that when the program has gone on already.
     pub(super) fn may_flush_removals(&self) -> bool {
-        if !self.sessions.striped() {
-            return false;
-        }
         let now = self.sessions.system().now();
         let own = self.removals.some.swap(false, Ordering::AcqRel);
+        if !self.sessions.striped() {
+            return own;
+        }
         let mut last = lock(&self.removals.flushed);
         let due = own || last.is_none_or(|last| now - last >= BETWEEN_FLUSHES);
         if due {
@@ -64,10 +66,10 @@ impl Fs {
         due
     }
 
-    /// A file's home has its data objects removed when its removal is durable. Make it so, and give
-    /// that some time to reach the nodes, until `enough`.
+    /// A file's home has its data objects on other nodes removed when its removal is durable. Make it
+    /// so, and give that some time to reach the nodes, and closes theirs, until `enough`.
     pub(super) fn flush_removals(&self, mut enough: impl FnMut() -> bool) {
-        if self.sync().is_err() {
+        if self.sessions.striped() && self.sync().is_err() {
             return;
         }
         let (mut pause, longest) = PAUSES;
