@@ -31,7 +31,7 @@ fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
 fn hello() -> Vec<u8> {
     let key = serde_json::to_string(&[7; 32]).unwrap();
     frame(&format!(
-        "{{\"hello\":{{\"version\":3,\"role\":{{\"client\":null}},\"key\":{key}}}}}"
+        "{{\"hello\":{{\"version\":4,\"role\":{{\"client\":null}},\"key\":{key}}}}}"
     ))
 }
 
