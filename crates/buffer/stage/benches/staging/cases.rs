@@ -194,24 +194,29 @@ fn measure(
 fn tell(case: &Case, shape: &Shape, seconds: &Seconds, lines: &mut Vec<Line>) {
     const WANTED: Target = Target::AtLeast(0.8);
     const NONE: Target = Target::None;
+    // What is wanted of a phase beside its sides alone, and of the whole beside `cp`.
+    let (phase, whole) = match case.small {
+        false => (WANTED, NONE),
+        true => (NONE, WANTED),
+    };
     let mut table = vec![
         (Outside, None, NONE),
         (Inside, None, NONE),
         (SidesIn, None, NONE),
         (CopyIn, Some(SidesIn), NONE),
-        (DurableIn, Some(SidesIn), WANTED),
+        (DurableIn, Some(SidesIn), phase),
     ];
     // What is in memory cannot be read from anywhere else.
     if !case.memory {
-        table.push((BackIn, Some(Inside), WANTED));
+        table.push((BackIn, Some(Inside), phase));
     }
     table.extend([
-        (WholeIn, Some(CopyIn), NONE),
+        (WholeIn, Some(CopyIn), whole),
         (SidesOut, None, NONE),
         (CopyOut, Some(SidesOut), NONE),
-        (DurableOut, Some(SidesOut), WANTED),
-        (BackOut, Some(Outside), WANTED),
-        (WholeOut, Some(CopyOut), NONE),
+        (DurableOut, Some(SidesOut), phase),
+        (BackOut, Some(Outside), phase),
+        (WholeOut, Some(CopyOut), whole),
     ]);
     for (figure, beside, target) in table {
         let Some(took) = seconds.get(&figure) else {

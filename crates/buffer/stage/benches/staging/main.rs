@@ -16,6 +16,10 @@
 //! well but for looking around, checksums, a journal and names that appear when a file is whole; one
 //! that does not takes the time of each after the other.
 //!
+//! With small files that rate is for the most part one of the client library and of the processors. It
+//! is shown, but what is wanted of a tree of small files is that the whole of a stage, reading back
+//! included, keeps up with `cp -a`, which is what the file system underneath does with such a tree.
+//!
 //! Reading back is measured beside reading the same files alone. Each side alone has as many threads
 //! as a mover copies with. `cp -a` is followed by `syncfs`.
 
