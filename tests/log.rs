@@ -106,10 +106,10 @@ fn the_variable_says_what_is_logged() {
         "{told}"
     );
     assert!(!told.contains(" INFO "), "{told}");
-    let one = run(directory.path(), Some("forebay_service=debug,off"), &[]);
+    let one = run(directory.path(), Some("forebay_daemon=debug,off"), &[]);
     let told = text(&one.stderr);
     assert!(
-        told.contains("DEBUG forebay_service::") && !told.contains("forebay_store"),
+        told.contains("DEBUG forebay_daemon::") && !told.contains("forebay_store"),
         "{told}"
     );
     assert_eq!(text(&one.stdout), "output of the script\n");

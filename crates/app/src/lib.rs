@@ -18,6 +18,7 @@ pub mod report;
 pub mod rundir;
 pub mod say;
 pub mod series;
+pub mod show;
 pub mod table;
 pub mod top;
 pub mod validate;

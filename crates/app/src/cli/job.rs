@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 
+use crate::show::{self, Terminal};
 use clap::{Subcommand, ValueEnum};
-use forebay_model::jobscript::{Direction, JobScript};
-use forebay_service::embedded::PoolOptions;
-use forebay_service::run::{
+use forebay_daemon::embedded::PoolOptions;
+use forebay_job::{
     OnFailure, Recovered, Recovery, RunError, RunOptions, Which, recover, run_job, stage_now,
     status,
 };
-use forebay_service::show::{self, Terminal};
+use forebay_model::jobscript::{Direction, JobScript};
 
 use crate::say::tell;
 use crate::top::{TopOptions, top};
@@ -208,10 +208,10 @@ pub fn run(command: JobCommand) -> ExitCode {
 }
 
 /// Milliseconds since 1970.
-fn now() -> forebay_service::protocol::Instant {
+fn now() -> forebay_control::protocol::Instant {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
-    forebay_service::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
+    forebay_control::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode {

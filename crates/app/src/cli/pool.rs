@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
+use forebay_control::protocol::Owner;
+use forebay_daemon::embedded::PoolOptions;
+use forebay_job::{Buffer, RunError, Which, order};
 use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
-use forebay_service::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
-use forebay_service::embedded::PoolOptions;
-use forebay_service::protocol::Owner;
-use forebay_service::run::{Buffer, RunError, Which, order};
 
 use super::answer;
 use super::serve::{ServeArguments, serve};
@@ -169,7 +169,7 @@ fn owner(text: &str) -> Result<Owner, String> {
 
 /// The storage node of this name.
 fn node_of(buffer: &Buffer, name: &str) -> Result<NodeStatus, Failure> {
-    let nodes = buffer.control().status()?.nodes;
+    let nodes = buffer.control().status()?.control.nodes;
     let node = nodes.iter().find(|node| node.name == name);
     node.cloned().ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_service::activity::{self, Responder, Source};
-use forebay_service::hosts::{
+use forebay_daemon::activity::{self, Responder, Source};
+use forebay_daemon::hosts::{
     AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
 };
 

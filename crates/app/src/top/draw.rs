@@ -1,9 +1,9 @@
 //! A frame on the screen.
 
 use super::frame::{Frame, Instance, Stage, Store, bytes, count, latency};
+use crate::show::{instance_state, size, stage_state, time, user};
+use forebay_control::controller::{Lifetime, StageState};
 use forebay_model::jobscript::Direction;
-use forebay_service::controller::{Lifetime, StageState};
-use forebay_service::show::{instance_state, size, stage_state, time, user};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};

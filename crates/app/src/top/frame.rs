@@ -1,11 +1,12 @@
 //! What one frame shows, from the statuses seen so far.
 
-use forebay_service::activity::HostActivity;
-use forebay_service::controller::{
-    InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus, Status,
+use crate::show;
+use forebay_control::controller::{
+    InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
-use forebay_service::protocol::{InstanceId, StageId};
-use forebay_service::show;
+use forebay_control::protocol::{InstanceId, StageId};
+use forebay_daemon::activity::HostActivity;
+use forebay_daemon::activity::Status;
 use forebay_stage::Meter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -97,7 +98,7 @@ pub struct Frame {
     pub problem: Option<String>,
     pub sort: Sort,
     pub pools: Vec<PoolStatus>,
-    pub nodes: Vec<forebay_service::controller::NodeStatus>,
+    pub nodes: Vec<forebay_control::controller::NodeStatus>,
     pub stores: Vec<Store>,
     pub instances: Vec<Instance>,
     pub sessions: (usize, usize),

@@ -4,7 +4,7 @@ mod draw;
 mod frame;
 
 use crate::failure::Failure;
-use forebay_service::controller::Status;
+use forebay_daemon::activity::Status;
 use frame::{Frame, History, Sort};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -22,6 +22,7 @@ pub mod munge;
 pub mod opening;
 pub mod peer;
 pub mod place;
+pub mod progress;
 pub mod seal;
 pub mod staging;
 pub mod stream;

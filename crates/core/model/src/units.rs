@@ -4,6 +4,7 @@
 //! becomes text that parses back to the same value.
 
 mod display;
+pub mod human;
 mod parse;
 
 pub(crate) use display::grouped;

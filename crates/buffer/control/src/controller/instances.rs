@@ -1,0 +1,198 @@
+//! Instances: granules allocated, and the objects made that an instance has.
+
+use forebay_model::jobscript::{AccessMode, Capacity};
+use forebay_model::units::Bytes;
+use forebay_policy::allocate::{self, Share, Size};
+use forebay_policy::pool;
+
+use super::*;
+use crate::protocol::*;
+use forebay_model::units::human;
+
+impl Controller {
+    /// Chooses the nodes that an instance gets granules of, and says how many; nothing is taken yet.
+    pub(super) fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+        if spec.access.is_empty() {
+            return Err(Failure::new(
+                Cause::Invalid,
+                "an instance needs an access mode",
+            ));
+        }
+        let copied = is_copied(spec);
+        if copied && spec.access.len() > 1 {
+            let reason = "a load-balanced instance has no other access mode: it is read-only";
+            return Err(Failure::new(Cause::Invalid, reason));
+        }
+        let pool = self.state.pool(spec.pool.as_deref())?.clone();
+        let size = match spec.capacity {
+            Capacity::Bytes(size) => {
+                let granules = pool::granules(size, pool.granularity);
+                granules.map(|granules| match copied {
+                    true => Size::Copies(granules),
+                    false => Size::Granules(granules),
+                })
+            }
+            Capacity::Nodes(count) if copied => Some(Size::WholeNodeCopies(count)),
+            Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
+        };
+        let size =
+            size.ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
+        let request = allocate::Request {
+            size,
+            preference: spec.preference,
+            equalize: pool.equalize_fragments,
+            max_nodes: Some(self.settings.max_nodes),
+        };
+        let nodes = self
+            .state
+            .candidates(&pool.name, |node| self.node_online(node));
+        match allocate::allocate(&nodes, &request) {
+            Ok(shares) => Ok((pool, shares)),
+            Err(refusal) => {
+                self.short_of_space = Some(self.now);
+                let size = |granules: u64| human::size(granules.saturating_mul(pool.granularity.0));
+                let sizes = match refusal.granules() {
+                    Some((wanted, free)) => {
+                        format!(", which is {} and {}", size(wanted), size(free))
+                    }
+                    None => String::new(),
+                };
+                let reason = format!(
+                    "pool `{}`: {refusal} (a granule is {}{sizes})",
+                    pool.name,
+                    size(1)
+                );
+                Err(Failure::new(Cause::Full, reason))
+            }
+        }
+    }
+
+    /// Makes an instance of `session` on the nodes that were chosen.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a part of what is recorded of the instance"
+    )]
+    pub(super) fn create_instance(
+        &mut self,
+        session: SessionId,
+        label: String,
+        owner: Owner,
+        spec: &InstanceSpec,
+        pool: Pool,
+        shares: Vec<Share>,
+        public: bool,
+    ) {
+        let id = InstanceId(self.state.number());
+        let granules = shares.iter().map(|share| share.granules);
+        let granules = granules.fold(0, u64::saturating_add);
+        let fragments: Vec<FragmentId> = shares
+            .iter()
+            .map(|share| self.add_fragment(id, *share))
+            .collect();
+        let mut configurations = Vec::new();
+        for access in &spec.access {
+            let configuration = ConfigurationId(self.state.number());
+            let namespaces = self.namespaces(configuration, access.mode, &fragments);
+            let row = Configuration {
+                instance: id,
+                kind: spec.kind.clone(),
+                mode: access.mode,
+                group: owner.gid,
+                root_permissions: if public { 0o1777 } else { 0o770 },
+                modifiers: access.modifiers.clone(),
+                namespaces,
+            };
+            self.state.configurations.put(configuration.0, row);
+            configurations.push(configuration);
+        }
+        let row = Instance {
+            session,
+            label,
+            pool: pool.name,
+            capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
+            public,
+            copied: is_copied(spec),
+            created: self.now,
+            fragments,
+            configurations,
+            broken: None,
+            ending: false,
+        };
+        self.state.instances.put(id.0, row);
+        if let Some(session) = self.state.sessions.get_mut(session.0) {
+            session.instance = Some(id);
+        }
+        self.register(session, id);
+    }
+
+    /// The trees of a configuration: one on each fragment, unless every host has one of its own.
+    pub(super) fn namespaces(
+        &mut self,
+        configuration: ConfigurationId,
+        mode: AccessMode,
+        fragments: &[FragmentId],
+    ) -> Vec<NameSpaceId> {
+        let mut namespaces = Vec::new();
+        if mode == AccessMode::Private {
+            return namespaces;
+        }
+        let span = match mode {
+            AccessMode::LoadBalanced => 1,
+            _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
+        };
+        for fragment in fragments {
+            let number = NameSpaceId(self.state.number());
+            let row = NameSpace {
+                configuration,
+                fragment: *fragment,
+                span,
+            };
+            self.state.namespaces.put(number.0, row);
+            namespaces.push(number);
+        }
+        namespaces
+    }
+
+    /// A fragment that its node is to make.
+    pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
+        let id = FragmentId(self.state.number());
+        let (node, granules, state) = (share.node, share.granules, FragmentState::Wanted);
+        self.state.fragments.put(
+            id.0,
+            Fragment {
+                instance,
+                node,
+                granules,
+                state,
+            },
+        );
+        id
+    }
+
+    /// A session's claims on all configurations of an instance.
+    pub(super) fn register(&mut self, session: SessionId, instance: InstanceId) {
+        let of = self.state.instances.get(instance.0);
+        let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
+        for configuration in configurations {
+            let id = RegistrationId(self.state.number());
+            self.state.registrations.put(
+                id.0,
+                Registration {
+                    session,
+                    configuration,
+                    wait: true,
+                },
+            );
+            if let Some(session) = self.state.sessions.get_mut(session.0) {
+                session.registrations.push(id);
+            }
+        }
+    }
+}
+
+/// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
+pub(super) fn is_copied(spec: &InstanceSpec) -> bool {
+    spec.access
+        .iter()
+        .any(|access| access.mode == AccessMode::LoadBalanced)
+}

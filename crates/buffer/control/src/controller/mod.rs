@@ -1,0 +1,304 @@
+//! The controller: a state machine over DataWarp's objects.
+//!
+//! ```text
+//! set up session + instance -> fragments on storage nodes -> stage in -> activate (mount)
+//!   -> deactivate -> stage out -> tear down
+//! ```
+//!
+//! [`Controller::step`] takes an input and the time and returns effects in the order in which
+//! they are to be carried out. What has to be durable comes first, so nothing is acknowledged or
+//! commanded that a crash could undo. Commands follow from the difference between what objects
+//! are and what they should be and are repeated until the difference is gone: a controller that
+//! is restored from its records goes on where it was.
+
+mod advance;
+mod anew;
+mod asked;
+mod commands;
+mod copies;
+mod forget;
+mod instances;
+mod life;
+mod movers;
+mod objects;
+mod reports;
+mod request;
+mod requests;
+mod setup;
+mod staging;
+mod state;
+mod status;
+mod waits;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::jobscript::Direction;
+use forebay_model::units::Rate;
+use forebay_policy::pool::NodeId;
+
+pub use asked::{AskedStage, JobView, Stripes};
+pub use forget::Loss;
+pub use objects::*;
+pub use request::*;
+pub use state::State;
+pub use status::{
+    ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
+};
+
+use crate::protocol::{Instant, Order, Peer, Progress, Report, SessionId, StageId};
+use crate::table::{Change, Unreadable};
+
+/// Times and limits; all times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A peer that says nothing for so long counts as offline.
+    pub offline_after: u64,
+    /// A command that shows no effect is sent again after so long.
+    pub retry_after: u64,
+    /// A host that says nothing for so long has lost its mounts.
+    pub host_dead_after: u64,
+    /// A request other than for staging is answered after so long at the latest.
+    pub request_timeout: u64,
+    /// A request for staging is answered after so long at the latest.
+    pub staging_timeout: u64,
+    /// An answered request is remembered for so long.
+    pub remember: u64,
+    /// Stages that one node moves at a time.
+    pub stages_per_node: usize,
+    /// Rate of one mover, for deciding which stage to start first.
+    pub mover_rate: Rate,
+    /// Directory under which sessions are mounted; without a `/` at its end.
+    pub mount_root: String,
+    /// User that may do what an operator may, besides root.
+    pub operator: u32,
+    /// Most sessions at a time.
+    pub max_sessions: usize,
+    /// Most of them of one user other than root and the operator.
+    pub max_user_sessions: usize,
+    /// Most stages of one session.
+    pub max_stages: usize,
+    /// Stages of a persistent instance that are remembered; older ones that are over are dropped.
+    pub kept_stages: usize,
+    /// Most storage nodes of an instance.
+    pub max_nodes: u32,
+    /// Bytes in a stripe of instances on several nodes.
+    pub stripe: u64,
+    /// What the secrets of instances on several nodes are made from: random, and the same
+    /// whenever this controller is restored.
+    pub secret: [u8; 32],
+    /// Directories of the parallel file system below which stages may be; empty for anywhere.
+    pub staged_below: Vec<String>,
+    /// Which stages are read back and compared.
+    pub read_back: ReadBack,
+    /// Whether the pool is this process's alone, so that a job that was mounted by another process
+    /// runs no more.
+    pub alone: bool,
+}
+
+/// Which stages are read back from their storage when all is copied, and compared with what was
+/// read at the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadBack {
+    /// None: checksums are taken while copying, and noted.
+    None,
+    /// Those that go out: what they copy is destroyed after them.
+    #[default]
+    Out,
+    /// All.
+    All,
+}
+
+impl ReadBack {
+    /// Whether stages of a direction are.
+    pub fn of(self, direction: Direction) -> bool {
+        match self {
+            ReadBack::None => false,
+            ReadBack::Out => direction == Direction::Out,
+            ReadBack::All => true,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            offline_after: 10_000,
+            retry_after: 1_000,
+            host_dead_after: 60_000,
+            // The time-outs with which Slurm's plugin calls: 300 s, and a day for staging.
+            request_timeout: 300_000,
+            staging_timeout: 86_400_000,
+            remember: 3_600_000,
+            stages_per_node: 4,
+            mover_rate: Rate(1_000_000_000),
+            mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
+            operator: 0,
+            max_sessions: 65_536,
+            max_user_sessions: 4096,
+            max_stages: 65_536,
+            kept_stages: 1024,
+            max_nodes: u32::from(forebay_wire::place::MAX_NODES),
+            stripe: 8 << 20,
+            secret: [0; 32],
+            staged_below: Vec::new(),
+            read_back: ReadBack::default(),
+            alone: false,
+        }
+    }
+}
+
+/// What happens to a controller.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A client asks something.
+    Request(Box<Envelope>),
+    /// A peer reports.
+    Report(Report),
+    /// Time passes; about once a second.
+    Tick,
+}
+
+/// What a controller does, in this order.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Make these records durable before what follows.
+    Persist(Vec<Change>),
+    /// Send a command; it may be lost.
+    Send(Peer, Order),
+    /// Answer a client's request; it may be lost.
+    Reply {
+        /// Whom.
+        client: u64,
+        /// Which of its requests.
+        number: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+}
+
+/// What is known of a peer while the controller runs.
+#[derive(Clone, Debug, Default)]
+struct PeerView {
+    /// When it last reported.
+    heard: Instant,
+    /// The highest count of its reports.
+    count: u64,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    settings: Settings,
+    state: State,
+    /// When this controller was started: peers are given time from here on.
+    started: Option<Instant>,
+    now: Instant,
+    peers: BTreeMap<Peer, PeerView>,
+    /// When each command was last sent, by object.
+    sent: BTreeMap<commands::Subject, Instant>,
+    /// How far running stages are.
+    progress: BTreeMap<StageId, Progress>,
+    /// The last stage that running jobs have asked for at each path.
+    asked: asked::Asked,
+    /// Clients whose request is not answered yet.
+    waiting: BTreeSet<u64>,
+    /// How many files that could not be staged are remembered, by session.
+    unstaged: BTreeMap<SessionId, usize>,
+    /// Whether a request was refused for want of space lately.
+    short_of_space: Option<Instant>,
+    effects: Vec<Effect>,
+}
+
+impl Controller {
+    /// A controller from its durable records; none for a new one.
+    pub fn restore(
+        settings: Settings,
+        records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
+    ) -> Result<Controller, Unreadable> {
+        let state = State::restore(records)?;
+        let mut asked = asked::Asked::default();
+        let mut unstaged = BTreeMap::new();
+        for (id, stage) in state.stages.iter() {
+            asked.note(stage.session, StageId(id), &stage.what);
+            *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
+        }
+        let waiting = state.requests.iter();
+        let waiting = waiting.filter(|(_, record)| record.outcome.is_none());
+        let waiting = waiting.map(|(client, _)| client).collect();
+        Ok(Controller {
+            settings,
+            state,
+            asked,
+            waiting,
+            unstaged,
+            started: None,
+            now: Instant(0),
+            peers: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            short_of_space: None,
+            effects: Vec::new(),
+        })
+    }
+
+    /// Takes an input at a time and says what to do about it, in this order.
+    pub fn step(&mut self, now: Instant, input: Input) -> Vec<Effect> {
+        self.now = now;
+        self.started.get_or_insert(now);
+        match input {
+            Input::Request(envelope) => self.request(*envelope),
+            Input::Report(report) => self.report(report),
+            Input::Tick => self.forget_old_requests(),
+        }
+        self.advance();
+        self.start_stages();
+        self.answer_waits();
+        self.send_commands();
+        let changes = self.state.changes();
+        let mut effects = Vec::new();
+        if !changes.is_empty() {
+            effects.push(Effect::Persist(changes));
+        }
+        effects.append(&mut self.effects);
+        effects
+    }
+
+    /// All objects, for those who show them.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether a peer has reported lately, or there was no time for it to do so.
+    fn is_online(&self, peer: &Peer) -> bool {
+        self.silence(peer) <= self.settings.offline_after
+    }
+
+    /// The same for a storage node that is not given up.
+    fn node_online(&self, node: NodeId) -> bool {
+        !self.state.is_forgotten(node) && self.is_online(&Peer::Node(node))
+    }
+
+    /// Milliseconds since a peer last reported, or since the controller started.
+    fn silence(&self, peer: &Peer) -> u64 {
+        let heard = self.peers.get(peer).map(|view| view.heard);
+        self.now.since(heard.max(self.started).unwrap_or_default())
+    }
+
+    fn forget_old_requests(&mut self) {
+        for key in self.state.requests.keys() {
+            let old = self.state.requests.get(key).is_some_and(|record| {
+                record.outcome.is_some()
+                    && self.now.since(record.accepted) > self.settings.remember
+                    && self.now.since(record.deadline) > 0
+            });
+            if old {
+                self.state.requests.remove(key);
+            }
+        }
+    }
+}

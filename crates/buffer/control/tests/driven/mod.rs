@@ -1,0 +1,121 @@
+//! A controller and the peers that it orders about, in one place and in turns of half a second.
+
+use forebay_control::controller::*;
+use forebay_control::protocol::*;
+use forebay_control::table::Change;
+use forebay_model::jobscript::JobScript;
+use forebay_model::units::Bytes;
+
+pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
+pub const ADA: Owner = Owner {
+    uid: 1000,
+    gid: 100,
+};
+
+/// Storage nodes and hosts, and where the controller's records go.
+pub trait Peers {
+    /// Makes records durable.
+    fn persist(&mut self, _: &[Change]) {}
+    /// What they report by themselves.
+    fn tick(&mut self, inputs: &mut Vec<Input>);
+    /// Does what one of them is told, and reports it.
+    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>);
+}
+
+/// A controller with one pool, `fast`, of nodes with ten granules of 1 GiB each.
+pub struct Driven<P> {
+    pub controller: Controller,
+    pub peers: P,
+    pub now: u64,
+    number: u64,
+}
+
+impl<P: Peers> Driven<P> {
+    /// Nodes are `bb0`, `bb1`, …
+    pub fn new(controller: Controller, peers: P, nodes: u32) -> Driven<P> {
+        let mut driven = Driven {
+            controller,
+            peers,
+            now: 1000,
+            number: 0,
+        };
+        let pool = Request::AddPool {
+            name: "fast".into(),
+            granularity: Bytes(1 << 30),
+            equalize_fragments: false,
+        };
+        driven.ask(ROOT, pool).unwrap();
+        for node in 0..nodes {
+            let add = Request::AddNode {
+                name: format!("bb{node}"),
+                pool: "fast".into(),
+                granules: 10,
+                address: Some(format!("bb{node}:7511")),
+            };
+            driven.ask(ROOT, add).unwrap();
+        }
+        driven
+    }
+
+    /// Asks, and lets time pass until there is an answer.
+    pub fn ask(&mut self, caller: Owner, request: Request) -> Outcome {
+        self.number += 1;
+        let envelope = Envelope {
+            client: 1,
+            number: self.number,
+            caller,
+            request,
+        };
+        let mut inputs = vec![Input::Request(Box::new(envelope))];
+        for _ in 0..1000 {
+            if let Some(outcome) = self.turn(std::mem::take(&mut inputs)) {
+                return outcome;
+            }
+        }
+        panic!("never answered");
+    }
+
+    /// Nothing is asked for so many milliseconds.
+    pub fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / 500 {
+            self.turn(Vec::new());
+        }
+    }
+
+    /// Half a second passes; the answer to the last request, if it comes in it.
+    fn turn(&mut self, mut inputs: Vec<Input>) -> Option<Outcome> {
+        self.now += 500;
+        inputs.push(Input::Tick);
+        self.peers.tick(&mut inputs);
+        let mut answer = None;
+        while !inputs.is_empty() {
+            for input in std::mem::take(&mut inputs) {
+                for effect in self.controller.step(Instant(self.now), input) {
+                    match effect {
+                        Effect::Persist(changes) => self.peers.persist(&changes),
+                        Effect::Reply {
+                            number, outcome, ..
+                        } if number == self.number => answer = Some(outcome),
+                        Effect::Reply { .. } => {}
+                        Effect::Send(peer, order) => {
+                            self.peers.carry_out(peer, order, &mut inputs);
+                        }
+                    }
+                }
+            }
+        }
+        answer
+    }
+
+    /// Has the job of a script set up.
+    pub fn setup(&mut self, caller: Owner, token: &str, script: &str) -> Outcome {
+        let setup = Setup::of(&JobScript::parse(script, None).unwrap());
+        let request = Request::Setup {
+            token: token.into(),
+            owner: caller,
+            creator: "test".into(),
+            setup,
+        };
+        self.ask(caller, request)
+    }
+}

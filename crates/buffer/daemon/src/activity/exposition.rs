@@ -1,0 +1,423 @@
+//! A pool's status and activity in Prometheus' text format.
+
+use forebay_metrics::Kind::{Counter, Gauge, Histogram};
+use forebay_metrics::{Exposition, Kind, LatencySnapshot};
+use forebay_model::jobscript::Direction;
+
+use super::{HostActivity, Staged};
+use crate::activity::Status;
+use forebay_control::controller::{
+    InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
+};
+use forebay_stage::Phase;
+use forebay_store::daemon::{Direct, Report};
+use forebay_store::log::Room;
+
+/// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
+/// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
+pub fn exposition(status: &Status) -> String {
+    let mut page = Exposition::default();
+    page.family(
+        "forebay_build_info",
+        Gauge,
+        "Version of this program; always 1.",
+    )
+    .count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    pools(&mut page, status);
+    instances(&mut page, status);
+    jobs(&mut page, status);
+    stores(&mut page, &status.activity);
+    mounts(&mut page, &status.activity);
+    staging(&mut page, &status.activity);
+    page.finish()
+}
+
+/// A family of gauges: its name, what it says, and the number for one of what there is; `None`
+/// where it is not known.
+type Of<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
+
+const POOLS: [Of<PoolStatus>; 2] = [
+    (
+        "forebay_pool_size_bytes",
+        "Bytes of a pool's nodes in service.",
+        |pool| Some(pool.quantity.saturating_mul(pool.granularity.0)),
+    ),
+    (
+        "forebay_pool_free_bytes",
+        "Bytes that can be allocated now.",
+        |pool| Some(pool.free.saturating_mul(pool.granularity.0)),
+    ),
+];
+
+const NODES: [Of<NodeStatus>; 5] = [
+    (
+        "forebay_node_online",
+        "Whether a storage node reports (1) or not (0).",
+        |node| Some(node.online.into()),
+    ),
+    (
+        "forebay_node_drained",
+        "Whether a node is taken out of service.",
+        |node| Some(node.drained.into()),
+    ),
+    (
+        "forebay_node_given_up",
+        "Whether a storage node is given up (1): what it had is lost, and it is not waited for.",
+        |node| Some(node.forgotten.into()),
+    ),
+    (
+        "forebay_node_granules",
+        "Granules that a storage node has.",
+        |node| Some(node.granules),
+    ),
+    (
+        "forebay_node_granules_used",
+        "Granules of a node that are allocated.",
+        |node| Some(node.used),
+    ),
+];
+
+fn pools(page: &mut Exposition, status: &Status) {
+    for (name, help, value) in POOLS {
+        page.family(name, Gauge, help);
+        for pool in &status.pools {
+            number(page, &[("pool", &pool.name)], value(pool));
+        }
+    }
+    for (name, help, value) in NODES {
+        page.family(name, Gauge, help);
+        for node in &status.nodes {
+            let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
+            number(page, &labels, value(node));
+        }
+    }
+}
+
+/// A number of the current family, if it is known.
+fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
+    if let Some(value) = value {
+        page.count(labels, value);
+    }
+}
+
+/// The same for an instance, and the bytes and inodes of it that are in use.
+type OfInstance = (
+    &'static str,
+    &'static str,
+    fn(&InstanceStatus, Option<(u64, u64)>) -> Option<u64>,
+);
+
+const INSTANCES: [OfInstance; 4] = [
+    (
+        "forebay_instance_capacity_bytes",
+        "Bytes that an instance may hold.",
+        |instance, _| Some(instance.capacity.0),
+    ),
+    (
+        "forebay_instance_used_bytes",
+        "Bytes in use, those promised to writers included.",
+        |_, used| used.map(|(bytes, _)| bytes),
+    ),
+    (
+        "forebay_instance_inodes_used",
+        "Inodes in use.",
+        |_, used| used.map(|(_, inodes)| inodes),
+    ),
+    (
+        "forebay_instance_intact",
+        "Whether all data of an instance is there (1) or some is lost (0).",
+        |instance, _| Some(instance.intact.into()),
+    ),
+];
+
+fn instances(page: &mut Exposition, status: &Status) {
+    for (name, help, value) in INSTANCES {
+        page.family(name, Gauge, help);
+        for instance in &status.instances {
+            let id = instance.id.0.to_string();
+            let labels = [("instance", id.as_str()), ("name", &instance.label)];
+            number(page, &labels, value(instance, status.used(instance.id)));
+        }
+    }
+}
+
+fn jobs(page: &mut Exposition, status: &Status) {
+    page.family(
+        "forebay_sessions",
+        Gauge,
+        "Sessions of jobs and of persistent instances.",
+    );
+    for lifetime in [Lifetime::Job, Lifetime::Persistent] {
+        let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
+        page.count(&[("lifetime", lifetime.word())], of.count() as u64);
+    }
+    page.family(
+        "forebay_stages",
+        Gauge,
+        "Stages of the sessions there are, by state.",
+    );
+    for direction in [Direction::In, Direction::Out] {
+        for (word, is) in STATES {
+            let of = |stage: &&StageStatus| stage.direction == direction && is(&stage.state);
+            let count = status.stages.iter().filter(of).count() as u64;
+            page.count(&[("direction", way(direction)), ("state", word)], count);
+        }
+    }
+    page.family(
+        "forebay_stages_running",
+        Gauge,
+        "Stages that are running, by what they are doing.",
+    );
+    for direction in [Direction::In, Direction::Out] {
+        for phase in Phase::ALL {
+            let of = |stage: &&StageStatus| {
+                let here = stage.direction == direction && stage.progress.phase == phase;
+                here && stage.state == StageState::Running
+            };
+            let count = status.stages.iter().filter(of).count() as u64;
+            let phase = phase_label(phase);
+            let labels = [("direction", way(direction)), ("phase", &*phase)];
+            page.count(&labels, count);
+        }
+    }
+}
+
+type Is = fn(&StageState) -> bool;
+
+const STATES: [(&str, Is); 7] = [
+    ("waiting", |s| matches!(s, StageState::Waiting)),
+    ("queued", |s| matches!(s, StageState::Queued)),
+    ("running", |s| matches!(s, StageState::Running)),
+    ("cancelling", |s| matches!(s, StageState::Cancelling)),
+    ("done", |s| matches!(s, StageState::Done)),
+    ("failed", |s| matches!(s, StageState::Failed(_))),
+    ("cancelled", |s| matches!(s, StageState::Cancelled)),
+];
+
+fn phase_label(phase: Phase) -> String {
+    phase.words().replace(' ', "_")
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+    }
+}
+
+/// A family with a number for each storage daemon: its name, what it is and says, and the number.
+type OfStore = (&'static str, Kind, &'static str, fn(&Report) -> Option<u64>);
+
+const STORES: [OfStore; 10] = [
+    (
+        "forebay_store_received_bytes_total",
+        Counter,
+        "Bytes that came through a storage daemon's sockets.",
+        |store| Some(store.received),
+    ),
+    (
+        "forebay_store_sent_bytes_total",
+        Counter,
+        "Bytes that went through a storage daemon's sockets.",
+        |store| Some(store.sent),
+    ),
+    (
+        "forebay_store_direct_read_bytes_total",
+        Counter,
+        "Bytes read past the page cache for clients on other hosts.",
+        |store| Some(store.direct_read),
+    ),
+    (
+        "forebay_store_direct_written_bytes_total",
+        Counter,
+        "Bytes written past the page cache for clients on other hosts.",
+        |store| Some(store.direct_written),
+    ),
+    (
+        "forebay_store_io_uring",
+        Gauge,
+        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.",
+        |store| {
+            let path = store.data_path;
+            (path.direct != Direct::Never).then_some(u64::from(path.uring))
+        },
+    ),
+    (
+        "forebay_store_log_records_total",
+        Counter,
+        "Records written to a storage daemon's log.",
+        |store| Some(store.records),
+    ),
+    (
+        "forebay_store_log_bytes_total",
+        Counter,
+        "Bytes of records written to a storage daemon's log.",
+        |store| Some(store.record_bytes),
+    ),
+    (
+        "forebay_store_log_full",
+        Gauge,
+        "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.",
+        |store| {
+            Some(match store.present.as_ref()?.log_room {
+                Room::Plenty => 0,
+                Room::Spare => 1,
+                Room::None => 2,
+            })
+        },
+    ),
+    (
+        "forebay_store_sessions",
+        Gauge,
+        "Sessions of clients and administrators with a storage daemon.",
+        |store| Some(store.present.as_ref()?.sessions),
+    ),
+    (
+        "forebay_store_connections",
+        Gauge,
+        "Connections to a storage daemon.",
+        |store| Some(store.present.as_ref()?.connections),
+    ),
+];
+
+fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
+    page.family(
+        "forebay_store_request_errors_total",
+        Counter,
+        "Requests that were answered with an error, absent names included.",
+    );
+    for host in hosts {
+        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
+            page.count(&[("host", &host.host), ("kind", kind)], requests.failed);
+        }
+    }
+    page.family(
+        "forebay_store_request_duration_seconds",
+        Histogram,
+        "From the arrival of a request until its answer was given to the socket.",
+    );
+    for host in hosts {
+        for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
+            page.latency(&[("host", &host.host), ("kind", kind)], &requests.latency);
+        }
+    }
+    for (name, kind, help, value) in STORES {
+        page.family(name, kind, help);
+        for host in hosts {
+            let value = host.store.as_ref().and_then(value);
+            number(page, &[("host", &host.host)], value);
+        }
+    }
+    page.family(
+        "forebay_store_log_sync_duration_seconds",
+        Histogram,
+        "Syncs of a storage daemon's log; one serves all who wait for it.",
+    );
+    for host in hosts {
+        if let Some(store) = &host.store {
+            page.latency(&[("host", &host.host)], &store.syncs);
+        }
+    }
+}
+
+fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
+    page.family(
+        "forebay_mount_operation_duration_seconds",
+        Histogram,
+        "Operations that the kernel asked of a mount, which it did not answer from its cache.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            let done = mount.operations.iter();
+            // Most kinds never occur on a mount.
+            for (kind, latency) in done.filter(|(_, l)| **l != LatencySnapshot::default()) {
+                let labels = [
+                    ("host", host.host.as_str()),
+                    ("instance", &number),
+                    ("kind", kind),
+                ];
+                page.latency(&labels, latency);
+            }
+        }
+    }
+    page.family(
+        "forebay_mount_written_bytes_total",
+        Counter,
+        "Bytes written through a mount.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            page.count(
+                &[("host", &host.host), ("instance", &number)],
+                mount.written,
+            );
+        }
+    }
+    page.family(
+        "forebay_mount_read_requested_bytes_total",
+        Counter,
+        "Bytes that reads through a mount asked for, passthrough not included.",
+    );
+    for host in hosts {
+        for (instance, mount) in &host.mounts {
+            let number = instance.0.to_string();
+            let labels = [("host", host.host.as_str()), ("instance", &number)];
+            page.count(&labels, mount.read_requested);
+        }
+    }
+}
+
+fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
+    type Count = fn(&Staged) -> u64;
+    let families: [(_, _, Count); 5] = [
+        (
+            "forebay_staged_files_total",
+            "Files and links staged.",
+            |s| s.files,
+        ),
+        ("forebay_staged_bytes_total", "Bytes staged.", |s| s.bytes),
+        (
+            "forebay_staged_read_back_bytes_total",
+            "Bytes of these that were read back and compared.",
+            |s| s.read_back,
+        ),
+        (
+            "forebay_stages_done_total",
+            "Stages that were finished.",
+            |s| s.done,
+        ),
+        (
+            "forebay_stages_failed_total",
+            "Stages that failed or were cancelled.",
+            |s| s.failed,
+        ),
+    ];
+    for (name, help, count) in families {
+        page.family(name, Counter, help);
+        // An agent stages nothing, and may be on the host of a storage node.
+        for host in hosts.iter().filter(|host| host.store.is_some()) {
+            for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
+                page.count(&[("host", &host.host), ("direction", way)], count(staged));
+            }
+        }
+    }
+    page.family(
+        "forebay_stage_phase_seconds_total",
+        Counter,
+        "How long stages were in each phase; a phase counts when it is over.",
+    );
+    for host in hosts.iter().filter(|host| host.store.is_some()) {
+        for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
+            for phase in Phase::ALL {
+                let labels = [
+                    ("host", host.host.as_str()),
+                    ("direction", way),
+                    ("phase", &phase_label(phase)),
+                ];
+                page.value(&labels, staged.times.of(phase).as_secs_f64());
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Calls that change something: stages begun, put off, taken up and stopped.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path};
+use std::sync::PoisonError;
+
+use forebay_model::jobscript::{BufferPath, Direction, Stage, StageKind, StagePath};
+use forebay_wire::Errno;
+use forebay_wire::staging::{Answer, Kind, Pair, When};
+
+use super::ledger::{Spot, by_stage, is_active};
+use super::service::{Job, PATH, Refused, invalid, received};
+use forebay_control::controller::{self, Failure, Outcome, Request, StageState};
+use forebay_control::protocol::StageId;
+
+/// Requests under way at a time: a controller takes some hundred of one connection.
+const WINDOW: usize = 64;
+
+impl Job<'_> {
+    /// Asks all of these, some at a time; the answers in the same order.
+    fn ask_all(&self, requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter();
+        loop {
+            let window: Vec<Request> = requests.by_ref().take(WINDOW).collect();
+            if window.is_empty() {
+                return Ok(outcomes);
+            }
+            let begun: Result<Vec<_>, Failure> = window
+                .into_iter()
+                .map(|request| self.service.control.begin(request))
+                .collect();
+            outcomes.extend(begun?.iter().map(received));
+        }
+    }
+
+    /// Checks a path of the parallel file system.
+    fn outside(&self, path: String) -> Result<String, Refused> {
+        if path.len() > PATH {
+            let reason = format!("a path has at most {PATH} bytes");
+            return Err(Refused(Errno::ENAMETOOLONG, reason));
+        }
+        let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
+        if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
+            return invalid(format!("{path}: is not an absolute path without `..`"));
+        }
+        if Path::new(&path).starts_with(&self.service.mounts) {
+            return invalid(format!(
+                "{path}: is in an instance, not on the parallel file system"
+            ));
+        }
+        Ok(path)
+    }
+
+    fn stage(&self, kind: Kind, direction: Direction, spot: &Spot, pfs: &str) -> Option<Stage> {
+        let inside = StagePath::Buffer(BufferPath {
+            space: self.roots.get(spot.root)?.space.clone(),
+            path: spot.path.clone(),
+        });
+        let pfs = StagePath::Pfs(pfs.to_owned());
+        let (source, destination) = match direction {
+            Direction::In => (pfs, inside),
+            Direction::Out => (inside, pfs),
+        };
+        let kind = match kind {
+            Kind::File => StageKind::File,
+            Kind::Directory => StageKind::Directory,
+        };
+        Some(Stage {
+            direction,
+            kind,
+            source,
+            destination,
+            line: 0,
+        })
+    }
+
+    pub(super) fn begin(
+        &self,
+        kind: Kind,
+        pairs: Vec<Pair>,
+        direction: Direction,
+        when: When,
+    ) -> Result<Answer, Refused> {
+        if pairs.is_empty() {
+            return invalid("the list is empty");
+        }
+        let mut wanted = Vec::new();
+        let (mut spots, mut targets) = (BTreeSet::new(), BTreeSet::new());
+        for pair in pairs {
+            let (spot, pfs) = (self.spot(&pair.inside)?, self.outside(pair.pfs)?);
+            if kind == Kind::File && spot.path.is_empty() {
+                return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
+            }
+            let twice = !spots.insert(spot.clone())
+                || (direction == Direction::Out && !targets.insert(pfs.clone()));
+            if twice {
+                return invalid(format!("{pfs}: is in the list twice"));
+            }
+            wanted.push((spot, pfs));
+        }
+        let beginning = self.service.beginning.lock();
+        let _beginning = beginning.unwrap_or_else(PoisonError::into_inner);
+        let spots: Vec<Spot> = spots.into_iter().collect();
+        let (stages, ledger) = self.asked(&spots)?;
+        let reports = by_stage(&stages);
+        let mut asked = Vec::new();
+        for (spot, pfs) in wanted {
+            if let Some(entry) = ledger.get(&spot) {
+                let state = reports.get(&entry.stage).map(|report| &report.state);
+                let same = when == When::JobEnd && entry.pfs == pfs && entry.kind == kind;
+                match state {
+                    Some(StageState::Waiting) if same => continue,
+                    Some(StageState::Waiting) => {
+                        return Err(busy(&spot, "waits for the job's end; revoke that first"));
+                    }
+                    Some(state) if is_active(state) => {
+                        return Err(busy(&spot, "is being staged already"));
+                    }
+                    _ => {}
+                }
+            }
+            let Some(what) = self.stage(kind, direction, &spot, &pfs) else {
+                return invalid("there is no such instance");
+            };
+            let token = self.service.token.clone();
+            asked.push(match when {
+                When::Now => Request::Stage { token, what },
+                When::JobEnd => Request::Defer { token, what },
+            });
+        }
+        // Many are asked for before any answer is waited for: each becomes durable on the way.
+        let (mut stages, mut refused) = (Vec::new(), None);
+        for outcome in self.ask_all(asked)? {
+            match outcome {
+                Ok(controller::Answer::Stage(stage)) => stages.push(stage),
+                Ok(_) => {}
+                Err(failure) => refused = refused.or(Some(failure)),
+            }
+        }
+        match refused {
+            None => Ok(Answer::Done),
+            Some(failure) => {
+                // All or nothing.
+                self.cancel(&stages)?;
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// Stops stages and waits until they have stopped.
+    fn cancel(&self, stages: &[StageId]) -> Result<(), Refused> {
+        let requests = stages.iter().copied();
+        let requests = requests.map(|stage| Request::CancelStage { stage });
+        for outcome in self.ask_all(requests.collect())? {
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// The stages at these paths themselves that are in a state.
+    fn own(
+        &self,
+        kind: Kind,
+        paths: &[String],
+        wanted: impl Fn(&StageState) -> bool,
+        none: &str,
+    ) -> Result<Vec<StageId>, Refused> {
+        let spots = self.spots(paths)?;
+        let (stages, ledger) = self.asked(&spots)?;
+        let stages = by_stage(&stages);
+        let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
+        let mut found = Vec::new();
+        for (spot, path) in spots.iter().zip(paths) {
+            let mut own = ledger.own(kind, spot);
+            own.retain(wanted);
+            if own.is_empty() {
+                return invalid(format!("{path}: {none}"));
+            }
+            found.extend(own);
+        }
+        Ok(found)
+    }
+
+    pub(super) fn revoke(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+        let deferred = |state: &StageState| *state == StageState::Waiting;
+        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
+        self.cancel(&stages)?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn activate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+        let deferred = |state: &StageState| *state == StageState::Waiting;
+        let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
+        let requests = stages.into_iter().map(|stage| Request::Release { stage });
+        for outcome in self.ask_all(requests.collect())? {
+            outcome?;
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn terminate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+        let stoppable = |state: &StageState| {
+            is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
+        };
+        let stages = self.own(kind, paths, stoppable, "no stage is under way")?;
+        // One that is done before it can be stopped is remembered as that.
+        self.cancel(&stages)?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn limit(&self, path: &str, most: u32) -> Result<Answer, Refused> {
+        let spot = self.spot(path)?;
+        let Some(root) = self.roots.get(spot.root) else {
+            return invalid("there is no such instance");
+        };
+        let answer = self.service.control.begin(Request::LimitStages {
+            token: self.service.token.clone(),
+            space: root.space.clone(),
+            most,
+        })?;
+        received(&answer)?;
+        Ok(Answer::Done)
+    }
+}
+
+fn busy(spot: &Spot, what: &str) -> Refused {
+    Refused(Errno::EBUSY, format!("{}: {what}", spot.path))
+}

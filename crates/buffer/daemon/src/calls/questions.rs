@@ -1,0 +1,177 @@
+//! Answers to questions about stages, and waiting for them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_model::jobscript::Space;
+use forebay_wire::layout::Layout;
+use forebay_wire::staging::{Answer, Kind};
+use forebay_wire::{Errno, Ino};
+
+use super::ledger::{Entry, Part, Spot, by_stage, count, is_active};
+use super::service::{Job, Refused, invalid};
+use forebay_control::controller::{AskedStage, StageState};
+use forebay_control::protocol::StageId;
+
+/// Not in [`Errno`]: the stage was stopped.
+const ECANCELED: Errno = Errno(125);
+/// Pauses between looks at stages that are waited for: an eighth of the time that the wait has
+/// taken so far, within these limits.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// A controller that does not answer is asked again for so long.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+impl Job<'_> {
+    /// The stages that say something about each of these paths.
+    fn about(&self, kind: Kind, paths: &[String]) -> Result<(Vec<Part>, Vec<AskedStage>), Refused> {
+        let spots = self.spots(paths)?;
+        let (stages, ledger) = self.asked(&spots)?;
+        let mut parts = Vec::new();
+        for (spot, path) in spots.iter().zip(paths) {
+            let about = ledger.about(kind, spot);
+            if about.is_empty() {
+                return invalid(format!("{path}: no stage was asked for"));
+            }
+            parts.extend(about);
+        }
+        Ok((parts, stages))
+    }
+
+    pub(super) fn query(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+        let (parts, stages) = self.about(kind, paths)?;
+        Ok(Answer::Counts(count(kind, &parts, &stages)))
+    }
+
+    pub(super) fn wait(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+        let (parts, stages) = self.about(kind, paths)?;
+        let stages = by_stage(&stages);
+        let mut left: BTreeSet<StageId> = parts.iter().map(|part| part.stage()).collect();
+        // Those that wait for the job's end would have it wait for itself.
+        left.retain(|id| {
+            let stage = stages.get(id);
+            stage.is_some_and(|stage| stage.state != StageState::Waiting)
+        });
+        if left.is_empty() {
+            return invalid("no stage is under way; it waits for the job's end");
+        }
+        let begun = Instant::now();
+        let mut heard = begun;
+        let mut refused: Option<(StageId, Refused)> = None;
+        loop {
+            let numbers: Vec<StageId> = left.iter().copied().collect();
+            match self.numbered(&numbers) {
+                Ok(stages) => {
+                    heard = Instant::now();
+                    let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
+                    if left.iter().any(|id| !known.contains(id)) {
+                        // Its job has ended, and another one has its id.
+                        let reason = "the job has ended meanwhile".to_owned();
+                        return Err(Refused(ECANCELED, reason));
+                    }
+                    for stage in &stages {
+                        if is_active(&stage.state) || stage.state == StageState::Waiting {
+                            continue;
+                        }
+                        left.remove(&stage.id);
+                        let first = refused.as_ref().is_none_or(|(id, _)| stage.id < *id);
+                        if let (Some(why), true) = (why(stage), first) {
+                            refused = Some((stage.id, why));
+                        }
+                    }
+                }
+                // It may be starting again.
+                Err(Refused(Errno::ETIMEDOUT, _)) if heard.elapsed() < PATIENCE => {}
+                Err(other) => return Err(other),
+            }
+            if left.is_empty() {
+                return refused.map_or(Ok(Answer::Done), |(_, why)| Err(why));
+            }
+            std::thread::sleep((begun.elapsed() / 8).clamp(PAUSES.0, PAUSES.1));
+        }
+    }
+
+    pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<Answer, Refused> {
+        let spot = self.spot(path)?;
+        let space = self.roots.get(spot.root).map(|root| &root.space);
+        let stripes = self.stripes.iter();
+        let found = stripes
+            .filter(|(of, _)| Some(of) == space)
+            .find_map(|(_, stripes)| Layout::new(stripes.nodes, stripes.size));
+        let Some(layout) = found else {
+            return invalid(format!("{path}: there is no such instance any more"));
+        };
+        Ok(Answer::Stripes {
+            size: layout.stripe(),
+            width: layout.nodes().into(),
+            start: u32::from(layout.node(Ino(inode), 0).0),
+        })
+    }
+
+    pub(super) fn failures(&self, path: &str) -> Result<Answer, Refused> {
+        let top = self.spot(path)?;
+        let (stages, ledger) = self.asked(std::slice::from_ref(&top))?;
+        let stages = by_stage(&stages);
+        let above = ledger.above(&top).into_iter();
+        let mut failures = BTreeSet::new();
+        for (spot, entry) in ledger.within(&top).chain(above) {
+            let stage = stages.get(&entry.stage);
+            let failed = |stage: &&&AskedStage| matches!(stage.state, StageState::Failed(_));
+            let Some(stage) = stage.filter(failed) else {
+                continue;
+            };
+            let unstaged = stage.unstaged.iter();
+            let mut found: Vec<(Spot, i32)> = unstaged
+                .map(|file| (self.inner(spot, entry, Path::new(&file.path)), file.code))
+                .collect();
+            if found.is_empty() {
+                found.push((spot.clone(), Errno::EIO.0));
+            }
+            failures.extend(found);
+        }
+        failures.retain(|(spot, _)| spot.is_within(&top));
+        let shown = |spot: &Spot| {
+            let root = self.roots.get(spot.root);
+            format!("{}{}", root.map_or("", |root| &root.shown), spot.path)
+        };
+        let failures = failures.iter().map(|(spot, errno)| (shown(spot), *errno));
+        Ok(Answer::Failures(failures.collect()))
+    }
+
+    /// The path in the instance of a file that a stage had a problem with, which the mover names by
+    /// its source.
+    fn inner(&self, spot: &Spot, entry: &Entry, problem: &Path) -> Spot {
+        let source = if entry.out {
+            let root = self.roots.get(spot.root);
+            let shown = root.map_or(&Space::Job, |root| &root.space).variable();
+            Path::new(&shown).join(&spot.path)
+        } else {
+            PathBuf::from(&entry.pfs)
+        };
+        let below = problem.strip_prefix(&source).ok().and_then(Path::to_str);
+        let path = match below {
+            None | Some("") => spot.path.clone(),
+            Some(below) if spot.path.is_empty() => below.to_owned(),
+            Some(below) => format!("{}/{below}", spot.path),
+        };
+        Spot {
+            root: spot.root,
+            path,
+        }
+    }
+}
+
+/// Why a stage that is over did not succeed: the error number that says it best.
+fn why(stage: &AskedStage) -> Option<Refused> {
+    match &stage.state {
+        StageState::Failed(reason) => {
+            let errno = stage
+                .unstaged
+                .first()
+                .map_or(Errno::EIO.0, |file| file.code);
+            Some(Refused(Errno(errno), reason.clone()))
+        }
+        StageState::Cancelled => Some(Refused(ECANCELED, "it was stopped".to_owned())),
+        _ => None,
+    }
+}

@@ -1,0 +1,245 @@
+//! Answers to the calls of a job's processes.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use forebay_model::jobscript::{BufferPath, Direction, Space};
+use forebay_wire::Errno;
+use forebay_wire::staging::{Answer, Call, When};
+
+use super::ledger::{Ledger, Spot};
+use crate::control::Control;
+use forebay_control::controller::{AskedStage, Cause, Failure, Outcome, Stripes};
+use forebay_control::protocol::StageId;
+
+/// Not in [`Errno`]: the job has ended.
+const ENOTCONN: Errno = Errno(107);
+/// Stages that are asked about at a time, and bytes of paths: a message to a controller has a limit.
+const STAGES: usize = 1000;
+const TEXT: usize = 128 << 10;
+/// Longest path, in bytes (Linux's PATH_MAX without its terminating zero).
+pub(super) const PATH: usize = 4095;
+
+/// A name space of the job that can be staged.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// Its directory as the kernel names it.
+    pub path: PathBuf,
+    /// Its directory as the job knows it; ends with `/`.
+    pub shown: String,
+    pub space: Space,
+}
+
+/// Who answers the processes of one job on one host.
+pub(crate) struct Service {
+    pub(super) control: Arc<dyn Control>,
+    pub(super) token: String,
+    /// Where instances are mounted: no path of the parallel file system is there.
+    pub(super) mounts: PathBuf,
+    /// Held while stages are looked up and then begun.
+    pub(super) beginning: Mutex<()>,
+}
+
+/// A job whose process makes a call.
+pub(super) struct Job<'a> {
+    pub(super) service: &'a Service,
+    pub(super) roots: Vec<Root>,
+    pub(super) stripes: Vec<(Space, Stripes)>,
+}
+
+/// A call that is not carried out.
+pub(crate) struct Refused(pub Errno, pub String);
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        let errno = match failure.cause {
+            Cause::Denied => Errno::EACCES,
+            Cause::NotFound => Errno::ENOENT,
+            Cause::Exists => Errno::EEXIST,
+            Cause::Busy => Errno::EBUSY,
+            Cause::Full => Errno::ENOSPC,
+            Cause::Invalid => Errno::EINVAL,
+            Cause::TimedOut => Errno::ETIMEDOUT,
+            Cause::Failed => Errno::EIO,
+        };
+        Refused(errno, failure.reason)
+    }
+}
+
+impl From<Refused> for Answer {
+    fn from(Refused(errno, reason): Refused) -> Answer {
+        Answer::Refused(errno.0, reason)
+    }
+}
+
+pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused(Errno::EINVAL, reason.into()))
+}
+
+pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
+    answer.recv().unwrap_or_else(|_| {
+        Err(Failure::new(
+            Cause::Failed,
+            "the job has ended, and the service with it",
+        ))
+    })
+}
+
+impl Service {
+    /// Answers for the job `token`, whose instances are mounted below `mounts`.
+    pub fn new(control: Arc<dyn Control>, token: String, mounts: PathBuf) -> Service {
+        Service {
+            control,
+            token,
+            mounts,
+            beginning: Mutex::default(),
+        }
+    }
+
+    /// Carries out a call; those that wait return when there is nothing to wait for any more.
+    pub fn answer(&self, call: Call) -> Answer {
+        let outcome = self.job().and_then(|job| job.carry_out(call));
+        outcome.unwrap_or_else(Answer::from)
+    }
+
+    /// The job has ended.
+    fn ended(&self) -> Refused {
+        Refused(ENOTCONN, format!("job {} is not running", self.token))
+    }
+
+    /// Why the controller says nothing of the job.
+    fn unheard(&self, failure: Failure) -> Refused {
+        match failure.cause {
+            Cause::NotFound => self.ended(),
+            _ => failure.into(),
+        }
+    }
+
+    fn job(&self) -> Result<Job<'_>, Refused> {
+        let view = self.control.job(&self.token);
+        let view = view.map_err(|failure| self.unheard(failure))?;
+        // At the job's end it is staged what was asked for before: nothing can be added to that.
+        if !view.mounted {
+            return Err(self.ended());
+        }
+        Ok(Job {
+            service: self,
+            roots: roots(&view.paths),
+            stripes: view.stripes,
+        })
+    }
+}
+
+/// The name spaces that can be staged. A view is a symbolic link to where the kernel has it; only
+/// the link is read, so that this process does not wait for its own mount.
+fn roots(paths: &[(String, String)]) -> Vec<Root> {
+    let root = |(name, value): &(String, String)| {
+        let space = match name.strip_prefix("DW_PERSISTENT_STRIPED_") {
+            Some(persistent) => Space::Persistent(persistent.to_owned()),
+            None if name == "DW_JOB_STRIPED" => Space::Job,
+            None => return None,
+        };
+        let link = Path::new(value.trim_end_matches('/'));
+        Some(Root {
+            path: fs::read_link(link).unwrap_or_else(|_| link.to_owned()),
+            shown: value.clone(),
+            space,
+        })
+    };
+    paths.iter().filter_map(root).collect()
+}
+
+impl Job<'_> {
+    fn carry_out(&self, call: Call) -> Result<Answer, Refused> {
+        match call {
+            Call::In(kind, pairs) => self.begin(kind, pairs, Direction::In, When::Now),
+            Call::Out(kind, pairs, when) => self.begin(kind, pairs, Direction::Out, when),
+            Call::Revoke(kind, paths) => self.revoke(kind, &paths),
+            Call::Activate(kind, paths) => self.activate(kind, &paths),
+            Call::Query(kind, paths) => self.query(kind, &paths),
+            Call::Wait(kind, paths) => self.wait(kind, &paths),
+            Call::Terminate(kind, paths) => self.terminate(kind, &paths),
+            Call::Limit(path, most) => self.limit(&path, most),
+            Call::Stripes(path, inode) => self.stripes(&path, inode),
+            Call::Failures(path) => self.failures(&path),
+        }
+    }
+
+    /// What was asked for that says something about these places: the stages, and by place.
+    pub(super) fn asked(&self, spots: &[Spot]) -> Result<(Vec<AskedStage>, Ledger), Refused> {
+        let inside = |spot: &Spot| {
+            let space = self.roots.get(spot.root)?.space.clone();
+            let path = spot.path.clone();
+            Some(BufferPath { space, path })
+        };
+        let paths: Vec<BufferPath> = spots.iter().filter_map(inside).collect();
+        let mut stages = Vec::new();
+        let mut rest = paths.as_slice();
+        while !rest.is_empty() {
+            let mut text = 0;
+            let fits = |path: &&BufferPath| {
+                text += path.path.len();
+                text <= TEXT
+            };
+            let count = rest.iter().take(STAGES).take_while(fits).count().max(1);
+            let (some, more) = rest.split_at(count);
+            stages.extend(self.tell(some, &[])?);
+            rest = more;
+        }
+        stages.sort_by_key(|stage| stage.id);
+        stages.dedup_by_key(|stage| stage.id);
+        let ledger = Ledger::of(&stages, &self.roots);
+        Ok((stages, ledger))
+    }
+
+    fn tell(&self, about: &[BufferPath], numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
+        let Service { control, token, .. } = self.service;
+        let asked = control.asked(token, about, numbers);
+        asked.map_err(|failure| self.service.unheard(failure))
+    }
+
+    /// How far these stages are; those that are not known any more are left out.
+    pub(super) fn numbered(&self, numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
+        let mut stages = Vec::new();
+        for numbers in numbers.chunks(STAGES) {
+            stages.extend(self.tell(&[], numbers)?);
+        }
+        Ok(stages)
+    }
+
+    /// Where a path is in the job's instances.
+    pub(super) fn spot(&self, path: &str) -> Result<Spot, Refused> {
+        if path.len() > PATH {
+            let reason = format!("a path has at most {PATH} bytes");
+            return Err(Refused(Errno::ENAMETOOLONG, reason));
+        }
+        for (index, root) in self.roots.iter().enumerate() {
+            let Ok(rest) = Path::new(path).strip_prefix(&root.path) else {
+                continue;
+            };
+            let mut names = Vec::new();
+            for component in rest.components() {
+                let Component::Normal(name) = component else {
+                    return invalid(format!("{path}: leads out of the instance"));
+                };
+                names.push(name.to_string_lossy().into_owned());
+            }
+            return Ok(Spot {
+                root: index,
+                path: names.join("/"),
+            });
+        }
+        invalid(format!(
+            "{path}: is in no instance of the job that can be staged"
+        ))
+    }
+
+    pub(super) fn spots(&self, paths: &[String]) -> Result<Vec<Spot>, Refused> {
+        if paths.is_empty() {
+            return invalid("the list is empty");
+        }
+        paths.iter().map(|path| self.spot(path)).collect()
+    }
+}

@@ -1,0 +1,161 @@
+//! The embedded database that keeps a state machine's records.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use redb::backends::FileBackend;
+use redb::{Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use forebay_control::table::Change;
+
+const RECORDS: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("records");
+
+/// A failure of the database, with the file it is in.
+#[derive(Debug)]
+pub struct DatabaseError {
+    file: String,
+    reason: String,
+}
+
+impl std::fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "database {}: {}", self.file, self.reason)
+    }
+}
+
+impl std::error::Error for DatabaseError {}
+
+/// A file of records, written in transactions that are on the disk when they return.
+pub struct Database {
+    file: String,
+    inner: Redb,
+}
+
+impl Database {
+    /// Opens the database in `file`, creating it if need be. Only one process can have it open.
+    pub fn open(file: &Path) -> Result<Database, DatabaseError> {
+        let name = file.display().to_string();
+        let fail = |reason: redb::Error| DatabaseError {
+            file: name.clone(),
+            reason: reason.to_string(),
+        };
+        // Among the records are the secrets by which nodes of an instance trust their clients, so
+        // nobody else may have it open, not even from the moment in which it is made.
+        let opened = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(file)
+            .and_then(|made| {
+                made.set_permissions(Permissions::from_mode(0o600))?;
+                Ok(made)
+            })
+            .map_err(|e| fail(redb::Error::Io(e)))?;
+        let reserved = Reserved::new(opened).map_err(|e| fail(e.into()))?;
+        let inner = Redb::builder()
+            .create_with_backend(reserved)
+            .map_err(|e| fail(e.into()))?;
+        let write = inner.begin_write().map_err(|e| fail(e.into()))?;
+        write.open_table(RECORDS).map_err(|e| fail(e.into()))?;
+        write.commit().map_err(|e| fail(e.into()))?;
+        Ok(Database { file: name, inner })
+    }
+
+    fn fail(&self, reason: impl Into<redb::Error>) -> DatabaseError {
+        DatabaseError {
+            file: self.file.clone(),
+            reason: reason.into().to_string(),
+        }
+    }
+
+    /// Writes all changes or none; they are durable when this returns.
+    pub fn commit(&self, changes: &[Change]) -> Result<(), DatabaseError> {
+        let mut write = self.inner.begin_write().map_err(|e| self.fail(e))?;
+        write.set_durability(Durability::Immediate);
+        {
+            let mut records = write.open_table(RECORDS).map_err(|e| self.fail(e))?;
+            for change in changes {
+                let key = (change.table, change.key);
+                match &change.value {
+                    Some(value) => records
+                        .insert(key, value.as_slice())
+                        .map_err(|e| self.fail(e))?,
+                    None => records.remove(key).map_err(|e| self.fail(e))?,
+                };
+            }
+        }
+        write.commit().map_err(|e| self.fail(e))
+    }
+
+    /// Every record: table, number, contents.
+    pub fn load(&self) -> Result<Vec<(String, u64, Vec<u8>)>, DatabaseError> {
+        let read = self.inner.begin_read().map_err(|e| self.fail(e))?;
+        let records = read.open_table(RECORDS).map_err(|e| self.fail(e))?;
+        let mut rows = Vec::new();
+        for row in records.iter().map_err(|e| self.fail(e))? {
+            let (key, value) = row.map_err(|e| self.fail(e))?;
+            let (table, number) = key.value();
+            rows.push((table.to_owned(), number, value.value().to_vec()));
+        }
+        Ok(rows)
+    }
+}
+
+/// The least space that a database's file has, in bytes.
+const LEAST: u64 = 4 << 20;
+
+/// A file with blocks for more than is in it, so that what there is to write down can be written
+/// down on a full disk, too. The database writes changes beside what they replace, and doubles its
+/// file when it needs more.
+#[derive(Debug)]
+struct Reserved {
+    file: File,
+    inner: FileBackend,
+}
+
+impl Reserved {
+    fn new(file: File) -> Result<Reserved, redb::DatabaseError> {
+        let inner = FileBackend::new(file.try_clone()?)?;
+        let reserved = Reserved { file, inner };
+        reserved.reserve(reserved.inner.len()?);
+        Ok(reserved)
+    }
+
+    /// Have blocks for twice this length, or at least for all of it. Without, it goes on like any
+    /// file.
+    fn reserve(&self, length: u64) {
+        let have = |bytes| fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
+        if have(length.saturating_mul(2).max(LEAST)).is_err() && length > 0 {
+            let _ = have(length);
+        }
+    }
+}
+
+impl StorageBackend for Reserved {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.inner.read(offset, length)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.inner.set_len(length)?;
+        self.reserve(length);
+        Ok(())
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.inner.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.inner.write(offset, data)
+    }
+}

@@ -1,0 +1,107 @@
+//! Asking an open pool, from any thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::time::Duration;
+
+use forebay_model::jobscript::BufferPath;
+
+use super::{Event, now};
+use crate::activity::Status;
+use crate::control::{Control, ended};
+use forebay_control::controller::{AskedStage, Envelope, Failure, JobView, Outcome, Request};
+use forebay_control::protocol::{Owner, StageId};
+
+/// One who makes requests of an open pool; clones may do so from any thread. Once the pool is
+/// closed all of them fail.
+#[derive(Clone)]
+pub struct Asker {
+    events: Sender<Event>,
+    caller: Owner,
+    client: u64,
+    number: Arc<AtomicU64>,
+}
+
+impl Asker {
+    /// For `caller`, of the driver that takes `events`.
+    pub(super) fn new(events: Sender<Event>, caller: Owner) -> Asker {
+        Asker {
+            events,
+            caller,
+            // Requests of an earlier process are never mistaken for ours: times only rise, and
+            // only one process at a time has the pool.
+            client: now().0,
+            number: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Ends the driver.
+    pub(super) fn stop(&self) {
+        let _ = self.events.send(Event::Stop);
+    }
+
+    /// What the pool's status is, if it says so within `patience`.
+    pub fn status_within(&self, patience: Duration) -> Result<Status, String> {
+        let closed = || "the pool is closed".to_owned();
+        let answer = self.question(Event::Status).map_err(|_| closed())?;
+        answer.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => "the pool is busy".to_owned(),
+            RecvTimeoutError::Disconnected => closed(),
+        })
+    }
+
+    /// Asks the driver; the answer comes through the channel.
+    fn question<T>(
+        &self,
+        event: impl FnOnce(SyncSender<T>) -> Event,
+    ) -> Result<Receiver<T>, Failure> {
+        let (answer, receiver) = sync_channel(1);
+        self.events.send(event(answer)).map_err(|_| ended())?;
+        Ok(receiver)
+    }
+}
+
+impl Control for Asker {
+    fn caller(&self) -> Owner {
+        self.caller
+    }
+
+    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        let envelope = Box::new(Envelope {
+            // Every request has a client of its own, so that several can be under way.
+            client: (self.client << 20) | (number & 0xf_ffff),
+            number,
+            caller: self.caller,
+            request,
+        });
+        self.question(|answer| Event::Ask(envelope, answer))
+    }
+
+    fn status(&self) -> Result<Status, Failure> {
+        let answer = self.question(Event::Status)?;
+        answer.recv().map_err(|_| ended())
+    }
+
+    fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        let answer = self.question(|answer| Event::Paths(token.to_owned(), answer))?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn job(&self, token: &str) -> Result<JobView, Failure> {
+        let answer = self.question(|answer| Event::Job(token.to_owned(), answer))?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn asked(
+        &self,
+        token: &str,
+        about: &[BufferPath],
+        numbers: &[StageId],
+    ) -> Result<Vec<AskedStage>, Failure> {
+        let (token, about, numbers) = (token.to_owned(), about.to_vec(), numbers.to_vec());
+        let answer = self.question(|answer| Event::Asked(token, about, numbers, answer))?;
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+}

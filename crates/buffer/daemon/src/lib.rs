@@ -1,0 +1,18 @@
+//! Drivers of the burst buffer's control plane.
+//!
+//! [`embedded`] drives controller, storage node and compute node in one process over a directory,
+//! with a storage daemon and mounts; [`hosts`] drives each as a daemon on its own host; [`calls`]
+//! answers a running job when it asks to stage.
+#![warn(missing_docs)]
+
+pub mod activity;
+pub mod calls;
+mod control;
+pub mod database;
+pub mod embedded;
+pub mod hosts;
+pub mod scrub;
+pub mod views;
+
+pub use activity::Status;
+pub use control::Control;

@@ -1,0 +1,106 @@
+//! What must hold all along, and in the end.
+
+use forebay_control::controller::{self, FragmentState};
+use forebay_control::protocol::FragmentId;
+use forebay_store::objects::Objects;
+
+use crate::machines::Compute;
+use crate::users::Step;
+use crate::world::World;
+
+impl World {
+    /// Nothing is given twice: neither in the books nor on the disks; and what can be used is there.
+    pub fn check_allocation(&self) {
+        let Some(controller) = &self.controller else {
+            return;
+        };
+        let state = controller.state();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let here = |f: &&controller::Fragment| {
+                f.node.0 as usize == index && f.state != FragmentState::Forgotten
+            };
+            let fragments = state.fragments.iter().map(|(_, f)| f);
+            let booked: u64 = fragments.filter(here).map(|f| f.granules).sum();
+            let stored: u64 = node.fragments.values().map(|plan| plan.granules).sum();
+            let most = node.granules;
+            assert!(booked <= most, "node {index}: {booked} granules of {most}");
+            assert!(stored <= most, "disk {index}: {stored} granules of {most}");
+        }
+        for (id, fragment) in state.fragments.iter() {
+            let node = &self.nodes[fragment.node.0 as usize];
+            // A node that was given up is in service again when it has nothing left of that.
+            if fragment.state == FragmentState::Forgotten && !state.is_forgotten(fragment.node) {
+                let left = node.fragments.contains_key(&FragmentId(id));
+                assert!(!left, "fragment {id} is given up and there");
+            }
+            let damaged = self.truth.damaged.contains(&fragment.instance);
+            let Some((daemon, _)) = node.running.as_ref().filter(|_| !damaged) else {
+                continue;
+            };
+            if matches!(fragment.state, FragmentState::Ready(_)) {
+                let instance = forebay_wire::InstanceId(fragment.instance.0);
+                let there = daemon.shard.state().instances.contains_key(&instance);
+                assert!(there, "fragment {id} is ready but not there");
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let Some(controller) = &self.controller else {
+            return false;
+        };
+        let state = controller.state();
+        let books = state.sessions.is_empty()
+            && state.instances.is_empty()
+            && state.fragments.is_empty()
+            && state.configurations.is_empty()
+            && state.namespaces.is_empty()
+            && state.registrations.is_empty()
+            && state.activations.is_empty()
+            && state.stages.is_empty();
+        // What a node holds that is gone for ever is nobody's any more.
+        let gone = |index: usize| self.nodes[index].down == u64::MAX && self.is_given_up(index);
+        let mut nodes = self.nodes.iter().enumerate();
+        let flash = nodes.all(|(index, node)| {
+            gone(index)
+                || node.running.as_ref().is_some_and(|(daemon, control)| {
+                    let known = daemon.shard.state();
+                    known.instances.is_empty()
+                        && known.sessions.is_empty()
+                        && control.fragments().is_empty()
+                }) && node.objects.instances().unwrap().is_empty()
+        });
+        let mounts = |host: &Compute| host.mounts.lock().unwrap().is_empty();
+        books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()
+    }
+
+    /// What there is that should not be.
+    pub fn unfinished(&self) -> String {
+        let users = self.users.iter().filter(|user| user.step != Step::Ended);
+        let users: Vec<_> = users.map(|user| (&user.token, user.step)).collect();
+        let mut text = format!("not ended: {users:?}");
+        if let Some(controller) = &self.controller {
+            let state = controller.state();
+            text += &format!("; sessions {:?}", state.sessions);
+            text += &format!("; fragments {:?}", state.fragments);
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            let objects = node.objects.instances();
+            text += &format!("; node {index}: fragments {:?}", node.fragments.keys());
+            text += &format!(", objects of {objects:?}");
+            if let Some((daemon, _)) = &node.running {
+                let known = daemon.shard.state();
+                for (id, instance) in &known.instances {
+                    text += &format!(", {id} prepared {:?}", instance.prepared);
+                    text += &format!(", decided {:?}", instance.decided);
+                }
+                text += &format!(", sessions {:?}", known.sessions.keys());
+            }
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            text += &format!("; host {index}: {:?}", host.plans.keys());
+        }
+        let actors: Vec<_> = self.actors.values().map(|actor| actor.place).collect();
+        text + &format!("; actors {actors:?} wait for {:?}", self.awaited())
+    }
+}

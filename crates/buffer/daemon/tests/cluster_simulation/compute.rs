@@ -1,0 +1,213 @@
+//! Compute nodes: mounts, and the processes of jobs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use forebay_client::System;
+use forebay_control::controller;
+use forebay_control::host::{self, Host};
+use forebay_control::protocol::{ActivationId, Instant, MountPlan};
+use forebay_daemon::views::{Reach, Views};
+use forebay_model::jobscript::AccessMode;
+use forebay_wire::Caller;
+
+use crate::machines::Place;
+use crate::process::Process;
+use crate::seat::{self, Machine, Outcome};
+use crate::world::{Event, MS, World, host_name};
+
+impl World {
+    /// About once a second.
+    pub fn tick_host(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        if host.runs.is_none() {
+            if self.now >= host.down {
+                host.runs = Some(Host::new(host_name(index), Instant(self.now / MS)));
+            }
+            return;
+        }
+        self.host_step(index, host::Input::Tick);
+        if self.chance(self.faults.crash / 2) {
+            self.crash_host(index);
+        }
+    }
+
+    pub fn host_step(&mut self, index: usize, input: host::Input) {
+        let Some(host) = &mut self.hosts[index].runs else {
+            return;
+        };
+        self.steps += 1;
+        for effect in host.step(input) {
+            if self.chance(self.faults.crash / 2) {
+                return self.crash_host(index);
+            }
+            match effect {
+                host::Effect::Report(report) => {
+                    let input = controller::Input::Report(report);
+                    let message = Event::ToController(Box::new(input));
+                    self.send(Place::Host(index), Place::Controller, message);
+                }
+                host::Effect::Mount(plan) => self.mount(index, plan),
+                host::Effect::Unmount(plan) => self.unmount(index, plan),
+            }
+        }
+    }
+
+    fn mount(&mut self, index: usize, plan: MountPlan) {
+        let id = plan.activation;
+        self.say(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
+        self.hosts[index].plans.insert(id, plan.clone());
+        let reach = Reach {
+            own: None,
+            options: self.options(),
+        };
+        let views = Views::new(PathBuf::new(), host_name(index), reach);
+        let mounts = self.hosts[index].mounts.clone();
+        self.begin(Place::Host(index), move || {
+            let attached = views.attach(plan.instance, plan.mode, plan.owner, &plan.addresses);
+            let mounted = attached.map(|attached| {
+                if !seat::is_dead() {
+                    mounts.lock().unwrap().insert(id, attached);
+                }
+            });
+            Outcome::Host(host::Input::Mounted(id, mounted))
+        });
+    }
+
+    fn unmount(&mut self, index: usize, plan: MountPlan) {
+        let id = plan.activation;
+        let mut using = self.hosts[index].using.values();
+        let busy = using.any(|(_, used)| used.contains(&id));
+        self.say(|| {
+            format!(
+                "host {index} unmounts {id:?}{}",
+                if busy { ": busy" } else { "" }
+            )
+        });
+        let mounts = self.hosts[index].mounts.clone();
+        let machine = Machine(self.shared.clone());
+        self.begin(Place::Host(index), move || {
+            machine.sleep(std::time::Duration::from_millis(10));
+            if busy {
+                let outcome = Err("files are open".to_owned());
+                return Outcome::Host(host::Input::Unmounted(id, outcome));
+            }
+            let gone = mounts.lock().unwrap().remove(&id);
+            drop(gone);
+            Outcome::Host(host::Input::Unmounted(id, Ok(())))
+        });
+    }
+
+    /// An actor of the host is done.
+    pub fn host_done(&mut self, index: usize, input: host::Input) {
+        if let host::Input::Unmounted(id, Ok(())) | host::Input::Mounted(id, Err(_)) = &input {
+            self.hosts[index].plans.remove(id);
+        }
+        if let host::Input::Mounted(id, Err(reason)) = &input {
+            self.say(|| format!("host {index} cannot mount {id:?}: {reason}"));
+        }
+        self.host_step(index, input);
+    }
+
+    pub fn crash_host(&mut self, index: usize) {
+        self.say(|| format!("host {index} crashes"));
+        self.truth.counts.host_crashes += 1;
+        self.kill_all(Place::Host(index));
+        self.break_links_from(Place::Host(index));
+        let down = self.now + (1 + self.random.below(20_000)) * MS;
+        let host = &mut self.hosts[index];
+        host.life += 1;
+        host.runs = None;
+        host.down = down;
+        host.plans.clear();
+        host.using.clear();
+        host.mounts.lock().unwrap().clear();
+    }
+
+    /// A host's mount of an instance with this label.
+    fn mounted(
+        &self,
+        index: usize,
+        label: &str,
+        private: bool,
+    ) -> Option<(ActivationId, MountPlan)> {
+        let host = &self.hosts[index];
+        let mounts = host.mounts.lock().unwrap();
+        let mut plans = host.plans.iter();
+        let found = plans.find(|(id, plan)| {
+            let labelled = self.truth.labels.get(&plan.instance);
+            let free = !host.using.values().any(|(_, used)| used.contains(id));
+            let kind = private == (plan.mode == AccessMode::Private);
+            let there = mounts.contains_key(id) && kind;
+            there && free && labelled.is_some_and(|known| known == label)
+        });
+        found.map(|(id, plan)| (*id, plan.clone()))
+    }
+
+    /// The processes of a job begin, on all its hosts where it is mounted.
+    pub fn start_job(&mut self, user: usize) {
+        let user = &self.users[user];
+        let (token, owner) = (user.token.clone(), user.owner);
+        let (hosts, uses) = (user.hosts.clone(), user.uses.clone());
+        let job = self.truth.jobs[&token].clone();
+        for index in 0..self.hosts.len() {
+            if !hosts.contains(&host_name(index)) {
+                continue;
+            }
+            let Some((own, plan)) = self.mounted(index, &token, false) else {
+                continue;
+            };
+            let persistent = uses.first().and_then(|name| {
+                let (id, _) = self.mounted(index, name, false)?;
+                Some((id, name.clone()))
+            });
+            let private = self.mounted(index, &token, true).map(|(id, _)| id);
+            self.truth.counts.private_uses += u64::from(private.is_some());
+            self.truth.counts.copies_read += u64::from(plan.mode == AccessMode::LoadBalanced);
+            let caller = Caller {
+                uid: owner.uid,
+                gid: owner.gid,
+                groups: Some(Vec::new()),
+                checked: false,
+            };
+            let mounts = self.hosts[index].mounts.lock().unwrap().clone();
+            let attached = |id: &ActivationId| mounts[id].on_behalf_of(caller.clone());
+            let random = crate::random::Random::new(self.random.next());
+            let process = Process {
+                own: attached(&own),
+                persistent: persistent.as_ref().map(|(id, name)| {
+                    let files = self.truth.jobs[name].files.clone();
+                    (attached(id), files)
+                }),
+                private: private.map(|id| (attached(&id), job.private.clone())),
+                files: job.files.clone(),
+                outs: job.outs.clone(),
+                inputs: job.inputs.clone(),
+                host: index,
+                token: token.clone(),
+                random,
+                machine: Machine(self.shared.clone()),
+                losses: self.truth.losses.clone(),
+                may_expire: self.faults.outage > 0,
+                steps: 3 + self.random.below(20),
+            };
+            self.truth.counts.processes += 1;
+            self.say(|| format!("host {index} runs {token}"));
+            let actor = self.begin(Place::Host(index), move || {
+                process.run();
+                Outcome::Nothing
+            });
+            let mut used = BTreeSet::from([own]);
+            used.extend(persistent.map(|(id, _)| id));
+            used.extend(private);
+            let using = &mut self.hosts[index].using;
+            using.insert(actor, (token.clone(), used));
+        }
+    }
+
+    /// How many processes of a job run.
+    pub fn processes(&self, token: &str) -> u64 {
+        let all = self.hosts.iter().flat_map(|host| host.using.values());
+        all.filter(|(of, _)| of == token).count() as u64
+    }
+}

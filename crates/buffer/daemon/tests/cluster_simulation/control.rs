@@ -1,0 +1,215 @@
+//! Storage nodes, as the controller sees them: fragments are made and destroyed, stages move data.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::Admin;
+use forebay_control::controller;
+use forebay_control::node::{self, Copied};
+use forebay_control::protocol::{FragmentPlan, StagePlan};
+use forebay_daemon::embedded::{copies, create, destroy};
+use forebay_daemon::views::{Reach, Views};
+use forebay_model::jobscript::{AccessMode, Direction};
+use forebay_stage::Options;
+use forebay_stage::end::FileSystem;
+
+use crate::journals::journal;
+use crate::machines::{Compute, Place, apply};
+use crate::network::address;
+use crate::seat::{Machine, Outcome};
+use crate::world::{Event, World};
+
+impl World {
+    pub fn node_step(&mut self, index: usize, input: node::Input) {
+        let Some((_, node)) = &mut self.nodes[index].running else {
+            return;
+        };
+        self.steps += 1;
+        let done = match &input {
+            node::Input::Copied(stage, _, Copied::Whole(_)) => Some(*stage),
+            _ => None,
+        };
+        for effect in node.step(input) {
+            if self.chance(self.faults.crash) {
+                let power = self.power_fails();
+                return self.crash_node(index, power);
+            }
+            match effect {
+                node::Effect::Persist(changes) => apply(&mut self.nodes[index].records, changes),
+                node::Effect::Report(report) => {
+                    let input = controller::Input::Report(report);
+                    let message = Event::ToController(Box::new(input));
+                    self.send(Place::Node(index), Place::Controller, message);
+                }
+                node::Effect::Create(plan) => self.create(index, plan),
+                node::Effect::Destroy(plan) => self.destroy(index, plan),
+                node::Effect::BeginCopy(plan) => self.begin_copy(index, plan),
+                node::Effect::StopCopy(stage, _) => {
+                    if let Some((_, counters)) = self.nodes[index].copies.get(&stage) {
+                        counters.cancel();
+                    }
+                }
+            }
+        }
+        if let Some(stage) = done {
+            self.nodes[index].journals.remove(stage);
+        }
+    }
+
+    pub fn options(&self) -> forebay_client::Options {
+        forebay_client::Options {
+            patience: Duration::from_secs(20),
+            system: Arc::new(Machine(self.shared.clone())),
+            ..forebay_client::Options::default()
+        }
+    }
+
+    fn create(&mut self, index: usize, plan: FragmentPlan) {
+        self.say(|| {
+            format!(
+                "node {index} makes {:?} of {:?}",
+                plan.fragment, plan.instance
+            )
+        });
+        self.nodes[index]
+            .fragments
+            .insert(plan.fragment, plan.clone());
+        self.check_allocation();
+        self.order(index, Some((true, plan)));
+    }
+
+    fn destroy(&mut self, index: usize, plan: FragmentPlan) {
+        let fragment = plan.fragment;
+        self.say(|| format!("node {index} destroys {fragment:?} of {:?}", plan.instance));
+        if self.nodes[index].fragments.contains_key(&fragment) {
+            let pfs = self.pfs.clone();
+            self.truth.destroyed(fragment, plan.instance, &pfs);
+        }
+        self.order(index, Some((false, plan)));
+    }
+
+    /// Makes and destroys fragments one after the other, as a node's thread does. `None`: the last
+    /// one is done.
+    fn order(&mut self, index: usize, new: Option<(bool, FragmentPlan)>) {
+        let orders = &mut self.nodes[index].orders;
+        match new {
+            Some(order) => {
+                orders.push_back(order);
+                if orders.len() > 1 {
+                    return;
+                }
+            }
+            None => drop(orders.pop_front()),
+        }
+        let Some((makes, plan)) = orders.front().cloned() else {
+            return;
+        };
+        let options = self.options();
+        let fragment = plan.fragment;
+        self.begin(Place::Node(index), move || {
+            let admin = Admin::connect(address(index), options).map_err(|e| e.to_string());
+            Outcome::Node(if makes {
+                let made = admin.and_then(|admin| create(&admin, &plan));
+                node::Input::Created(fragment, made)
+            } else {
+                let gone = admin.and_then(|admin| destroy(&admin, &plan));
+                node::Input::Destroyed(fragment, gone)
+            })
+        });
+    }
+
+    fn begin_copy(&mut self, index: usize, plan: StagePlan) {
+        let (stage, attempt) = (plan.stage, plan.attempt);
+        self.say(|| {
+            let way = plan.what.direction;
+            format!("node {index} copies {stage:?} attempt {attempt} {way:?}")
+        });
+        self.check_copy(index, &plan);
+        let Some((_, node)) = &self.nodes[index].running else {
+            return;
+        };
+        let addresses = node.peers_of(plan.instance);
+        let own = address(index);
+        let reach = Reach {
+            own: Some((own.to_string(), own)),
+            options: self.options(),
+        };
+        let views = Views::new(PathBuf::new(), format!("bb{index}"), reach);
+        let options = Options {
+            workers: 0,
+            sync_every: Duration::from_millis(500),
+            segment: 16 << 10,
+            journal: Some(journal(stage)),
+            verify: copies::verification(&plan),
+            host: Arc::new(self.nodes[index].journals.clone()),
+        };
+        let counters = Arc::new(forebay_stage::Progress::new());
+        let copies = &mut self.nodes[index].copies;
+        copies.insert(stage, (attempt, counters.clone()));
+        let outside: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
+        self.begin(Place::Node(index), move || {
+            let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
+            let attached = views.attach(plan.instance, mode, owner, &addresses);
+            let outcome = match attached {
+                Ok(_) if counters.is_cancelled() => Copied::Stopped,
+                Ok(attached) => copies::copy(&plan, attached, Some(&outside), &options, &counters),
+                Err(reason) => Copied::Failed(reason.into()),
+            };
+            Outcome::Node(node::Input::Copied(stage, attempt, outcome))
+        });
+    }
+
+    /// Input comes before the job, and results are taken when nobody writes to them any more.
+    ///
+    /// A node that was given up and comes back fills its copy of a load-balanced instance until the
+    /// controller tells it to remove that; nobody has it mounted.
+    fn check_copy(&self, index: usize, plan: &StagePlan) {
+        let instance = plan.instance;
+        let Some(job) = self.truth.labels.get(&instance) else {
+            return;
+        };
+        let Some(job) = self.truth.jobs.get(job) else {
+            return;
+        };
+        match plan.what.direction {
+            Direction::In if self.given_up[index] => {}
+            Direction::In => assert_eq!(job.runs, 0, "{instance:?}: input over what it wrote"),
+            // A host that is out of reach for long counts as dead, and may not be.
+            Direction::Out if self.faults.outage == 0 => {
+                let using = |host: &Compute| {
+                    let mut plans = host.plans.iter();
+                    let mounts = host.mounts.lock().unwrap();
+                    plans.any(|(id, plan)| plan.instance == instance && mounts.contains_key(id))
+                };
+                let mounted = self.hosts.iter().any(using);
+                assert!(!mounted, "{instance:?} is staged out while it is mounted");
+            }
+            Direction::Out => {}
+        }
+    }
+
+    /// An actor of the node is done.
+    pub fn node_done(&mut self, index: usize, input: node::Input) {
+        if matches!(input, node::Input::Created(..) | node::Input::Destroyed(..)) {
+            self.order(index, None);
+        }
+        match &input {
+            node::Input::Copied(stage, attempt, outcome) => {
+                self.say(|| format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}"));
+                self.nodes[index].copies.remove(stage);
+                let failed = matches!(outcome, Copied::Failed(_));
+                self.truth.counts.failed_copies += u64::from(failed);
+            }
+            node::Input::Created(fragment, Err(reason)) => {
+                self.say(|| format!("node {index} has not made {fragment:?}: {reason}"));
+                self.nodes[index].fragments.remove(fragment);
+            }
+            node::Input::Destroyed(fragment, Ok(())) => {
+                self.nodes[index].fragments.remove(fragment);
+            }
+            _ => {}
+        }
+        self.node_step(index, input);
+    }
+}

@@ -1,0 +1,154 @@
+//! What goes wrong, and how often.
+
+use forebay_control::controller::{self, Request};
+use forebay_policy::pool::NodeId;
+
+use crate::machines::Place;
+use crate::random::Random;
+use crate::requests::envelope;
+use crate::world::{MS, NODES, SECOND, World};
+
+/// How hard the world is, each in a thousand.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub lose: u64,
+    pub repeat: u64,
+    pub delay: u64,
+    /// A connection breaks when something is sent on it.
+    pub cut: u64,
+    /// A crash before an effect, or within a second.
+    pub crash: u64,
+    /// Crashes may be power cuts.
+    pub power: bool,
+    /// A crashed node has lost its disk.
+    pub lose_disk: u64,
+    /// Something is wrong with the parallel file system, or a machine is cut off, within a second.
+    pub outage: u64,
+    /// A crashed node never comes back by itself; an operator gives it up.
+    pub gone: u64,
+    /// Faults end at this time, so that everything can come to its end.
+    pub until: u64,
+}
+
+impl Faults {
+    pub fn none() -> Faults {
+        Faults {
+            lose: 0,
+            repeat: 0,
+            delay: 0,
+            cut: 0,
+            crash: 0,
+            power: false,
+            lose_disk: 0,
+            outage: 0,
+            gone: 0,
+            until: 0,
+        }
+    }
+
+    pub fn of(seed: u64) -> Faults {
+        let mut random = Random::new(seed ^ 0xfa17);
+        let power = random.chance(400);
+        Faults {
+            lose: random.below(200),
+            repeat: random.below(200),
+            delay: random.below(200),
+            cut: random.below(2) * random.below(30),
+            crash: random.below(8) + u64::from(power) * random.below(16),
+            power,
+            lose_disk: u64::from(random.chance(150)) * random.below(100),
+            outage: random.below(2) * random.below(30),
+            gone: u64::from(random.chance(250)) * random.below(250),
+            until: 150 * SECOND,
+        }
+    }
+}
+
+impl World {
+    /// What happens to the parallel file system, to the network and to the pool.
+    pub fn outages(&mut self) {
+        if self.now >= self.pfs_back {
+            self.pfs.set_away(false);
+            self.pfs.set_capacity(None);
+        }
+        if self.chance(self.faults.outage) {
+            self.pfs_back = self.now + self.random.below(20) * SECOND;
+            match self.random.below(3) {
+                0 => {
+                    self.truth.counts.pfs_crashes += 1;
+                    self.pfs.crash();
+                    self.pfs.set_away(true);
+                }
+                1 => {
+                    self.truth.counts.pfs_away += 1;
+                    self.pfs.set_away(true);
+                }
+                _ => self.pfs.set_capacity(Some(self.random.below(100_000))),
+            }
+        }
+        if self.chance(self.faults.outage) {
+            self.truth.counts.isolations += 1;
+            let place = match self.random.below(8) {
+                0 => Place::Controller,
+                n @ 1..5 => Place::Node(n as usize - 1),
+                n => Place::Host(n as usize - 5),
+            };
+            let longest = if self.random.chance(200) { 70 } else { 10 };
+            let until = self.now + self.random.below(longest * SECOND);
+            self.say(|| format!("{place:?} is cut off for {} ms", (until - self.now) / MS));
+            self.isolated.insert(place, until);
+        }
+        let drain = self.chance(self.faults.outage);
+        if drain || !self.faulty() && self.now % (10 * SECOND) < SECOND {
+            self.truth.counts.drains += u64::from(drain);
+            let node = NodeId(self.random.below(NODES as u64) as u32);
+            let drained = drain && self.random.chance(500);
+            let request = Request::Drain { node, drained };
+            let envelope = envelope(self.random.next(), 1, request);
+            self.controller_step(controller::Input::Request(Box::new(envelope)));
+        }
+        self.give_up_nodes();
+    }
+
+    /// An operator gives up nodes that will not come back, and now and then one that would have.
+    /// Some come back all the same.
+    fn give_up_nodes(&mut self) {
+        if self.faults.gone == 0 {
+            return;
+        }
+        for index in 0..NODES {
+            let node = NodeId(index as u32);
+            if self.is_given_up(index) {
+                continue;
+            }
+            let gone = self.nodes[index].down == u64::MAX;
+            let mistaken = self.nodes[index].running.is_none() && self.chance(20);
+            let asks = gone && self.random.chance(100);
+            if !mistaken && !asks {
+                continue;
+            }
+            let lost = self.random.chance(700);
+            self.say(|| format!("node {index} is to be given up: {gone}, {lost}"));
+            let request = Request::Forget { node, lost };
+            let envelope = envelope(self.random.next(), 1, request);
+            self.controller_step(controller::Input::Request(Box::new(envelope)));
+            if gone && self.is_given_up(index) && self.random.chance(300) {
+                self.nodes[index].down = self.now + self.random.below(60 * SECOND);
+            }
+        }
+    }
+
+    /// Whether the controller's records say that a node is given up.
+    pub fn is_given_up(&self, index: usize) -> bool {
+        let controller = self.controller.as_ref();
+        controller.is_some_and(|c| c.state().is_forgotten(NodeId(index as u32)))
+    }
+
+    pub fn faulty(&self) -> bool {
+        self.now < self.faults.until
+    }
+
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        self.faulty() && self.random.chance(per_mille)
+    }
+}

@@ -1,0 +1,109 @@
+//! Journals of movers, on their node's disk.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_client::System;
+use forebay_control::protocol::StageId;
+use forebay_stage::{Host, Pages};
+
+use crate::seat::{self, Machine};
+
+/// A journal, and how much of it is on the disk.
+type Lines = (Vec<u8>, usize);
+
+/// Journals of a node's stages.
+#[derive(Clone, Debug)]
+pub struct Journals {
+    files: Arc<Mutex<BTreeMap<PathBuf, Lines>>>,
+    machine: Machine,
+}
+
+impl Journals {
+    pub fn new(machine: Machine) -> Journals {
+        Journals {
+            files: Arc::default(),
+            machine,
+        }
+    }
+
+    pub fn power_cut(&self, random: &mut crate::random::Random) {
+        for (bytes, synced) in self.files.lock().unwrap().values_mut() {
+            let lost = random.below((bytes.len() - *synced) as u64 + 1) as usize;
+            bytes.truncate(bytes.len() - lost);
+            *synced = bytes.len();
+        }
+    }
+
+    pub fn sweep(&self, goes_on: impl Fn(StageId) -> bool) {
+        let stage = |path: &Path| StageId(path.to_str().unwrap()[1..].parse().unwrap());
+        let mut files = self.files.lock().unwrap();
+        files.retain(|path, _| goes_on(stage(path)));
+    }
+
+    pub fn remove(&self, stage: StageId) {
+        self.files.lock().unwrap().remove(&journal(stage));
+    }
+}
+
+pub fn journal(stage: StageId) -> PathBuf {
+    PathBuf::from(format!("s{}", stage.0))
+}
+
+impl Host for Journals {
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let files = self.files.lock().unwrap();
+        Ok(files.get(path).map(|(bytes, _)| bytes.clone()))
+    }
+
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>> {
+        self.machine.sleep(Duration::from_millis(2));
+        if seat::is_dead() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut files = self.files.lock().unwrap();
+        files.insert(path.to_owned(), (contents.to_vec(), contents.len()));
+        drop(files);
+        Ok(Box::new(Page(self.clone(), path.to_owned())))
+    }
+
+    fn now(&self) -> std::time::Instant {
+        self.machine.time()
+    }
+}
+
+struct Page(Journals, PathBuf);
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if seat::is_dead() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut files = self.0.files.lock().unwrap();
+        if let Some((all, _)) = files.get_mut(&self.1) {
+            all.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Pages for Page {
+    fn sync(&self) -> io::Result<()> {
+        self.0.machine.sleep(Duration::from_millis(2));
+        if seat::is_dead() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut files = self.0.files.lock().unwrap();
+        if let Some((all, synced)) = files.get_mut(&self.1) {
+            *synced = all.len();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! What runs where.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use forebay_client::Fs;
+use forebay_control::host::Host;
+use forebay_control::node::Node;
+use forebay_control::protocol::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
+use forebay_control::table::Change;
+use forebay_store::log::Log;
+use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::shard::{ConnId, Shard};
+use forebay_store::storage::Memory;
+use forebay_wire::message::OpenMode;
+use forebay_wire::{HandleId, SessionId};
+
+use crate::journals::Journals;
+use crate::seat::{ActorId, LinkId};
+
+/// A simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Controller,
+    Node(usize),
+    Host(usize),
+}
+
+/// Durable records of a state machine.
+pub type Records = BTreeMap<(String, u64), Vec<u8>>;
+
+pub fn apply(records: &mut Records, changes: Vec<Change>) {
+    for change in changes {
+        let key = (change.table.to_owned(), change.key);
+        match change.value {
+            Some(value) => records.insert(key, value),
+            None => records.remove(&key),
+        };
+    }
+}
+
+pub fn rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
+    let row =
+        |((table, key), value): (&(String, u64), &Vec<u8>)| (table.clone(), *key, value.clone());
+    records.iter().map(row).collect()
+}
+
+/// A storage daemon that runs.
+pub struct Daemon {
+    pub shard: Shard<MemoryObjects>,
+    pub log: Log<Memory>,
+    /// The connection over which other daemons' messages come.
+    pub peers: ConnId,
+    /// Handles that bulk connections may use.
+    pub opens: BTreeMap<(SessionId, HandleId), OpenObject>,
+    /// The last connection in each lane.
+    pub lanes: BTreeMap<(SessionId, u32), LinkId>,
+}
+
+pub struct OpenObject {
+    pub object: ObjectId,
+    pub mode: OpenMode,
+    pub grant: u64,
+}
+
+/// A storage node with its disk.
+pub struct Storage {
+    /// Rises with every crash.
+    pub life: u64,
+    /// Rises with every power cut.
+    pub boot: u64,
+    /// Down until then.
+    pub down: u64,
+    pub granules: u64,
+    pub disk: Memory,
+    pub objects: MemoryObjects,
+    pub journals: Journals,
+    pub records: Records,
+    /// Fragments that were made and are not destroyed.
+    pub fragments: BTreeMap<FragmentId, FragmentPlan>,
+    pub running: Option<(Daemon, Node)>,
+    /// Fragments to be made (or destroyed, if not `true`), one after the other.
+    pub orders: VecDeque<(bool, FragmentPlan)>,
+    /// Copies under way.
+    pub copies: BTreeMap<StageId, (u32, Arc<forebay_stage::Progress>)>,
+}
+
+/// A compute node.
+pub struct Compute {
+    pub life: u64,
+    pub down: u64,
+    pub runs: Option<Host>,
+    pub plans: BTreeMap<ActivationId, MountPlan>,
+    pub mounts: Mounts,
+    /// Processes: of which job, and what they use.
+    pub using: BTreeMap<ActorId, (String, BTreeSet<ActivationId>)>,
+}
+
+/// What is mounted, as processes find it.
+pub type Mounts = Arc<Mutex<BTreeMap<ActivationId, Fs>>>;

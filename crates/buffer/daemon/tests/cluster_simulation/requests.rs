@@ -1,0 +1,134 @@
+//! Users, the controller, and what they say to each other.
+
+use std::sync::atomic::Ordering;
+
+use forebay_control::controller::{self, Envelope, FragmentState, Outcome, Request};
+use forebay_control::protocol::*;
+
+use crate::machines::{Place, apply};
+use crate::users::{Step, User};
+use crate::world::{Event, HOSTS, MS, SECOND, World, host_name};
+
+impl World {
+    pub fn users_act(&mut self) {
+        let ended = |user: &User| user.persistent || user.step == Step::Ended;
+        let jobs_ended = self.users.iter().all(ended);
+        for index in 0..self.users.len() {
+            if self.users[index].step == Step::Run && !self.users[index].started {
+                self.start_job(index);
+                self.users[index].started = true;
+            }
+            let running = self.processes(&self.users[index].token);
+            self.users[index].processes = running;
+            let user = &mut self.users[index];
+            let now = Instant(self.now / MS);
+            let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.truth);
+            if let Some(envelope) = envelope {
+                let (token, step) = (user.token.clone(), user.step);
+                self.say(|| format!("user {token} asks {step:?} {}", envelope.number));
+                let input = controller::Input::Request(Box::new(envelope));
+                let message = Event::ToController(Box::new(input));
+                // Users sit at the controller's machine, whose network fails as all others do.
+                self.send(Place::Controller, Place::Controller, message);
+            }
+        }
+    }
+
+    pub fn answered(&mut self, client: u64, number: u64, outcome: &Outcome) {
+        let mut users = std::mem::take(&mut self.users);
+        for user in &mut users {
+            let before = user.step;
+            let now = Instant(self.now / MS);
+            let (random, truth, pfs) = (&mut self.random, &mut self.truth, &self.pfs);
+            user.answered(now, (client, number), outcome, random, truth, pfs);
+            if user.step != before {
+                self.say(|| {
+                    let (token, step) = (&user.token, user.step);
+                    format!("user {token} {before:?} -> {step:?}: {outcome:?}")
+                });
+            }
+        }
+        self.users = users;
+    }
+
+    pub fn controller_step(&mut self, input: controller::Input) {
+        let Some(controller) = &mut self.controller else {
+            return;
+        };
+        self.steps += 1;
+        let effects = controller.step(Instant(self.now / MS), input);
+        let state = controller.state();
+        // Numbers given in a step whose records a crash loses are given again: the last one counts.
+        for (id, instance) in state.instances.iter() {
+            let label = instance.label.clone();
+            self.truth.labels.insert(InstanceId(id), label);
+        }
+        for (_, session) in state.sessions.iter() {
+            if let Some(instance) = session.instance {
+                let token = session.token.clone();
+                self.truth.current.insert(token, instance);
+            }
+        }
+        for (id, fragment) in state.fragments.iter() {
+            if matches!(fragment.state, FragmentState::Ready(_)) {
+                self.truth.used.insert(FragmentId(id));
+            }
+            if fragment.state == FragmentState::Forgotten {
+                self.truth.damaged.insert(fragment.instance);
+                self.truth.losses.disk.store(true, Ordering::Relaxed);
+            }
+        }
+        for (index, known) in state.nodes.iter() {
+            let count = match (self.given_up[index as usize], known.forgotten.is_some()) {
+                (false, true) => &mut self.truth.counts.nodes_given_up,
+                (true, false) => &mut self.truth.counts.nodes_returned,
+                _ => continue,
+            };
+            *count += 1;
+            self.given_up[index as usize] ^= true;
+        }
+        self.check_allocation();
+        for effect in effects {
+            if self.chance(self.faults.crash) {
+                self.say(|| "controller crashes".into());
+                self.truth.counts.controller_crashes += 1;
+                self.controller = None;
+                self.controller_down = self.now + self.random.below(5 * SECOND);
+                return;
+            }
+            match effect {
+                controller::Effect::Persist(changes) => {
+                    apply(&mut self.controller_records, changes);
+                }
+                controller::Effect::Send(peer, order) => {
+                    let to = match &peer {
+                        Peer::Node(node) => Place::Node(node.0 as usize),
+                        Peer::Host(name) => {
+                            let known = (0..HOSTS).find(|index| host_name(*index) == *name);
+                            Place::Host(known.unwrap_or(0))
+                        }
+                    };
+                    self.send(Place::Controller, to, Event::ToPeer(peer, order));
+                }
+                controller::Effect::Reply {
+                    client,
+                    number,
+                    outcome,
+                } => {
+                    let message = Event::ToUser(client, number, outcome);
+                    self.send(Place::Controller, Place::Controller, message);
+                }
+            }
+        }
+    }
+}
+
+/// What the operator asks.
+pub fn envelope(client: u64, number: u64, request: Request) -> Envelope {
+    Envelope {
+        client,
+        number,
+        caller: Owner { uid: 900, gid: 900 },
+        request,
+    }
+}

@@ -1,0 +1,379 @@
+//! Users: each brings one job through its life, or a persistent instance, repeating every request
+//! until it is answered, and deciding what to do about refusals.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
+use forebay_control::protocol::{Instant, Owner};
+use forebay_model::jobscript::JobScript;
+
+use crate::pfs::Pfs;
+use crate::random::Random;
+use crate::truth::{DEFERRED, Truth, out};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Setup,
+    StageIn,
+    Activate,
+    /// Asks for more to be staged out at the end.
+    Defer,
+    Run,
+    Deactivate,
+    StageOut,
+    Teardown,
+    Ended,
+}
+
+/// Input that a list names.
+fn list_of_inputs(
+    token: &str,
+    inside: &str,
+    script: &mut String,
+    inputs: &mut Vec<(PathBuf, Arc<Vec<u8>>)>,
+    random: &mut Random,
+    pfs: &Pfs,
+) {
+    let mut list = String::from("# what the job reads\n\n");
+    for number in 0..random.below(5) {
+        let path = format!("/pfs/{token}/l{number}");
+        let bytes: Vec<u8> = (0..random.below(9000)).map(|i| (i / 3) as u8).collect();
+        pfs.put(Path::new(&path), Some(&bytes));
+        list.push_str(&format!("{path}\n"));
+        inputs.push((format!("striped/list/l{number}").into(), Arc::new(bytes)));
+    }
+    let path = format!("/pfs/{token}/list");
+    pfs.put(Path::new(&path), Some(list.as_bytes()));
+    script.push_str(&format!(
+        "#DW stage_in type=list source={path} destination={inside}/list\n"
+    ));
+}
+
+/// A user with a job.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub token: String,
+    pub owner: Owner,
+    pub persistent: bool,
+    setup: Setup,
+    pub hosts: Vec<String>,
+    /// Persistent instances it uses.
+    pub uses: Vec<String>,
+    /// Processes of the job that run.
+    pub processes: u64,
+    /// They have been started in this run.
+    pub started: bool,
+    pub step: Step,
+    client: u64,
+    number: u64,
+    request: Option<Request>,
+    sent: Instant,
+    tries: u32,
+    hurry: bool,
+    /// When the next step begins.
+    rest: Instant,
+    ran: bool,
+    /// It has not asked yet for what it wants staged out besides.
+    defers: bool,
+    reruns: u32,
+}
+
+impl User {
+    pub fn new(
+        index: u64,
+        persistents: u64,
+        hosts: &[String],
+        random: &mut Random,
+        truth: &mut Truth,
+        pfs: &Pfs,
+    ) -> User {
+        let persistent = index < persistents;
+        let token = if persistent {
+            format!("data_{index}")
+        } else {
+            format!("{}", 100 + index)
+        };
+        // One granule is 1 MiB.
+        let capacity = 1 + random.below(12);
+        // A copy on each node, only read.
+        let copied = !persistent && random.chance(100);
+        let mode = match (copied, random.chance(300)) {
+            (true, _) => "ldbalance",
+            (false, true) => "striped,private",
+            (false, false) => "striped",
+        };
+        let inside = if copied {
+            "$DW_JOB_LDBALANCE"
+        } else {
+            "$DW_JOB_STRIPED"
+        };
+        let mut script =
+            format!("#DW jobdw capacity={capacity}MiB type=scratch access_mode={mode}\n");
+        let mut outs = Vec::new();
+        let mut inputs = Vec::new();
+        let mut uses = Vec::new();
+        if !persistent {
+            pfs.put(&Path::new("/pfs").join(&token), None);
+            for line in 0..u64::from(copied) + random.below(3) {
+                let path = format!("/pfs/{token}/{line}");
+                let length = random.below(3) * random.below(30_000);
+                let first = random.next();
+                let bytes: Vec<u8> = (0..length).map(|i| (first + i / 5) as u8).collect();
+                pfs.put(Path::new(&path), Some(&bytes));
+                inputs.push((format!("striped/in{line}").into(), Arc::new(bytes)));
+                script.push_str(&format!("#DW stage_in type=file source=/pfs/{token}/{line} destination={inside}/in{line}\n"));
+            }
+            if random.chance(300) {
+                truth.counts.lists += 1;
+                list_of_inputs(&token, inside, &mut script, &mut inputs, random, pfs);
+            }
+            let used = persistents > 0 && !copied && random.chance(400);
+            if used {
+                let name = format!("data_{}", random.below(persistents));
+                script.push_str(&format!("#DW persistentdw name={name}\n"));
+                uses.push(name);
+                truth.counts.persistent_uses += 1;
+            }
+            let lines = if copied { 0 } else { 1 + random.below(2) };
+            for line in 0..lines {
+                outs.push(out(line));
+                script.push_str(&format!("#DW stage_out type=directory source=$DW_JOB_STRIPED/out{line} destination=/pfs/{token}/out{line}\n"));
+            }
+        }
+        let script = JobScript::parse(&script, None).unwrap();
+        let defers = !persistent && !copied && random.chance(300);
+        if defers {
+            outs.push(DEFERRED.into());
+        }
+        let job = truth.jobs.entry(token.clone()).or_default();
+        (job.outs, job.inputs) = (outs, inputs);
+        truth.counts.jobs += u64::from(!persistent);
+        let uid = 1000 + u32::try_from(random.below(3)).unwrap();
+        let some = 1 + random.below(hosts.len() as u64) as usize;
+        User {
+            token,
+            owner: Owner { uid, gid: 100 },
+            persistent,
+            setup: Setup::of(&script),
+            hosts: hosts[..some].to_vec(),
+            uses,
+            processes: 0,
+            started: false,
+            step: Step::Setup,
+            client: random.next(),
+            number: 0,
+            request: None,
+            sent: Instant(0),
+            tries: 0,
+            hurry: false,
+            rest: Instant(if persistent {
+                0
+            } else {
+                3000 + random.below(60_000)
+            }),
+            ran: false,
+            defers,
+            reruns: 0,
+        }
+    }
+
+    /// What the user sends now, if anything.
+    pub fn act(
+        &mut self,
+        now: Instant,
+        others_ended: bool,
+        random: &mut Random,
+        truth: &mut Truth,
+    ) -> Option<Envelope> {
+        if self.step == Step::Ended || now < self.rest {
+            return None;
+        }
+        if self.request.is_some() {
+            if now.since(self.sent) < 2000 {
+                return None;
+            }
+        } else {
+            if self.step == Step::Run {
+                if !self.started || self.processes > 0 {
+                    return None;
+                }
+                // Some forget to unmount first, and are told so.
+                let forgets = random.chance(150);
+                self.step = if forgets {
+                    Step::StageOut
+                } else {
+                    Step::Deactivate
+                };
+            }
+            if self.persistent && self.step == Step::StageIn {
+                if !others_ended {
+                    return None; // Kept until nobody needs it.
+                }
+                self.step = Step::Teardown;
+            }
+            if random.chance(300) {
+                // Another process goes on with the job, as a workload manager's do.
+                self.client = random.next();
+                self.number = 0;
+            }
+            self.number += 1;
+            self.request = Some(self.compose());
+            let job = truth.jobs.get_mut(&self.token).unwrap();
+            job.hurried |= self.hurry && self.step == Step::Teardown;
+        }
+        self.sent = now;
+        let request = self.request.clone()?;
+        Some(Envelope {
+            client: self.client,
+            number: self.number,
+            caller: self.owner,
+            request,
+        })
+    }
+
+    fn compose(&self) -> Request {
+        let token = self.token.clone();
+        match self.step {
+            Step::Setup if self.persistent => Request::CreatePersistent {
+                name: token,
+                owner: self.owner,
+                spec: self.setup.instance.clone().unwrap(),
+                public: true,
+            },
+            Step::Setup => Request::Setup {
+                token,
+                owner: self.owner,
+                creator: "test".into(),
+                setup: self.setup.clone(),
+            },
+            Step::StageIn => Request::StageIn { token },
+            Step::Activate => Request::Activate {
+                token,
+                hosts: self.hosts.clone(),
+            },
+            Step::Defer => {
+                let script = format!(
+                    "#DW jobdw capacity=1MiB type=scratch access_mode=striped\n\
+                     #DW stage_out type=directory source=$DW_JOB_STRIPED/deferred \
+                     destination=/pfs/{token}/deferred\n"
+                );
+                let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
+                Request::Defer { token, what }
+            }
+            Step::Run | Step::Deactivate => Request::Deactivate { token },
+            Step::StageOut => Request::StageOut { token },
+            Step::Teardown if self.persistent => Request::DestroyPersistent {
+                name: token,
+                hurry: self.hurry,
+            },
+            Step::Teardown | Step::Ended => Request::Teardown {
+                token,
+                hurry: self.hurry,
+            },
+        }
+    }
+
+    /// An answer arrives; old ones and repeated ones among them.
+    pub fn answered(
+        &mut self,
+        now: Instant,
+        (client, number): (u64, u64),
+        outcome: &Outcome,
+        random: &mut Random,
+        truth: &mut Truth,
+        pfs: &Pfs,
+    ) {
+        if client != self.client || number != self.number || self.request.is_none() {
+            return;
+        }
+        self.request = None;
+        self.tries += 1;
+        self.rest = now.plus(random.below(2000));
+        let before = self.step;
+        match outcome {
+            Ok(answer) => self.succeeded(answer, random, truth, pfs),
+            Err(failure) => self.refused(failure.cause, &failure.reason, random, truth),
+        }
+        if self.step != before {
+            self.tries = 0;
+        }
+    }
+
+    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Truth, pfs: &Pfs) {
+        self.step = match self.step {
+            Step::Setup => Step::StageIn,
+            Step::StageIn => Step::Activate,
+            Step::Activate => {
+                truth.jobs.get_mut(&self.token).unwrap().runs += 1;
+                self.ran = true;
+                self.started = false;
+                if std::mem::take(&mut self.defers) {
+                    Step::Defer
+                } else {
+                    Step::Run
+                }
+            }
+            Step::Defer => {
+                truth.counts.deferred += 1;
+                truth.jobs.get_mut(&self.token).unwrap().deferred = true;
+                Step::Run
+            }
+            Step::Run | Step::Deactivate => Step::StageOut,
+            Step::StageOut => {
+                if self.ran {
+                    truth.check_results(&self.token, pfs, "and told that it is staged out");
+                }
+                if self.ran && self.reruns == 0 && random.chance(150) {
+                    self.reruns += 1;
+                    Step::Activate // The job is requeued and runs again in the same instance.
+                } else {
+                    truth.counts.jobs_staged_out += u64::from(self.ran);
+                    Step::Teardown
+                }
+            }
+            Step::Teardown | Step::Ended => Step::Ended,
+        };
+    }
+
+    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, truth: &mut Truth) {
+        let give_up = self.tries > 4;
+        match (self.step, cause) {
+            (_, Cause::Invalid | Cause::Denied) => {
+                panic!("{} at {:?}: {reason}", self.token, self.step)
+            }
+            (Step::Setup, Cause::Full) => {
+                truth.counts.refused_full += 1;
+                if self.tries > 20 {
+                    truth.counts.refused_for_good += 1;
+                    self.step = Step::Teardown;
+                }
+            }
+            (Step::Setup, Cause::NotFound | Cause::Busy) if !give_up => {}
+            (Step::Setup, _) => {
+                truth.counts.refused_for_good += 1;
+                self.step = Step::Teardown;
+            }
+            (Step::StageIn, _) if give_up => self.step = Step::Teardown,
+            (Step::Activate, _) if give_up => self.step = Step::Deactivate,
+            // It does without.
+            (Step::Defer, _) => self.step = Step::Run,
+            (Step::Deactivate, Cause::NotFound) => self.step = Step::Teardown,
+            (Step::StageOut, Cause::Busy) if reason.contains("unmount it first") => {
+                self.step = Step::Deactivate;
+            }
+            (Step::StageOut, _) if give_up => self.step = Step::Teardown,
+            (Step::Teardown, Cause::NotFound) if self.persistent => self.step = Step::Ended,
+            (Step::Teardown, Cause::Busy) if reason.contains("stage-out(s) are not done") => {
+                truth.counts.refused_kept += 1;
+                if self.tries > 1 || random.chance(500) {
+                    self.hurry = true;
+                    truth.counts.hurried += 1;
+                } else {
+                    self.step = Step::StageOut;
+                }
+            }
+            _ => self.rest = self.rest.plus(1000),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Time, and all that happens in it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
+use forebay_control::protocol::*;
+use forebay_control::{host, node};
+use forebay_model::units::Bytes;
+use forebay_store::objects::MemoryObjects;
+use forebay_store::storage::Memory;
+use forebay_wire::Call;
+use forebay_wire::peer::PeerMessage;
+
+use crate::actors::Actor;
+use crate::faults::Faults;
+use crate::journals::Journals;
+use crate::machines::{Compute, Place, Records, Storage, apply, rows};
+use crate::network::{Link, Wake, address};
+use crate::pfs::Pfs;
+use crate::random::Random;
+use crate::requests::envelope;
+use crate::seat::{ActorId, Asked, LinkId, Machine, Said, Shared};
+use crate::storage::SyncAsked;
+use crate::truth::Truth;
+use crate::users::{Step, User};
+
+/// Nanoseconds in a millisecond.
+pub const MS: u64 = 1_000_000;
+pub const SECOND: u64 = 1000 * MS;
+const GRANULE: u64 = 1 << 20;
+pub const NODES: usize = 4;
+pub const HOSTS: usize = 3;
+/// Everything must have come to its end by then.
+const END: u64 = 2500 * SECOND;
+
+/// Something that is going to happen.
+#[derive(Clone, Debug)]
+pub enum Event {
+    ToController(Box<controller::Input>),
+    ToPeer(Peer, Order),
+    ToUser(u64, u64, Outcome),
+    Peer(usize, Box<PeerMessage>),
+    Tick(Place),
+    Users,
+    /// A node's log becomes durable, in this life of the node.
+    Sync(usize, u64, Option<SyncAsked>),
+    Syn(ActorId, u64, usize),
+    Wake(ActorId, u64, Wake),
+    Up(LinkId, Call, Vec<u8>),
+    UpEnd(LinkId),
+    Down(LinkId, Said),
+    DownEnd(LinkId),
+}
+
+pub struct World {
+    pub now: u64,
+    pub random: Random,
+    pub faults: Faults,
+    trace: bool,
+    queue: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    pub steps: u64,
+    /// A fingerprint of all that happened.
+    pub history: u64,
+    pub shared: Arc<Shared>,
+    pub asks: (Sender<Asked>, Receiver<Asked>),
+    pub actors: BTreeMap<ActorId, Actor>,
+    pub next_actor: ActorId,
+    pub links: BTreeMap<LinkId, Link>,
+    pub next_link: LinkId,
+    pub controller: Option<Controller>,
+    pub controller_down: u64,
+    pub controller_records: Records,
+    pub nodes: Vec<Storage>,
+    /// Nodes that were given up when that was last looked at.
+    pub given_up: [bool; NODES],
+    pub hosts: Vec<Compute>,
+    /// Machines that nobody can reach until then.
+    pub isolated: BTreeMap<Place, u64>,
+    pub pfs: Pfs,
+    pub pfs_back: u64,
+    pub users: Vec<User>,
+    pub truth: Truth,
+}
+
+fn settings() -> Settings {
+    Settings {
+        offline_after: 8000,
+        retry_after: 1000,
+        host_dead_after: 40_000,
+        request_timeout: 60_000,
+        staging_timeout: 120_000,
+        remember: 300_000,
+        operator: 900,
+        stripe: 4096,
+        ..Settings::default()
+    }
+}
+
+pub fn host_name(index: usize) -> String {
+    format!("nid{index:05}")
+}
+
+impl World {
+    pub fn new(seed: u64, faults: Faults, trace: bool) -> World {
+        let mut random = Random::new(seed);
+        let mut truth = Truth::default();
+        let power = &truth.losses.power;
+        power.store(faults.power, Ordering::Relaxed);
+        let shared = Shared::new(seed);
+        let pfs = Pfs::new(Machine(shared.clone()));
+        let hosts: Vec<String> = (0..HOSTS).map(host_name).collect();
+        let persistents = random.below(3);
+        let users = (0..persistents + 2 + random.below(4))
+            .map(|index| User::new(index, persistents, &hosts, &mut random, &mut truth, &pfs))
+            .collect();
+        let nodes = (0..NODES).map(|_| Storage {
+            life: 0,
+            boot: 1,
+            down: 0,
+            granules: 6 + random.below(8),
+            disk: Memory::new(random.next()),
+            objects: MemoryObjects::default(),
+            journals: Journals::new(Machine(shared.clone())),
+            records: Records::new(),
+            fragments: BTreeMap::new(),
+            running: None,
+            orders: Default::default(),
+            copies: BTreeMap::new(),
+        });
+        let nodes = nodes.collect();
+        let host = |_| Compute {
+            life: 0,
+            down: 0,
+            runs: None,
+            plans: BTreeMap::new(),
+            mounts: Arc::new(Mutex::default()),
+            using: BTreeMap::new(),
+        };
+        let mut world = World {
+            now: 0,
+            random,
+            faults,
+            trace,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            steps: 0,
+            history: 0,
+            shared,
+            asks: channel(),
+            actors: BTreeMap::new(),
+            next_actor: 0,
+            links: BTreeMap::new(),
+            next_link: 0,
+            controller: None,
+            controller_down: 0,
+            controller_records: Records::new(),
+            nodes,
+            given_up: [false; NODES],
+            hosts: (0..HOSTS).map(host).collect(),
+            isolated: BTreeMap::new(),
+            pfs,
+            pfs_back: 0,
+            users,
+            truth,
+        };
+        world.prepare();
+        world
+    }
+
+    /// Pool and nodes are there from the beginning, and everything begins to tick.
+    fn prepare(&mut self) {
+        let mut controller = Controller::restore(settings(), Vec::new()).unwrap();
+        let mut requests = vec![Request::AddPool {
+            name: "wlm_pool".into(),
+            granularity: Bytes(GRANULE),
+            equalize_fragments: self.random.chance(300),
+        }];
+        for (index, node) in self.nodes.iter().enumerate() {
+            requests.push(Request::AddNode {
+                name: format!("bb{index}"),
+                pool: "wlm_pool".into(),
+                granules: node.granules,
+                address: Some(address(index).to_string()),
+            });
+        }
+        for (number, request) in (1..).zip(requests) {
+            let envelope = envelope(1, number, request);
+            let input = controller::Input::Request(Box::new(envelope));
+            for effect in controller.step(Instant(0), input) {
+                match effect {
+                    controller::Effect::Persist(changes) => {
+                        apply(&mut self.controller_records, changes);
+                    }
+                    controller::Effect::Reply { outcome, .. } => {
+                        assert!(outcome.is_ok(), "{outcome:?}");
+                    }
+                    controller::Effect::Send(..) => {}
+                }
+            }
+        }
+        let places = (0..NODES).map(Place::Node);
+        let places = places.chain((0..HOSTS).map(Place::Host));
+        for place in places.chain([Place::Controller]) {
+            let first = 1 + self.random.below(SECOND);
+            self.at(first, Event::Tick(place));
+        }
+        self.at(MS, Event::Users);
+    }
+
+    pub fn run(&mut self) {
+        while let Some(((when, _), event)) = self.queue.pop_first() {
+            assert!(when < END, "{}", self.unfinished());
+            self.now = when;
+            self.shared.set(when);
+            self.happen(event);
+            self.flush();
+            if matches!(self.queue.first_key_value(), Some(((next, _), _)) if *next == when) {
+                continue;
+            }
+            if self.users.iter().all(|user| user.step == Step::Ended) && self.is_empty() {
+                break;
+            }
+        }
+        for id in self.actors.keys().copied().collect::<Vec<_>>() {
+            self.kill(id);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.history = self.history.wrapping_mul(0x100_0000_01b3) ^ self.now;
+        match event {
+            Event::ToController(input) => self.controller_step(*input),
+            Event::ToPeer(Peer::Node(node), order) => {
+                self.node_step(node.0 as usize, node::Input::Order(order));
+            }
+            Event::ToPeer(Peer::Host(name), order) => {
+                if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
+                    self.host_step(index, host::Input::Order(order));
+                }
+            }
+            Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
+            Event::Peer(node, message) => self.peer_message(node, message),
+            Event::Tick(place) => {
+                self.tick(place);
+                let next = self.now + SECOND;
+                self.at(next, Event::Tick(place));
+            }
+            Event::Users => {
+                self.users_act();
+                let next = self.now + 200 * MS;
+                self.at(next, Event::Users);
+            }
+            Event::Sync(node, life, asked) => {
+                if self.nodes[node].life == life {
+                    self.sync(node, asked);
+                }
+            }
+            Event::Syn(actor, wait, node) => self.syn(actor, wait, node),
+            Event::Wake(actor, wait, wake) => self.wake(actor, wait, wake),
+            Event::Up(link, call, payload) => self.up(link, call, payload),
+            Event::UpEnd(link) => self.up_end(link),
+            Event::Down(link, said) => self.down(link, said),
+            Event::DownEnd(link) => self.down_end(link),
+        }
+    }
+
+    fn tick(&mut self, place: Place) {
+        match place {
+            Place::Node(index) => self.tick_node(index),
+            Place::Host(index) => self.tick_host(index),
+            Place::Controller => {
+                if self.controller.is_none() && self.now >= self.controller_down {
+                    self.say(|| "controller starts".into());
+                    let rows = rows(&self.controller_records);
+                    self.controller = Some(Controller::restore(settings(), rows).unwrap());
+                }
+                self.controller_step(controller::Input::Tick);
+                self.outages();
+            }
+        }
+    }
+
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>8} {}", self.now / MS, what());
+        }
+    }
+
+    pub fn at(&mut self, when: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((when, self.sequence), event);
+    }
+}

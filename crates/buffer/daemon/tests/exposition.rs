@@ -1,0 +1,31 @@
+//! Metrics of a pool's state.
+
+use forebay_control::controller::NodeStatus;
+use forebay_daemon::Status;
+use forebay_daemon::activity::exposition;
+use forebay_policy::pool::NodeId;
+
+#[test]
+fn metrics_mark_forgotten_nodes() {
+    let node = |id, forgotten: bool| NodeStatus {
+        id: NodeId(id),
+        name: format!("bb{id}"),
+        pool: "fast".to_owned(),
+        online: !forgotten,
+        drained: false,
+        forgotten,
+        granules: 10,
+        used: 0,
+        fragments: 0,
+    };
+    let mut status = Status::default();
+    status.nodes = vec![node(0, false), node(1, true)];
+    let page = exposition(&status);
+    for (id, value) in [(0, 0), (1, 1)] {
+        let line = |value| {
+            let labels = format!("{{node=\"bb{id}\",pool=\"fast\"}}");
+            page.contains(&format!("\nforebay_node_given_up{labels} {value}\n"))
+        };
+        assert!(line(value) && !line(1 - value), "{page}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Why a job did not go through, as its user is told.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use forebay_model::jobscript::ScriptErrors;
+
+use forebay_control::controller::{Cause, Failure};
+use forebay_daemon::embedded::PoolError;
+use forebay_daemon::hosts::ServeError;
+
+/// Why a job did not go through.
+#[derive(Debug)]
+pub enum RunError {
+    /// The script cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// Its directives are wrong.
+    Script(PathBuf, ScriptErrors),
+    /// It asks for something that this buffer does not do.
+    Unsupported(PathBuf, String),
+    /// It is asked for in a way that makes no sense here.
+    Usage(String),
+    /// The embedded pool cannot be used.
+    Pool(PoolError),
+    /// Metrics cannot be served.
+    Metrics(String),
+    /// The pool over several hosts cannot be used.
+    Shared(ServeError),
+    /// A step was refused or failed; nothing of this run is left in the pool.
+    Step(&'static str, Failure),
+    /// A step failed; the results are kept in the pool under this token.
+    Kept(&'static str, Failure, String),
+    /// A step was refused or failed; a job with this token was in the pool before and is left
+    /// there with its data.
+    Earlier(&'static str, Failure, String),
+    /// A step failed, and it is not sure that what was set up for this token is gone.
+    Left(&'static str, Failure, String),
+    /// The script could not be started.
+    Start(PathBuf, std::io::Error),
+    /// Someone interrupted it; the token, and whether results are kept under it.
+    Interrupted(String, bool),
+}
+
+impl RunError {
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            RunError::Unreadable(..)
+            | RunError::Script(..)
+            | RunError::Unsupported(..)
+            | RunError::Usage(_) => true,
+            RunError::Shared(error) => error.is_bad_input(),
+            RunError::Step(_, failure) => failure.cause == Cause::Invalid,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            RunError::Script(path, errors) => {
+                for (index, error) in errors.0.iter().enumerate() {
+                    let end = if index > 0 { "\n" } else { "" };
+                    write!(f, "{end}{}: {error}", path.display())?;
+                }
+                Ok(())
+            }
+            RunError::Unsupported(path, reason) => write!(f, "{}: {reason}", path.display()),
+            RunError::Pool(error) => error.fmt(f),
+            RunError::Metrics(reason) => f.write_str(reason),
+            RunError::Usage(reason) => f.write_str(reason),
+            RunError::Shared(error) => error.fmt(f),
+            RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
+            RunError::Kept(step, failure, token) => write!(
+                f,
+                "{step}: {failure}\nthe results of job {token} are kept in the pool; when the \
+                 cause is removed, `forebay recover --job-id {token}` stages them out \
+                 (with --discard it destroys them)"
+            ),
+            RunError::Earlier(step, failure, token) => write!(
+                f,
+                "{step}: {failure}\njob {token} was in the pool before, and its data is kept \
+                 there; `forebay recover --job-id {token}` stages it out"
+            ),
+            RunError::Left(step, failure, token) => write!(
+                f,
+                "{step}: {failure}\njob {token} may still be in the pool; \
+                 `forebay recover --job-id {token}` ends it"
+            ),
+            RunError::Start(path, error) => {
+                write!(f, "{} cannot be started: {error}", path.display())
+            }
+            RunError::Interrupted(token, true) => write!(
+                f,
+                "interrupted; the data of job {token} is kept in the pool, and \
+                 `forebay recover --job-id {token}` stages it out"
+            ),
+            RunError::Interrupted(token, false) => {
+                write!(f, "interrupted; job {token} left nothing behind")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<PoolError> for RunError {
+    fn from(error: PoolError) -> RunError {
+        RunError::Pool(error)
+    }
+}
