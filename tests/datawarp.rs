@@ -8,7 +8,8 @@ mod forebay;
 mod library;
 
 use forebay::Place;
-use forebay_wire::staging::{Answer, Call, JobCall, Kind, ask};
+use forebay_net::job_socket::ask;
+use forebay_protocol::staging::{Answer, Call, JobCall, Kind};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@
 use forebay_model::jobscript::{AccessMode, Space, Stage};
 use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
-use forebay_wire::place::Place;
+use forebay_protocol::placement::Place;
 use serde::{Deserialize, Serialize};
 
 pub use crate::progress::{PhaseTimes, Progress};

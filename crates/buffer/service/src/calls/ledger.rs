@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_model::jobscript::{Direction, StageKind, StagePath};
-use forebay_wire::staging::{Counts, Kind};
+use forebay_protocol::staging::{Counts, Kind};
 
 use super::service::Root;
 use crate::controller::{AskedStage, StageState};

@@ -135,7 +135,7 @@ impl Default for Settings {
             max_user_sessions: 4096,
             max_stages: 65_536,
             kept_stages: 1024,
-            max_nodes: u32::from(forebay_wire::place::MAX_NODES),
+            max_nodes: u32::from(forebay_protocol::placement::MAX_NODES),
             stripe: 8 << 20,
             secret: [0; 32],
             staged_below: Vec::new(),

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_model::jobscript::AccessMode;
-use forebay_wire::stream::Address;
+use forebay_protocol::address::Address;
 
 use super::config::PoolConfig;
 use super::doors::{Doors, Limits};

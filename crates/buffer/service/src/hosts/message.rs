@@ -16,7 +16,7 @@
 
 use forebay_model::jobscript::BufferPath;
 use forebay_policy::pool::NodeId;
-use forebay_wire::auth::Proof;
+use forebay_protocol::identity::Proof;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::HostActivity;

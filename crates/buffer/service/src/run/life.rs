@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use forebay_model::jobscript::{Direction, JobScript};
-use forebay_wire::staging::{JOB, SOCKET};
+use forebay_protocol::staging::{JOB, SOCKET};
 
 use super::watch::{self, Interrupt, Observer};
 use super::{Buffer, OnFailure, Phase, RunError, RunOptions, process, script};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use forebay_client::System;
 use forebay_model::jobscript::AccessMode;
+use forebay_protocol::Caller;
 use forebay_service::controller;
 use forebay_service::host::{self, Host};
 use forebay_service::protocol::{ActivationId, Instant, MountPlan};
 use forebay_service::views::{Reach, Views};
-use forebay_wire::Caller;
 
 use crate::machines::Place;
 use crate::process::Process;

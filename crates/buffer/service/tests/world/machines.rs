@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use forebay_client::Fs;
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::{HandleId, SessionId};
 use forebay_service::host::Host;
 use forebay_service::node::Node;
 use forebay_service::protocol::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
@@ -12,8 +14,6 @@ use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::shard::{ConnId, Shard};
 use forebay_store::storage::Memory;
-use forebay_wire::message::OpenMode;
-use forebay_wire::{HandleId, SessionId};
 
 use crate::journals::Journals;
 use crate::seat::{ActorId, LinkId};

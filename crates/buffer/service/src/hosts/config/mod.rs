@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_model::units::Bytes;
+use forebay_net::auth::PoolKey;
+use forebay_net::munge::Munge;
 use forebay_store::daemon::Direct;
-use forebay_wire::auth::PoolKey;
-use forebay_wire::munge::Munge;
 
 use crate::controller::ReadBack;
 

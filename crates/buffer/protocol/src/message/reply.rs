@@ -3,10 +3,10 @@
 #[cfg(doc)]
 use super::Request;
 use super::{Attr, Entry, Kind, Resume, Scrubbed, Usage};
-use crate::auth::Proof;
+use crate::identity::Proof;
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
-use crate::place::{ObjectInfo, Permit, Place};
+use crate::placement::{ObjectInfo, Permit, Place};
 use serde::{Deserialize, Serialize};
 
 /// What a daemon answers.
@@ -16,7 +16,7 @@ pub enum Reply {
     Failed(Errno),
     /// It worked and there is nothing to say.
     Done,
-    /// A TCP client must prove who it is: see [`opening`](crate::opening).
+    /// A TCP client must prove who it is: see [`opening`](forebay_net::handshake).
     Challenge {
         /// Random bytes.
         nonce: [u8; 32],

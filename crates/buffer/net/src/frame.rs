@@ -8,8 +8,8 @@
 //! Integers are little-endian. The checksum covers header bytes 0 to 23 and the body;
 //! chunks have their own.
 
-use crate::ids::Errno;
-use crate::message::{Call, MAX_DATA, Reply};
+use forebay_protocol::ids::Errno;
+use forebay_protocol::message::{Call, MAX_DATA, Reply};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub enum Direction {
 pub struct Flags {
     /// A descriptor travels with the frame.
     pub descriptor: bool,
-    /// The reply may be cached for [`CACHE_TIME`](crate::message::CACHE_TIME).
+    /// The reply may be cached for [`CACHE_TIME`](forebay_protocol::message::CACHE_TIME).
     pub cacheable: bool,
 }
 
@@ -216,8 +216,8 @@ pub fn open<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Ino, Timestamp};
-    use crate::message::{Attr, Kind, MAX_INODES, Request};
+    use forebay_protocol::ids::{Ino, Timestamp};
+    use forebay_protocol::message::{Attr, Kind, MAX_INODES, Request};
     use proptest::prelude::*;
 
     fn frame(call: &Call) -> Vec<u8> {

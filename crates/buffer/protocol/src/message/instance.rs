@@ -1,7 +1,7 @@
 //! Instances as those who administer a daemon see them.
 
 use crate::ids::{Ino, InstanceId};
-use crate::place::Place;
+use crate::placement::Place;
 use serde::{Deserialize, Serialize};
 
 /// A new instance on a storage node.

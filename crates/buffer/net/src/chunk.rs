@@ -11,8 +11,8 @@
 //! error number with the topmost bit set, and no data follow.
 
 use crate::frame::BadFrame;
-use crate::ids::Errno;
 use crate::stream::Stream;
+use forebay_protocol::ids::Errno;
 use std::io;
 
 /// Most data in a chunk, in bytes: few enough to stay in a processor's cache meanwhile.

@@ -3,11 +3,11 @@
 use super::{Allocate, Hello, InstanceSpec, New, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
 use super::{MAX_INODES, MAX_NAME, MOST_CLOSED, RECOVERY_SLOT, Reply, WATCH_SLOT};
-use crate::auth::Proof;
+use crate::identity::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
-use crate::place::Permit;
+use crate::placement::Permit;
 use serde::{Deserialize, Serialize};
 
 /// What a client asks for. Names are bytes without `/` or NUL, at most [`MAX_NAME`].
@@ -20,7 +20,7 @@ pub enum Request {
     /// Begin or resume a session. Answered by [`Reply::Welcome`].
     Hello(Hello),
     /// Answer to [`Reply::Challenge`] on a TCP connection, with the client's own random bytes: see
-    /// [`opening`](crate::opening). Answered by [`Reply::Proved`].
+    /// [`opening`](forebay_net::handshake). Answered by [`Reply::Proved`].
     Prove {
         proof: Proof,
         nonce: [u8; 32],

@@ -2,7 +2,7 @@
 
 use crate::ids::{Errno, Ino, InstanceId, Node, Timestamp};
 use crate::message::{Kind, OnExisting};
-use crate::place::ObjectInfo;
+use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 
 /// One start of a daemon, as its peers know it.

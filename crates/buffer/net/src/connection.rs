@@ -2,8 +2,8 @@
 
 use crate::chunk::{self, Chunk, Source};
 use crate::frame::{self, BadFrame, Direction, Flags, HEADER, Header};
-use crate::message::{Call, Reply, Request};
 use crate::stream::Stream;
+use forebay_protocol::message::{Call, Reply, Request};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -182,7 +182,7 @@ impl Source for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Errno, Ino};
+    use forebay_protocol::ids::{Errno, Ino};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -195,7 +195,7 @@ mod tests {
             let mut buffer = [0; 4096];
             let n = far.receive(&mut buffer, &mut VecDeque::new()).unwrap();
             assert!(n > HEADER);
-            let path = std::env::temp_dir().join(format!("forebay-wire-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("forebay-net-{}", std::process::id()));
             std::fs::File::create(&path)
                 .unwrap()
                 .write_all(b"by descriptor")

@@ -20,7 +20,7 @@ pub struct Place {
     pub stripe: u64,
     /// Known to the instance's nodes only; the same on all of them, and random.
     pub secret: [u8; 32],
-    /// Addresses of all nodes in the order of their places, as [`Address`](crate::stream::Address)
+    /// Addresses of all nodes in the order of their places, as [`Address`](crate::address::Address)
     /// writes them. Empty for one node.
     pub peers: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl Place {
     /// The places of all nodes of a new instance, with a secret from the kernel's random source.
     pub fn spread(stripe: u64, peers: &[String]) -> std::io::Result<Vec<Place>> {
         let mut secret = [0; 32];
-        crate::auth::random(&mut secret)?;
+        crate::random::random(&mut secret)?;
         let nodes = u16::try_from(peers.len()).unwrap_or(u16::MAX);
         let place = |node| Place {
             node: Node(node),

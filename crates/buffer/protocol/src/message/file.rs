@@ -4,7 +4,7 @@
 use super::Request;
 use crate::ids::{Ino, Node, Timestamp};
 use crate::layout::Layout;
-use crate::place::ObjectInfo;
+use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of inode.

@@ -8,7 +8,7 @@
 //! over a power cut). Chunks are so large that the seal fits the attribute space of common file
 //! systems.
 
-use crate::ids::Timestamp;
+use forebay_protocol::Timestamp;
 
 /// The extended attribute that holds an object's seal.
 pub const XATTR: &str = "user.forebay.seal";

@@ -16,9 +16,10 @@
 //!
 //! An address that is translated on the way (NAT, a forwarded port) therefore does not work.
 
-use crate::auth::{self, Peer, PoolKey, Proof, challenge};
+use crate::auth::{self, PoolKey, challenge};
 use crate::munge::{Credential, Munge};
-use crate::{Errno, Reply, Request};
+use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::{Errno, Reply, Request};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -142,7 +143,7 @@ impl<'a> Dialling<'a> {
         let opening = Opening {
             with: Daemon::Storage,
             daemon: challenge,
-            client: auth::nonce()?,
+            client: forebay_protocol::random::nonce()?,
             at,
         };
         Ok(Dialling {

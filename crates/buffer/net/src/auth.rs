@@ -1,38 +1,16 @@
 //! Who is at the other end of a connection.
 //!
 //! On a Unix socket the kernel says. On TCP either side answers a challenge, to which both have
-//! contributed random bytes ([`opening`](crate::opening)), in one of two ways. With a MUNGE
+//! contributed random bytes ([`opening`](crate::handshake)), in one of two ways. With a MUNGE
 //! credential that contains the challenge, `munged` says who made it. With a keyed hash over the
 //! challenge it proves that it holds the pool's key, and names the user it speaks for: holders of
 //! the key are trusted to tell the truth about that, as root on a cluster's own nodes is.
 
-use crate::ids::Errno;
 use crate::munge::{Credential, Munge};
-use serde::{Deserialize, Serialize};
+use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::ids::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-
-/// The far end of a connection, established by the kernel or by the pool's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
-    /// May act for others and administer: root, the daemon's own user, or a holder of the key.
-    pub trusted: bool,
-    /// On the same host by a Unix socket, so that descriptors can be passed.
-    pub local: bool,
-}
-
-impl Peer {
-    /// Is `gid` one of the peer's groups?
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
-    }
-}
 
 /// Ask the kernel who is at the other end of a Unix socket.
 pub fn unix_peer(socket: impl AsFd) -> io::Result<Peer> {
@@ -126,34 +104,11 @@ impl PoolKey {
     }
 }
 
-/// An answer to a challenge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Proof {
-    /// By the pool's key: [`PoolKey::prove`].
-    Key {
-        /// The keyed hash.
-        mac: [u8; 32],
-        /// User for whom the holder speaks.
-        uid: u32,
-        /// Group for whom it speaks.
-        gid: u32,
-    },
-    /// A MUNGE credential whose payload is the challenge.
-    Munge(Vec<u8>),
-}
-
 /// What is to be proved in one kind of conversation, which `context` names, after both sides have
 /// said `text`. An answer given in one kind is of no use in another, so nobody who gets to put
 /// challenges in the one can pass the answers on in the other.
 pub fn challenge(context: &str, text: &[u8]) -> [u8; 32] {
     blake3::derive_key(context, text)
-}
-
-/// 32 random bytes.
-pub fn nonce() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    random(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// This process's answer to a [`challenge`]: by MUNGE if there is one, else by the key.
@@ -202,19 +157,6 @@ pub fn proof_peer(key: &PoolKey, proof: &Proof, challenge: &[u8; 32]) -> Result<
         }),
         _ => Err(Errno::EKEYREJECTED),
     }
-}
-
-/// 16 bytes that follow from `key` and `number` and tell nothing about either.
-pub fn keyed_block(key: &[u8; 32], number: u128) -> [u8; 16] {
-    let mut block = [0; 16];
-    block.copy_from_slice(&blake3::keyed_hash(key, &number.to_le_bytes()).as_bytes()[..16]);
-    block
-}
-
-/// Fill `bytes` from the kernel's random source.
-pub fn random(bytes: &mut [u8]) -> io::Result<()> {
-    use std::io::Read;
-    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 #[cfg(test)]
