@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
+use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::node::{self, Node};

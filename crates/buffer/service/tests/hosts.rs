@@ -11,8 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
-use forebay_model::units::Bytes;
+use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_units::Bytes;
 use forebay_service::Control;
 use forebay_service::activity::{HostActivity, exposition};
 use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};

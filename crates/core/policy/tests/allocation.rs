@@ -1,6 +1,6 @@
 //! What every allocation keeps, whatever the pool and the request.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_policy::allocate::{Preference, Refusal, Request, Share, Size, allocate};
 use forebay_policy::pool::{Node, NodeId, NodeState, bytes, granules};
 use proptest::prelude::*;

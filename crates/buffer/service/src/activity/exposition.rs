@@ -2,7 +2,7 @@
 
 use forebay_metrics::Kind::{Counter, Gauge, Histogram};
 use forebay_metrics::{Exposition, Kind, LatencySnapshot};
-use forebay_model::jobscript::Direction;
+use forebay_job_script::Direction;
 
 use super::{HostActivity, Staged};
 use crate::controller::{

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_policy::pool;
 
 use super::*;

@@ -32,8 +32,8 @@ mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::Direction;
-use forebay_model::units::Rate;
+use forebay_job_script::Direction;
+use forebay_units::Rate;
 use forebay_policy::pool::NodeId;
 
 pub use asked::{AskedStage, JobView, Stripes};

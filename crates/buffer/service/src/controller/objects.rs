@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_model::jobscript::{AccessMode, InstanceType, Modifiers, Stage};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage};
+use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Requests: checked, begun, and remembered with what they wait for.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The controller's durable state: a table for each kind of object.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_policy::pool::{self, NodeId, NodeState};
 
 use super::objects::*;

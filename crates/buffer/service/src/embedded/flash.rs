@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use forebay_client::{Admin, Fs};
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 use forebay_store::daemon::Daemon;
 use forebay_wire::Errno;
 use forebay_wire::message::InstanceSpec;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_client::Fs;
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 use forebay_wire::message::Caller;
 use forebay_wire::stream::Address;
 use forebay_wire::{Errno, Ino};

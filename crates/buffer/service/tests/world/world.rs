@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_service::controller::{self, Controller, Outcome, Request, Settings};
 use forebay_service::protocol::*;
 use forebay_service::{host, node};

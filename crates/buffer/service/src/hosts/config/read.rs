@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_store::daemon::Direct;
 use forebay_wire::place::MAX_NODES;
 use serde::Deserialize;

@@ -5,7 +5,7 @@ use crate::group::{Event, Group, Io};
 use crate::io::measure::Waits;
 use crate::io::{IoJob, Tag, kind};
 use forebay_engine::Context;
-use forebay_model::units::{Bytes, Rate};
+use forebay_units::{Bytes, Rate};
 use forebay_network::{Message, Packet};
 
 /// Bytes in ps at a rate.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::controller::{Settings, Setup};
 use crate::node::{self, Node};
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
+use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::sync_channel;
