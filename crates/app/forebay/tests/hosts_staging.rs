@@ -48,7 +48,11 @@ fn all_hosts_of_a_job_stage_and_are_told_of_all_stages() {
     let pfs = site.cluster.pfs();
     let prefix = pfs.join("prefix");
     library::install(&prefix);
-    library::compile(&prefix, &library::root().join("crates/app/forebay/tests/datawarp.c"), "dw");
+    library::compile(
+        &prefix,
+        &library::root().join("crates/app/forebay/tests/datawarp.c"),
+        "dw",
+    );
     make(&pfs.join("in/tree"), USER);
     make(&pfs.join("out"), USER);
     fs::write(pfs.join("in/a"), "a\n").unwrap();

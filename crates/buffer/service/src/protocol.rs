@@ -5,8 +5,8 @@
 //! an old one is recognised.
 
 use forebay_job_script::{AccessMode, Space, Stage};
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use forebay_wire::place::Place;
 use serde::{Deserialize, Serialize};
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_job_script::JobScript;
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::*;
+use forebay_units::Bytes;
 
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 const NODES: u32 = 3;

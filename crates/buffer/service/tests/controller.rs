@@ -5,7 +5,6 @@ mod driven;
 
 use driven::{ADA, Driven, Peers, ROOT};
 use forebay_job_script::JobScript;
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::database::Database;
@@ -13,6 +12,7 @@ use forebay_service::host::{self, Host};
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::*;
 use forebay_service::table::Change;
+use forebay_units::Bytes;
 
 const BOB: Owner = Owner {
     uid: 1001,

@@ -1,7 +1,7 @@
 //! Units to text: the shortest exact form.
 
-use crate::parse::{BYTES, Quantity, RATE, TIME};
 use super::{Bytes, Rate, Time};
+use crate::parse::{BYTES, Quantity, RATE, TIME};
 use std::fmt;
 
 /// 12345 as 12,345.

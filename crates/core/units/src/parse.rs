@@ -1,7 +1,7 @@
 //! Text to units, exactly.
 
-use crate::display::grouped;
 use super::{Bytes, PS_PER_SECOND, Rate, Time};
+use crate::display::grouped;
 use std::fmt;
 use std::str::FromStr;
 

@@ -7,8 +7,8 @@ use crate::report::Inputs;
 use clap::Args;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_units::{Bytes, Time};
 use forebay_machine_file::{ROUTINGS, show};
+use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
 
 #[derive(Debug, Args)]

@@ -33,8 +33,8 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_job_script::Direction;
-use forebay_units::Rate;
 use forebay_policy::pool::NodeId;
+use forebay_units::Rate;
 
 pub use asked::{AskedStage, JobView, Stripes};
 pub use forget::Loss;

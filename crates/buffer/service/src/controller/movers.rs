@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_policy::staging::{self, Pressure, Waiting};
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage};
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Outcome, Setup};

@@ -303,8 +303,8 @@ mod tests {
     use crate::controller::{NodeStatus, PoolStatus};
     use crate::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
     use forebay_job_script::AccessMode;
-    use forebay_units::Bytes;
     use forebay_policy::pool::NodeId;
+    use forebay_units::Bytes;
 
     fn example() -> Status {
         let owner = Owner {

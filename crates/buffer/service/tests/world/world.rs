@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use forebay_units::Bytes;
 use forebay_service::controller::{self, Controller, Outcome, Request, Settings};
 use forebay_service::protocol::*;
 use forebay_service::{host, node};
 use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::Memory;
+use forebay_units::Bytes;
 use forebay_wire::Call;
 use forebay_wire::peer::PeerMessage;
 

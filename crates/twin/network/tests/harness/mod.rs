@@ -5,10 +5,10 @@ use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation}
 use forebay_machine_file::machine::{
     Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
-use forebay_units::{Bytes, Rate, Time};
 use forebay_network::{
     Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology, Traffic, lookahead,
 };
+use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
 
 /// Shape of a test machine.

@@ -13,8 +13,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_units::Bytes;
 use forebay_store::daemon::Direct;
+use forebay_units::Bytes;
 use forebay_wire::auth::PoolKey;
 use forebay_wire::munge::Munge;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_units::Bytes;
 use forebay_store::daemon::Direct;
+use forebay_units::Bytes;
 use forebay_wire::place::MAX_NODES;
 use serde::Deserialize;
 use toml::Spanned;

@@ -4,8 +4,8 @@ use super::*;
 use crate::controller::{Settings, Setup};
 use crate::node::{self, Node};
 use forebay_job_script::JobScript;
-use forebay_units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::sync_channel;
 
