@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection.
 //!
 //! On a Unix socket the kernel says. On TCP either side answers a challenge, to which both have
-//! contributed random bytes ([`opening`](crate::handshake)), in one of two ways. With a MUNGE
+//! contributed random bytes ([`opening`](forebay_protocol::handshake)), in one of two ways. With a MUNGE
 //! credential that contains the challenge, `munged` says who made it. With a keyed hash over the
 //! challenge it proves that it holds the pool's key, and names the user it speaks for: holders of
 //! the key are trusted to tell the truth about that, as root on a cluster's own nodes is.

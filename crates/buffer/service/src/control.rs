@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use forebay_model::jobscript::BufferPath;
+use forebay_job_script::BufferPath;
 
 use crate::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request, Status};
 use crate::protocol::{Owner, StageId};

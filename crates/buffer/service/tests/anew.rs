@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::node::{self, Node};
 use forebay_service::protocol::*;
+use forebay_units::Bytes;
 
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 const NODES: u32 = 3;

@@ -10,10 +10,10 @@ mod driven;
 use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, Driven, Peers};
-use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_service::controller::*;
 use forebay_service::protocol::*;
+use forebay_units::Bytes;
 
 const NODES: u32 = 3;
 

@@ -11,13 +11,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
-use forebay_model::units::Bytes;
+use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_service::Control;
 use forebay_service::activity::{HostActivity, exposition};
 use forebay_service::controller::{Answer, Cause, InstanceSpec, Request};
 use forebay_service::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
 use forebay_service::protocol::Owner;
+use forebay_units::Bytes;
 use site::{Site, frame, in_service, wait};
 
 fn persistent(name: &str, owner: Owner) -> Request {

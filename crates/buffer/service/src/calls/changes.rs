@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::sync::PoisonError;
 
-use forebay_model::jobscript::{BufferPath, Direction, Stage, StageKind, StagePath};
+use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, Kind, Pair, When};
 

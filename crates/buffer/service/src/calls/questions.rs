@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::Space;
+use forebay_job_script::Space;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::staging::{Answer, Kind};
 use forebay_protocol::{Errno, Ino};

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use forebay_model::jobscript::{BufferPath, Direction, Space};
+use forebay_job_script::{BufferPath, Direction, Space};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, Call, When};
 

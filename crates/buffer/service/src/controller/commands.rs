@@ -1,7 +1,7 @@
 //! Commands, from the difference between what is and what should be.
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool::{self, NodeId};
+use forebay_units::Bytes;
 
 use forebay_protocol::Node;
 use forebay_protocol::placement::Place;

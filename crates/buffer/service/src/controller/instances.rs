@@ -1,9 +1,9 @@
 //! Instances: granules allocated, and the objects made that an instance has.
 
-use forebay_model::jobscript::{AccessMode, Capacity};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, Capacity};
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;

@@ -32,9 +32,9 @@ mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::Direction;
-use forebay_model::units::Rate;
+use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
+use forebay_units::Rate;
 
 pub use asked::{AskedStage, JobView, Stripes};
 pub use forget::Loss;

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
-use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_job_script::{Direction, Space, StageKind, StagePath, read_list};
 use forebay_protocol::Caller;
 use forebay_stage::end::{Beneath, FileSystem};
 use forebay_stage::{

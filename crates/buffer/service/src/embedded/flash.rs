@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use forebay_client::{Admin, Fs};
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 use forebay_protocol::Errno;
 use forebay_protocol::message::InstanceSpec;
 use forebay_store::daemon::Daemon;

@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_model::jobscript::BufferPath;
-use forebay_model::units::Bytes;
+use forebay_job_script::BufferPath;
+use forebay_units::Bytes;
 
 pub use asker::Asker;
 pub(crate) use driver::HOST;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::BufferPath;
+use forebay_job_script::BufferPath;
 use forebay_protocol::address::Address;
 
 use super::config::{Identity, PoolConfig};

@@ -1,6 +1,6 @@
 //! What a pool holds, for people.
 
-use forebay_model::jobscript::Direction;
+use forebay_job_script::Direction;
 use forebay_store::daemon::Direct;
 use forebay_store::log::Room;
 use forebay_store::objects::Removal;
@@ -302,9 +302,9 @@ mod tests {
     use crate::activity::HostActivity;
     use crate::controller::{NodeStatus, PoolStatus};
     use crate::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
-    use forebay_model::jobscript::AccessMode;
-    use forebay_model::units::Bytes;
+    use forebay_job_script::AccessMode;
     use forebay_policy::pool::NodeId;
+    use forebay_units::Bytes;
 
     fn example() -> Status {
         let owner = Owner {

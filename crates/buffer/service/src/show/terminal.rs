@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::Direction;
+use forebay_job_script::Direction;
 use forebay_stage::{Meter, Phase};
 
 use crate::controller::StageStatus;

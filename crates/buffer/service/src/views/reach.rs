@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_client::Fs;
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::Caller;
 use forebay_protocol::{Errno, Ino};

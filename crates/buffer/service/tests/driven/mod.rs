@@ -1,10 +1,10 @@
 //! A controller and the peers that it orders about, in one place and in turns of half a second.
 
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
 use forebay_service::controller::*;
 use forebay_service::protocol::*;
 use forebay_service::table::Change;
+use forebay_units::Bytes;
 
 pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
 pub const ADA: Owner = Owner {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use forebay_client::System;
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 use forebay_protocol::Caller;
 use forebay_service::controller;
 use forebay_service::host::{self, Host};

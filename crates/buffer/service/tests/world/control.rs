@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::Admin;
-use forebay_model::jobscript::{AccessMode, Direction};
+use forebay_job_script::{AccessMode, Direction};
 use forebay_service::controller;
 use forebay_service::embedded::{copies, create, destroy};
 use forebay_service::node::{self, Copied};

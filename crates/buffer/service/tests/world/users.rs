@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_model::jobscript::JobScript;
+use forebay_job_script::JobScript;
 use forebay_service::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
 use forebay_service::protocol::{Instant, Owner};
 

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::units::Bytes;
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
 use forebay_service::controller::{self, Controller, Outcome, Request, Settings};
@@ -13,6 +12,7 @@ use forebay_service::protocol::*;
 use forebay_service::{host, node};
 use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::Memory;
+use forebay_units::Bytes;
 
 use crate::actors::Actor;
 use crate::faults::Faults;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_model::units::Bytes;
 use forebay_protocol::placement::MAX_NODES;
 use forebay_store::daemon::Direct;
+use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
