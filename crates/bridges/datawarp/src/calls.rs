@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use forebay_wire::staging::{Answer, Call, Counts, Kind, When};
+use forebay_protocol::staging::{Answer, Call, Counts, Kind, When};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given, given_list, pair_in, pair_out, staged};

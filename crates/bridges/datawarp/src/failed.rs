@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use forebay_wire::staging::{Answer, Call, Kind};
+use forebay_protocol::staging::{Answer, Call, Kind};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};

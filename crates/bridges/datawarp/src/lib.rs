@@ -3,7 +3,7 @@
 //! The functions have the names, arguments and results of the library of the same name; the
 //! signatures are known from its public callers (AXL, libhio, Ioss, SPARTA).
 //! `include/datawarp.h` describes each of them for C programs; it was written for this library.
-//! Every call is one exchange with the service for the job ([`forebay_wire::staging`]): that of
+//! Every call is one exchange with the service for the job ([`forebay_protocol::staging`]): that of
 //! `forebay run` on an embedded pool, that of the host's agent on a pool over several hosts.
 //!
 //! What a path means, and whether its caller may read or write there, is settled here, in the
@@ -24,7 +24,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_wire::staging::{Answer, Call, JOB, JobCall, SOCKET, ask};
+use forebay_net::job_socket::ask;
+use forebay_protocol::staging::{Answer, Call, JOB, JobCall, SOCKET};
 use rustix::io::Errno;
 
 /// How long a call is repeated while the service has too many under way.

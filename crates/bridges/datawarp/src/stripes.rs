@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use forebay_wire::staging::{Answer, Call, Kind};
+use forebay_protocol::staging::{Answer, Call, Kind};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};

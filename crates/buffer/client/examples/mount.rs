@@ -3,10 +3,10 @@
 //! unmounted from outside, or when its standard input ends.
 
 use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::message::InstanceSpec;
-use forebay_wire::place::Place;
-use forebay_wire::{Errno, InstanceId};
 use std::error::Error;
 use std::path::Path;
 

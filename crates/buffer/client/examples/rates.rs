@@ -3,12 +3,12 @@
 //! an instance striped over two daemons in a fourth and fifth.
 
 use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{InstanceSpec, OpenMode, SetAttr};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{InstanceSpec, OpenMode, SetAttr};
-use forebay_wire::place::Place;
-use forebay_wire::stream::Address;
-use forebay_wire::{Errno, Ino, InstanceId};
 use std::cell::Cell;
 use std::error::Error;
 use std::fs::File;
@@ -86,7 +86,7 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
                 other => other?,
             };
             for i in 0..count {
-                let kind = forebay_wire::message::New::Node(forebay_wire::Kind::File, 0);
+                let kind = forebay_protocol::message::New::Node(forebay_protocol::Kind::File, 0);
                 fs.make(home.ino, name(i).as_bytes(), kind, 0o644)?;
             }
             return Ok((count, 0, started.get().elapsed().as_secs_f64()));

@@ -2,10 +2,10 @@
 
 use crate::session::{Options, Session};
 use crate::sessions::Nodes;
-use forebay_wire::message::{InstanceSpec, Scrubbed, Usage};
-use forebay_wire::place::Place;
-use forebay_wire::stream::Address;
-use forebay_wire::{Errno, InstanceId, Reply, Request};
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{InstanceSpec, Scrubbed, Usage};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::fmt;
 
 /// An administrator's session with a storage daemon; for root and the daemon's own user.

@@ -3,8 +3,8 @@
 
 use crate::session::lock;
 use crate::sessions::Sessions;
-use forebay_wire::message::MOST_CLOSED;
-use forebay_wire::{HandleId, Node, Request};
+use forebay_protocol::message::MOST_CLOSED;
+use forebay_protocol::{HandleId, Node, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;

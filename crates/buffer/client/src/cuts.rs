@@ -6,7 +6,7 @@
 //! file was started anew since.
 
 use crate::session::lock;
-use forebay_wire::{Ino, Node};
+use forebay_protocol::{Ino, Node};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

@@ -1,8 +1,8 @@
 //! The operations of an instance's file system, by path.
 
 use crate::fs::{Fs, Opened};
-use forebay_wire::message::{OnExisting, OpenMode};
-use forebay_wire::{Attr, Errno, Ino, Kind};
+use forebay_protocol::message::{OnExisting, OpenMode};
+use forebay_protocol::{Attr, Errno, Ino, Kind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 

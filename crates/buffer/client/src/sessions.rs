@@ -11,10 +11,10 @@
 use crate::cuts::{Boots, Cuts};
 use crate::session::{Options, Said, Session, UnderWay, lock};
 use crate::system::System;
-use forebay_wire::layout::Layout;
-use forebay_wire::message::CACHE_TIME;
-use forebay_wire::stream::Address;
-use forebay_wire::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
+use forebay_protocol::address::Address;
+use forebay_protocol::layout::Layout;
+use forebay_protocol::message::CACHE_TIME;
+use forebay_protocol::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};

@@ -2,9 +2,10 @@
 //! simulation takes the place of it, so that the same client runs in virtual time over a network
 //! that fails.
 
-use forebay_wire::Call;
-use forebay_wire::link::{self, Answer};
-use forebay_wire::stream::{Address, Stream};
+use forebay_net::connection::{self, Answer};
+use forebay_net::stream::Stream;
+use forebay_protocol::Call;
+use forebay_protocol::address::Address;
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
@@ -56,21 +57,21 @@ impl System for Os {
 
     fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
         let stream = Stream::connect(address, patience)?;
-        Ok(Box::new(link::Link::new(stream)))
+        Ok(Box::new(connection::Link::new(stream)))
     }
 }
 
-impl Channel for link::Link {
+impl Channel for connection::Link {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        link::Link::send(self, call, payload)
+        connection::Link::send(self, call, payload)
     }
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
-        link::Link::receive(self, seq, into)
+        connection::Link::receive(self, seq, into)
     }
 
     fn far_end(&self) -> io::Result<Option<SocketAddr>> {
-        link::Link::far_end(self)
+        connection::Link::far_end(self)
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {

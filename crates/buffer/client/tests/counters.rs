@@ -4,10 +4,10 @@
 mod support;
 
 use forebay_client::{Admin, Fs, MountReport, Options};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino};
 use forebay_store::daemon::{self, Daemon, Report, Watch};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{OpenMode, SetAttr};
-use forebay_wire::{Errno, Ino};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, make_instance, spec};

@@ -6,13 +6,14 @@
 mod support;
 
 use forebay_client::{Fs, Options};
+use forebay_net::auth::PoolKey;
+use forebay_net::connection::Link;
+use forebay_net::frame::{self, Flags, HEADER};
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon, DoorLimits};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::frame::{self, Flags, HEADER};
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, PROTOCOL};
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;

@@ -4,11 +4,11 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Options};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::message::{Scrubbed, SetAttr, SetTime};
+use forebay_protocol::{Errno, Ino, Timestamp};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{Scrubbed, SetAttr, SetTime};
-use forebay_wire::seal::SMALLEST_CHUNK;
-use forebay_wire::{Errno, Ino, Timestamp};
+use forebay_store::objects::block_checksums::SMALLEST_CHUNK;
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -249,7 +249,12 @@ fn many_small_files_get_their_checksums_by_themselves() {
     let objects = flash.object.parent().unwrap().parent().unwrap();
     let is_sealed = |ino: &Ino| {
         let object = objects.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
-        rustix::fs::getxattr(object, forebay_wire::seal::XATTR, &mut [0u8; 4096]).is_ok()
+        rustix::fs::getxattr(
+            object,
+            forebay_store::objects::block_checksums::XATTR,
+            &mut [0u8; 4096],
+        )
+        .is_ok()
     };
     let start = Instant::now();
     while !inos.iter().all(is_sealed) {

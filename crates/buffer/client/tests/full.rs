@@ -6,10 +6,10 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Nodes, Options};
+use forebay_protocol::message::{OpenMode, SetAttr, XattrMode};
+use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use forebay_store::log::Room;
-use forebay_wire::message::{OpenMode, SetAttr, XattrMode};
-use forebay_wire::{Errno, Ino, InstanceId};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -175,7 +175,7 @@ fn furnish(process: &Process) {
         write(&fs, &name(number), &contents(number)).unwrap();
     }
     let admin = Admin::connect(process.local(), Options::default()).unwrap();
-    let other = forebay_wire::message::InstanceSpec {
+    let other = forebay_protocol::message::InstanceSpec {
         id: OTHER,
         ..spec(1 << 30)
     };

@@ -4,9 +4,9 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Options};
+use forebay_protocol::Errno;
+use forebay_protocol::message::OpenMode;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::Errno;
-use forebay_wire::message::OpenMode;
 use std::path::Path;
 use std::time::Duration;
 use support::{INSTANCE, Temporary, attach, make_instance, spec};

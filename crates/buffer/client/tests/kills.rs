@@ -6,8 +6,8 @@
 mod support;
 
 use forebay_client::{File, Fs, Options, SpreadAdmin};
-use forebay_wire::message::{OnExisting, OpenMode, SetAttr};
-use forebay_wire::{Errno, Ino, Kind};
+use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino, Kind};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -330,7 +330,7 @@ fn who_does_not_know_the_key_is_refused() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 20);
-    let other = forebay_wire::auth::PoolKey::new(b"another key, not ours").unwrap();
+    let other = forebay_net::auth::PoolKey::new(b"another key, not ours").unwrap();
     for key in [None, Some(other)] {
         let options = Options {
             key,

@@ -5,11 +5,11 @@
 mod support;
 
 use forebay_client::{Channel, Fs, Link, Nodes, Options, Os, System};
+use forebay_net::connection::Answer;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
+use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::link::Answer;
-use forebay_wire::message::{Allocate, OpenMode, SetAttr};
-use forebay_wire::stream::Address;
-use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@
 mod support;
 
 use forebay_client::{DirPage, Fs};
-use forebay_wire::message::{OnExisting, XattrMode};
-use forebay_wire::{Errno, Ino};
+use forebay_protocol::message::{OnExisting, XattrMode};
+use forebay_protocol::{Errno, Ino};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -7,8 +7,8 @@
 mod support;
 
 use forebay_client::{Fs, Mount, Options};
+use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::Errno;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ fn mount_process() {
         return;
     };
     let (socket, path) = what.split_once(' ').unwrap();
-    let address = forebay_wire::stream::Address::Unix(socket.into());
+    let address = forebay_protocol::address::Address::Unix(socket.into());
     let mounted = mount_at(attach(address), Path::new(path));
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
     mounted.unmount().unwrap();

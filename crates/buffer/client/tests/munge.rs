@@ -6,15 +6,17 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Options};
+use forebay_net::auth;
+use forebay_net::connection::Link;
+use forebay_net::frame::{self, Flags, HEADER};
+use forebay_net::handshake::{self, Dialling, Opening};
+use forebay_net::munge::Munge;
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::identity::Proof;
+use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::{self, Proof};
-use forebay_wire::frame::{self, Flags, HEADER};
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, PROTOCOL};
-use forebay_wire::munge::Munge;
-use forebay_wire::opening::{self, Dialling, Opening};
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Errno, Ino, Reply, Request};
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +36,7 @@ impl Munged {
         let file = |name: &str| directory.join(name);
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
         let mut key = [0; 64];
-        forebay_wire::auth::random(&mut key).unwrap();
+        forebay_protocol::random::random(&mut key).unwrap();
         std::fs::write(file("key"), key).unwrap();
         std::fs::set_permissions(file("key"), PermissionsExt::from_mode(0o600)).unwrap();
         let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
@@ -269,7 +271,7 @@ fn lie(listener: &TcpListener, munge: &Munge) -> bool {
         panic!("{proof:?} instead of a proof");
     };
     let opening = Opening {
-        with: opening::Daemon::Storage,
+        with: handshake::Daemon::Storage,
         daemon: nonce,
         client,
         at,

@@ -4,9 +4,9 @@
 mod support;
 
 use forebay_client::{Fs, Nodes, Options, SpreadAdmin};
+use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino, Kind};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::message::{Allocate, OnExisting, OpenMode, SetAttr};
-use forebay_wire::{Errno, Ino, Kind};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -529,6 +529,6 @@ fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
     assert_eq!(failed.address, unreachable[1]);
 }
 
-fn temporary_socket(temporary: &Temporary) -> forebay_wire::stream::Address {
-    forebay_wire::stream::Address::Unix(temporary.0.join("nobody listens here"))
+fn temporary_socket(temporary: &Temporary) -> forebay_protocol::address::Address {
+    forebay_protocol::address::Address::Unix(temporary.0.join("nobody listens here"))
 }

@@ -6,12 +6,13 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Options};
+use forebay_net::connection::Link;
+use forebay_net::frame::{self, HEADER};
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Hello, OpenMode, PROTOCOL, SetAttr};
+use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{self, Daemon, StartError};
-use forebay_wire::frame::{self, HEADER};
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, OpenMode, PROTOCOL, SetAttr};
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -189,8 +190,8 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
     );
     let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
     for session in 0..5 {
-        let resume = forebay_wire::message::Resume {
-            session: forebay_wire::SessionId(session),
+        let resume = forebay_protocol::message::Resume {
+            session: forebay_protocol::SessionId(session),
             secret: 42,
         };
         let hello = Hello {

@@ -6,9 +6,9 @@
 mod support;
 
 use forebay_client::{Admin, Fs, Nodes, Options};
+use forebay_protocol::message::{MAX_WHOLE, SetAttr, SetTime};
+use forebay_protocol::{Errno, Ino, Kind, Timestamp};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::message::{MAX_WHOLE, SetAttr, SetTime};
-use forebay_wire::{Errno, Ino, Kind, Timestamp};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use support::{INSTANCE, Pool, READ, READ_WRITE, STRIPE, Temporary, as_user, attach, users_pool};
@@ -146,7 +146,7 @@ fn it_takes_the_place_of_what_has_the_name() {
     assert_eq!(fs.fetch(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
     // Extended attributes are announced.
     assert!(!fs.fetch(new.ino).unwrap().0.extended);
-    let any = forebay_wire::message::XattrMode::Any;
+    let any = forebay_protocol::message::XattrMode::Any;
     fs.set_xattr(new.ino, b"user.a", b"b", any).unwrap();
     assert!(fs.fetch(new.ino).unwrap().0.extended);
 }

@@ -203,7 +203,7 @@ impl Host {
 mod tests {
     use super::*;
     use crate::protocol::{InstanceId, Owner};
-    use forebay_model::jobscript::AccessMode;
+    use forebay_job_script::AccessMode;
 
     fn order(turn: u32) -> Input {
         let plan = MountPlan {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_wire::progress::{Amount, Phase, Snapshot, Times};
+use forebay_protocol::progress::{Amount, Phase, Snapshot, Times};
 use serde::{Deserialize, Serialize};
 
 /// How far a stage is. What later versions have added is absent in earlier records: then nothing is

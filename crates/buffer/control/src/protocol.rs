@@ -4,10 +4,10 @@
 //! used twice, so carrying one out again changes nothing; reports carry the sender's counter, so
 //! an old one is recognised.
 
-use forebay_model::jobscript::{AccessMode, Space, Stage};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, Space, Stage};
 use forebay_policy::pool::NodeId;
-use forebay_wire::place::Place;
+use forebay_protocol::placement::Place;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use crate::progress::{PhaseTimes, Progress};

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_control::controller::*;
 use forebay_control::node::{self, Node};
 use forebay_control::protocol::*;
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 const NODES: u32 = 3;

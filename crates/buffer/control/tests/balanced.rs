@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use driven::{ADA, Driven, Peers};
 use forebay_control::controller::*;
 use forebay_control::protocol::*;
-use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 
 const NODES: u32 = 3;
 

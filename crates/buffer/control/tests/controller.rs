@@ -11,9 +11,9 @@ use forebay_control::host::{self, Host};
 use forebay_control::node::{self, Node};
 use forebay_control::protocol::*;
 use forebay_control::table::Change;
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 
 const BOB: Owner = Owner {
     uid: 1001,
@@ -450,7 +450,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     assert_eq!(told, ["stage_out of line 2: /pfs is away"; 2]);
     let limit = |most| Request::LimitStages {
         token: token(),
-        space: forebay_model::jobscript::Space::Job,
+        space: forebay_job_script::Space::Job,
         most,
     };
     site.ask(ADA, limit(1)).unwrap();
@@ -685,7 +685,7 @@ fn a_path_outside_must_be_absolute() {
     let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     let mut what = JobScript::parse(JOB, None).unwrap().stages.remove(0);
-    what.destination = forebay_model::jobscript::StagePath::Pfs("pfs/a".into());
+    what.destination = forebay_job_script::StagePath::Pfs("pfs/a".into());
     let stage = Request::Stage {
         token: token("7"),
         what,

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use forebay_model::jobscript::BufferPath;
+use forebay_job_script::BufferPath;
 
 use crate::activity::Status;
 use forebay_control::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request};

@@ -1,10 +1,10 @@
 //! Data at rest compared with their checksums: all that lies on one storage node.
 
 use forebay_client::{Admin, Options};
+use forebay_protocol::InstanceId;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::Scrubbed;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::InstanceId;
-use forebay_wire::message::Scrubbed;
-use forebay_wire::stream::Address;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 

@@ -16,8 +16,8 @@ use forebay_control::protocol::Owner;
 use forebay_daemon::Control;
 use forebay_daemon::activity::{HostActivity, exposition};
 use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
-use forebay_model::jobscript::{Access, AccessMode, Capacity, InstanceType};
-use forebay_model::units::Bytes;
+use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
+use forebay_units::Bytes;
 use site::{Site, frame, in_service, wait};
 
 fn persistent(name: &str, owner: Owner) -> Request {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use forebay_model::jobscript::ScriptErrors;
+use forebay_job_script::ScriptErrors;
 
 use forebay_control::controller::{Cause, Failure};
 use forebay_daemon::embedded::PoolError;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use forebay_model::jobscript::{Direction, JobScript};
-use forebay_wire::staging::{JOB, SOCKET};
+use forebay_job_script::{Direction, JobScript};
+use forebay_protocol::staging::{JOB, SOCKET};
 
 use super::watch::{self, Interrupt, Observer};
 use super::{Buffer, OnFailure, Phase, RunError, RunOptions, process, script};
@@ -211,7 +211,7 @@ impl<'a> Life<'a> {
         for created in &script.creates {
             let spec = InstanceSpec {
                 capacity: created.capacity,
-                kind: forebay_model::jobscript::InstanceType::Scratch,
+                kind: forebay_job_script::InstanceType::Scratch,
                 access: created.access.clone(),
                 pool: created.pool.clone(),
                 preference: forebay_policy::allocate::Preference::Bandwidth,

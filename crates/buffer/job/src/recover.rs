@@ -1,6 +1,6 @@
 //! What interrupted jobs left behind, and staging into and out of persistent instances.
 
-use forebay_model::jobscript::{Direction, Stage};
+use forebay_job_script::{Direction, Stage};
 
 use super::life::Stop;
 use super::watch::{self, Interrupt, Observer};

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_model::jobscript::{Direction, InstanceType, JobScript, StagePath, Symbols};
+use forebay_job_script::{Direction, InstanceType, JobScript, StagePath, Symbols};
 
 use super::RunError;
 

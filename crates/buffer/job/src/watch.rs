@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::Direction;
+use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use forebay_store::objects::Removal;
 

@@ -1,6 +1,6 @@
 //! Copying the contents of one file.
 
-use forebay_wire::behind::Behind;
+use forebay_protocol::writeback::Behind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 

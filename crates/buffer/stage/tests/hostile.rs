@@ -107,7 +107,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     assert!(!sides.pfs.join("in/copy").exists());
     // Others' files in the instance stay theirs.
     sides.buffer.write("roots", b"x");
-    let mode = forebay_wire::message::SetAttr {
+    let mode = forebay_protocol::message::SetAttr {
         mode: Some(0o600),
         ..Default::default()
     };

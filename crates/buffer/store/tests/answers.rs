@@ -1,17 +1,17 @@
 //! What is answered when: not before it is durable, and not never.
 #![allow(clippy::unwrap_used, reason = "what cannot be unwrapped has failed")]
 
-use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
-use forebay_wire::auth::Peer;
-use forebay_wire::message::{
+use forebay_protocol::identity::Peer;
+use forebay_protocol::message::{
     Hello, InstanceSpec, New, OnExisting, OpenMode, PROTOCOL, Resume, SetAttr,
 };
-use forebay_wire::peer::{Found, Incarnation, PeerMessage, Say, Step, TxId, Who};
-use forebay_wire::place::Place;
-use forebay_wire::{
+use forebay_protocol::peer::{Found, Incarnation, PeerMessage, Say, Step, TxId, Who};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{
     Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
 };
+use forebay_store::objects::{MemoryObjects, ObjectId};
+use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);

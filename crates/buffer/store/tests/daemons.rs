@@ -1,13 +1,16 @@
 //! Real daemons that share an instance, spoken to in their own protocol.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use forebay_net::auth::PoolKey;
+use forebay_net::connection::Link;
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{
+    Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume,
+};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
 use forebay_store::daemon::{Daemon, Options};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume};
-use forebay_wire::place::Place;
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -212,7 +215,7 @@ fn work(over_tcp: bool) {
         client.say(Request::Close { handle, returned });
         let forged = Request::OpenObject {
             handle: HandleId(3),
-            permit: forebay_wire::place::Permit {
+            permit: forebay_protocol::placement::Permit {
                 ino: Ino(99),
                 ..permit
             },
@@ -237,7 +240,7 @@ fn work(over_tcp: bool) {
         name: b"f".to_vec(),
         to,
         to_name: b"g".to_vec(),
-        existing: forebay_wire::message::OnExisting::Replace,
+        existing: forebay_protocol::message::OnExisting::Replace,
     };
     assert_eq!(home(&mut clients, dir).say(rename), Reply::Done);
     let (parent, name) = (to, b"g".to_vec());
@@ -271,7 +274,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     };
     drop(clients.pop());
     daemons.pop().unwrap().stop().unwrap();
-    let layout = forebay_wire::layout::Layout::new(2, STRIPE).unwrap();
+    let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
     let mut elsewhere =
         names.filter(|name| layout.shard_for_dir(Ino::ROOT, name.as_bytes()) == Node(1));

@@ -2,16 +2,17 @@
 //! is closed, or its session is over: a real daemon, to which old connections are spoken late.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use forebay_net::auth::PoolKey;
+use forebay_net::chunk::{self, MAX_CHUNK};
+use forebay_net::connection::Link;
+use forebay_net::frame::{self, HEADER};
+use forebay_net::handshake::Dialling;
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, Resume};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{Daemon, Options};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::chunk::{self, MAX_CHUNK};
-use forebay_wire::frame::{self, HEADER};
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, Resume};
-use forebay_wire::opening::Dialling;
-use forebay_wire::place::Place;
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! How a file's bytes are laid over the nodes of its instance.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Smallest stripe: below it, the cost of a request outweighs what a further server adds.

@@ -1,6 +1,6 @@
 //! What a pool looks like to a decision: granules and the nodes that hold them.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A storage node. Its number is the explicit order in which ties are broken.

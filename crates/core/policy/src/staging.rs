@@ -1,7 +1,7 @@
 //! Which waiting stage starts next.
 
-use forebay_model::jobscript::Direction;
-use forebay_model::units::{Bytes, Rate};
+use forebay_job_script::Direction;
+use forebay_units::{Bytes, Rate};
 
 /// A stage that waits for a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What every allocation keeps, whatever the pool and the request.
 
-use forebay_model::units::Bytes;
 use forebay_policy::allocate::{Preference, Refusal, Request, Share, Size, allocate};
 use forebay_policy::pool::{Node, NodeId, NodeState, bytes, granules};
+use forebay_units::Bytes;
 use proptest::prelude::*;
 
 fn node(id: u32, total: u64, used: u64) -> Node {

@@ -1,6 +1,6 @@
 //! A simulated machine: compute nodes, burst-buffer nodes and jobs on a fabric.
 //!
-//! A [`forebay_model::machine::Machine`] and a workload become [`results`]; [`study`] has the
+//! A [`forebay_machine_file::machine::Machine`] and a workload become [`results`]; [`study`] has the
 //! calls.
 #![warn(missing_docs)]
 

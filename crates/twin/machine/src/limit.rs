@@ -13,8 +13,8 @@ use crate::links::{self, Links};
 use crate::results::{Limit, ResourceUse};
 use crate::study::Whole;
 use crate::world::World;
-use forebay_model::machine::LinkClass;
-use forebay_model::units::Bytes;
+use forebay_machine_file::machine::LinkClass;
+use forebay_units::Bytes;
 
 /// Waiting below this share of a transfer's time leaves the processes as the limit.
 const SMALL_SHARE: f64 = 0.15;

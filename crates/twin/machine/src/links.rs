@@ -2,7 +2,7 @@
 
 use crate::results::{ClassUse, LinkUse, Series};
 use crate::world::World;
-use forebay_model::machine::{LinkClass, Network};
+use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline};
 
 /// The classes in the order of `LinkClass as usize`, with their names in documents.

@@ -2,7 +2,7 @@
 
 use crate::io::IoJob;
 use crate::traffic::TrafficJob;
-use forebay_model::machine::{Machine, Network};
+use forebay_machine_file::machine::{Machine, Network};
 use forebay_network::Topology;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

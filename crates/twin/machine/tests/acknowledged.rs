@@ -3,7 +3,7 @@
 
 use forebay_machine::results::{NodeRates, Phase};
 use forebay_machine::study::{Quiet, SimOptions, ior_point};
-use forebay_model::machine::Machine;
+use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::Ior;
 
 fn phases(nodes: u32, ppn: u32, line: &str) -> Vec<Phase> {

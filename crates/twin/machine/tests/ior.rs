@@ -3,8 +3,8 @@
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Quiet, SimOptions, StudyError, ior_point};
-use forebay_model::machine::Machine;
-use forebay_model::units::Bytes;
+use forebay_machine_file::machine::Machine;
+use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
 
 fn load(name: &str) -> Machine {

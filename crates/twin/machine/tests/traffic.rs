@@ -3,8 +3,8 @@
 
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{Progress, Quiet, SimOptions, StudyError, interference, traffic};
-use forebay_model::machine::{Machine, Routing};
-use forebay_model::units::{Bytes, Time};
+use forebay_machine_file::machine::{Machine, Routing};
+use forebay_units::{Bytes, Time};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;

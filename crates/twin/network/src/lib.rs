@@ -1,6 +1,6 @@
 //! The interconnect: dragonfly topology, routing, and a packet fabric.
 //!
-//! A [`forebay_model::machine::Network`] becomes a [`Topology`] (who is joined to whom), and each
+//! A [`forebay_machine_file::machine::Network`] becomes a [`Topology`] (who is joined to whom), and each
 //! of its groups a [`Fabric`] that carries packets from network interface to network interface
 //! over links with finite buffers.
 #![warn(missing_docs)]

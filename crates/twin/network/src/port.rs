@@ -1,7 +1,7 @@
 //! An output port: the link behind it, credits for the buffers at its far end, packets waiting.
 
 use crate::packet::Packet;
-use forebay_model::machine::{LinkClass, LinkSpec, Network};
+use forebay_machine_file::machine::{LinkClass, LinkSpec, Network};
 
 /// Virtual channels of every link. A packet travels on the one that counts the legs it has
 /// behind it, and no way has more than four legs (see `routing`).
@@ -180,7 +180,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::units::{Bytes, Rate, Time};
+    use forebay_units::{Bytes, Rate, Time};
 
     #[test]
     fn a_port_is_a_cache_line() {

@@ -19,7 +19,7 @@
 use crate::packet::{Packet, Route, VIA};
 use crate::port::{Cost, Port};
 use crate::topology::{GlobalLink, Topology};
-use forebay_model::machine::{Routing, RoutingSpec};
+use forebay_machine_file::machine::{Routing, RoutingSpec};
 
 /// Looks at one group's ports and decides.
 pub(crate) struct Router<'a> {

@@ -1,7 +1,7 @@
 //! What a group of the fabric counts while it carries packets.
 
 use crate::packet::{Packet, Route};
-use forebay_model::machine::LinkClass;
+use forebay_machine_file::machine::LinkClass;
 use hdrhistogram::Histogram;
 
 /// Longest way that is counted by its length: four legs have at most 4 × 2 local and 2 global

@@ -4,7 +4,7 @@
 //! rank-1 by the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the own
 //! slot and the rank-2 port to the own chassis exist as numbers only.)
 
-use forebay_model::machine::{Arrangement, LinkClass, Machine, Network, Plugging};
+use forebay_machine_file::machine::{Arrangement, LinkClass, Machine, Network, Plugging};
 
 /// A node's place in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Topology {
     /// Lays the cables of a machine that has been checked.
     ///
     /// # Panics
-    /// When the machine breaks a limit that `forebay-model` checks (more links than sockets,
+    /// When the machine breaks a limit that `forebay-machine-file` checks (more links than sockets,
     /// more nodes on a router than ports, more than 255 ports on a router).
     pub fn new(machine: &Machine) -> Self {
         let network = &machine.network;

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use forebay_model::machine::{Arrangement, Plugging, Routing};
+use forebay_machine_file::machine::{Arrangement, Plugging, Routing};
 use forebay_network::Topology;
 use harness::{SMALL, Shape, machine};
 use proptest::prelude::*;

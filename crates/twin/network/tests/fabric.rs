@@ -2,7 +2,7 @@
 
 mod harness;
 
-use forebay_model::machine::{LinkClass, Routing};
+use forebay_machine_file::machine::{LinkClass, Routing};
 use forebay_network::Topology;
 use harness::{SMALL, Sending, Shape, machine, random, run};
 

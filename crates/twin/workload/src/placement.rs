@@ -1,7 +1,7 @@
 //! Which compute nodes of a machine a job gets, in rank order.
 
 use crate::random::{RandomStream, below, label};
-use forebay_model::machine::{Machine, NodeKind};
+use forebay_machine_file::machine::{Machine, NodeKind};
 use std::fmt;
 use std::str::FromStr;
 

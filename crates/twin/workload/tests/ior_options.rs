@@ -1,6 +1,6 @@
 //! IOR's command line as its users write it: every option, and what is said of wrong ones.
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use forebay_workload::ior::{Api, Ior, IorError, Layout, NodeOrder, Processes, Reorder, Stonewall};
 
 fn parse(line: &str) -> Result<Vec<Ior>, IorError> {

@@ -1,6 +1,6 @@
 //! Job placement: free nodes only, deterministic, of the shape that its name says.
 
-use forebay_model::machine::{Machine, NodeKind};
+use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_workload::placement::{Placement, Placer};
 use proptest::prelude::*;
 use std::collections::HashSet;

@@ -1,6 +1,6 @@
 //! Synthetic traffic: names and parameters, destinations, times.
 
-use forebay_model::units::{Bytes, Rate, Time};
+use forebay_units::{Bytes, Rate, Time};
 use forebay_workload::random::hash;
 use forebay_workload::traffic::{Arrival, Destinations, Pattern, TrafficSpec};
 use proptest::prelude::*;

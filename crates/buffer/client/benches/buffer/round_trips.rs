@@ -3,9 +3,9 @@
 use crate::Outcome;
 use crate::site::INSTANCE;
 use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_protocol::message::{InstanceSpec, OpenMode};
+use forebay_protocol::placement::Place;
 use forebay_store::daemon::{self, Daemon, Watch};
-use forebay_wire::message::{InstanceSpec, OpenMode};
-use forebay_wire::place::Place;
 use std::fs;
 use std::path::Path;
 use std::thread;

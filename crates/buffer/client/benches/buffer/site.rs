@@ -5,11 +5,11 @@ use crate::gluster::Gluster;
 use crate::process::Process;
 use crate::work::{Order, Task};
 use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::InstanceSpec;
-use forebay_wire::stream::Address;
-use forebay_wire::{Errno, InstanceId};
 use rustix::fs::Advice;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -150,7 +150,7 @@ impl Site {
                 mode: 0o777,
                 capacity: 64 << 30,
                 inodes: 10_000_000,
-                place: forebay_wire::place::Place::alone(),
+                place: forebay_protocol::placement::Place::alone(),
             };
             let admin = SpreadAdmin::connect(place.nodes(&dir), &options)?;
             admin.create_instance(&spec, STRIPE)?;

@@ -3,8 +3,8 @@
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};
 use forebay_client::{Fs, Options};
-use forebay_wire::message::{New, OpenMode};
-use forebay_wire::{Errno, Ino, Kind};
+use forebay_protocol::message::{New, OpenMode};
+use forebay_protocol::{Errno, Ino, Kind};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};

@@ -2,8 +2,8 @@
 
 use super::File;
 use crate::session::{Done, Session};
-use forebay_wire::lock::{FileLock, Held, LAST};
-use forebay_wire::{Errno, LockOwner, Reply, Request};
+use forebay_protocol::lock::{FileLock, Held, LAST};
+use forebay_protocol::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
 impl File {

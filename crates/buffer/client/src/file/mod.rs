@@ -13,10 +13,10 @@ mod transfer;
 
 use crate::fs::Fs;
 use crate::session::lock;
-use forebay_wire::layout::{BLOCK, blocks};
-use forebay_wire::message::OpenMode;
-use forebay_wire::place::Permit;
-use forebay_wire::{Errno, HandleId, Ino, Node, Reply, Request};
+use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::placement::Permit;
+use forebay_protocol::{Errno, HandleId, Ino, Node, Reply, Request};
 use part::Part;
 pub use space::Removals;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -5,10 +5,10 @@
 use crate::fs::Fs;
 use crate::session::{Session, lock};
 use crate::unsynced::Unsynced;
-use forebay_wire::behind::Behind;
-use forebay_wire::layout::{BLOCK, blocks};
-use forebay_wire::message::MAX_DATA;
-use forebay_wire::{Errno, HandleId, Node, Reply, Request};
+use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::message::MAX_DATA;
+use forebay_protocol::writeback::Behind;
+use forebay_protocol::{Errno, HandleId, Node, Reply, Request};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;

@@ -4,9 +4,9 @@ use super::File;
 use super::part::Part;
 use crate::cuts::{Boots, is_undone};
 use crate::unsynced::Taken;
-use forebay_wire::layout::{BLOCK, Layout, blocks};
-use forebay_wire::message::Allocate;
-use forebay_wire::{Errno, HandleId, Ino, Node, Request};
+use forebay_protocol::layout::{BLOCK, Layout, blocks};
+use forebay_protocol::message::Allocate;
+use forebay_protocol::{Errno, HandleId, Ino, Node, Request};
 use rustix::fs::SeekFrom;
 
 impl File {

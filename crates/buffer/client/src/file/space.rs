@@ -3,7 +3,7 @@
 use super::File;
 use crate::fs::Fs;
 use crate::session::lock;
-use forebay_wire::{HandleId, Node};
+use forebay_protocol::{HandleId, Node};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};

@@ -8,9 +8,9 @@ use super::File;
 use super::part::Part;
 use crate::session::{Lane, bulk_receive};
 use crate::sessions::WINDOW;
-use forebay_wire::layout::Piece;
-use forebay_wire::message::MAX_DATA;
-use forebay_wire::{Errno, Reply, Request};
+use forebay_protocol::layout::Piece;
+use forebay_protocol::message::MAX_DATA;
+use forebay_protocol::{Errno, Reply, Request};
 use std::collections::VecDeque;
 
 /// A piece whose answer is outstanding.

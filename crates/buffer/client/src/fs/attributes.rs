@@ -4,9 +4,9 @@
 //! open for writing only its data objects know its length.
 
 use super::{DirPage, Fs};
-use forebay_wire::message::Entry;
-use forebay_wire::place::ObjectInfo;
-use forebay_wire::{Attr, Errno, Ino, Node, Reply, Request};
+use forebay_protocol::message::Entry;
+use forebay_protocol::placement::ObjectInfo;
+use forebay_protocol::{Attr, Errno, Ino, Node, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 
 use super::Fs;
 use crate::session::{Said, lock};
-use forebay_wire::{Caller, Errno, Node, Reply, Request};
+use forebay_protocol::{Caller, Errno, Node, Reply, Request};
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex};

@@ -13,8 +13,8 @@ use crate::closes::Closes;
 use crate::file::{File, Removals};
 use crate::session::Options;
 use crate::sessions::{Nodes, Sessions};
-use forebay_wire::message::{Entry, New, OnExisting, SetAttr, XattrMode};
-use forebay_wire::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::{Entry, New, OnExisting, SetAttr, XattrMode};
+use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 

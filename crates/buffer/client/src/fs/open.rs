@@ -2,8 +2,8 @@
 
 use super::Fs;
 use crate::file::File;
-use forebay_wire::message::{OpenMode, SetAttr};
-use forebay_wire::{Attr, Errno, HandleId, Ino, Node, Reply, Request};
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, Node, Reply, Request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Small files that are made and read whole, with one request each.
 
 use super::Fs;
-use forebay_wire::message::{MAX_WHOLE, SetAttr};
-use forebay_wire::{Attr, Errno, Ino, Reply, Request};
+use forebay_protocol::message::{MAX_WHOLE, SetAttr};
+use forebay_protocol::{Attr, Errno, Ino, Reply, Request};
 
 impl Fs {
     /// Make a regular file with contents, attributes and name at once, in place of what has the

@@ -1,8 +1,8 @@
 //! Between the kernel's words and ours.
 
-use forebay_wire::lock::FileLock;
-use forebay_wire::message::{New, OnExisting, OpenMode, SetTime, XattrMode};
-use forebay_wire::{Attr, Errno, Ino, Kind, LockOwner, Timestamp};
+use forebay_protocol::lock::FileLock;
+use forebay_protocol::message::{New, OnExisting, OpenMode, SetTime, XattrMode};
+use forebay_protocol::{Attr, Errno, Ino, Kind, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

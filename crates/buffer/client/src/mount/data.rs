@@ -4,8 +4,8 @@ use super::convert;
 use super::open_files::{OpenFile, Shared};
 use super::served::MountedFs;
 use crate::fs::{Fs, Opened};
-use forebay_wire::message::{Allocate, SetAttr};
-use forebay_wire::{Errno, Kind};
+use forebay_protocol::message::{Allocate, SetAttr};
+use forebay_protocol::{Errno, Kind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
     Request, WriteFlags,
@@ -266,7 +266,7 @@ impl MountedFs {
         ino: fuser::INodeNo,
         handle: Option<FileHandle>,
         mut set: SetAttr,
-    ) -> Result<(forebay_wire::Attr, Duration), Errno> {
+    ) -> Result<(forebay_protocol::Attr, Duration), Errno> {
         // With a new length or owner the kernel sends the mode without set-id bits; nobody asked for
         // that, and the daemon sees to it.
         if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
@@ -281,7 +281,7 @@ impl MountedFs {
         if closed {
             self.known.forget(ino);
         }
-        let request_set = forebay_wire::Request::SetAttr { ino, handle, set };
+        let request_set = forebay_protocol::Request::SetAttr { ino, handle, set };
         let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
         if gains {
             self.opens.note_set_id(ino);

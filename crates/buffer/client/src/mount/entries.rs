@@ -5,8 +5,8 @@
 //! makes it so waits until the kernel keeps none of its names any more.
 
 use crate::session::lock;
-use forebay_wire::Ino;
-use forebay_wire::message::CACHE_TIME;
+use forebay_protocol::Ino;
+use forebay_protocol::message::CACHE_TIME;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use super::convert::{self, errno};
 use super::lock_calls;
 use super::served::{MountedFs, attributes, empty, entry, xattr};
-use forebay_wire::message::{New, SetAttr, may_have_xattr};
+use forebay_protocol::message::{New, SetAttr, may_have_xattr};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -227,7 +227,7 @@ impl Filesystem for MountedFs {
         pid: u32,
         reply: ReplyLock,
     ) {
-        let owner = forebay_wire::LockOwner::Fcntl(lock_owner.0);
+        let owner = forebay_protocol::LockOwner::Fcntl(lock_owner.0);
         let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_test_lock(handle, wanted, reply);
     }

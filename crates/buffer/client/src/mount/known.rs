@@ -5,8 +5,8 @@
 //! change; once it may have been otherwise for a moment, all is forgotten.
 
 use crate::session::lock;
-use forebay_wire::Ino;
-use forebay_wire::message::CACHE_TIME;
+use forebay_protocol::Ino;
+use forebay_protocol::message::CACHE_TIME;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;

@@ -4,8 +4,8 @@
 //! when it asks for a lock, but the FUSE library does not pass that on. The thread that asks waits in
 //! its system call meanwhile, and `/proc` says in which.
 
-use forebay_wire::LockOwner;
-use forebay_wire::lock::LAST;
+use forebay_protocol::LockOwner;
+use forebay_protocol::lock::LAST;
 use std::fs;
 use std::time::Duration;
 

@@ -137,7 +137,7 @@ impl Mount {
 /// long as another session with the instance is open, `fs` if the caller keeps a clone of it for
 /// one, the kernel may cache no names and attributes, which makes walking through trees slower.
 pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, MountError> {
-    forebay_wire::stream::raise_descriptor_limit();
+    forebay_net::stream::raise_descriptor_limit();
     let failed = |error| MountError {
         path: path.to_owned(),
         error,

@@ -2,8 +2,8 @@
 
 use super::convert::{self, errno};
 use super::served::{MountedFs, entry};
-use forebay_wire::Request as wire;
-use forebay_wire::{Attr, Errno, Ino};
+use forebay_protocol::Request as wire;
+use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
     ReplyStatfs, Request,

@@ -1,7 +1,7 @@
 //! Files that the kernel has open, and their data objects as the kernel knows them.
 
 use crate::file::File;
-use forebay_wire::Ino;
+use forebay_protocol::Ino;
 use fuser::{BackingId, FileHandle};
 use std::collections::HashMap;
 use std::io;

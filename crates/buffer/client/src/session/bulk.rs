@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::lanes::{Lane, SEQ};
-use forebay_wire::{Call, Errno, Reply, Request};
+use forebay_protocol::{Call, Errno, Reply, Request};
 use std::io;
 
 impl Session {

@@ -2,9 +2,9 @@
 
 use super::{Reopen, Session, lock};
 use crate::system::Link;
-use forebay_wire::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
-use forebay_wire::opening::{Dialling, NotProved};
-use forebay_wire::{Call, Caller, Errno, Reply, Request};
+use forebay_net::handshake::{Dialling, NotProved};
+use forebay_protocol::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
+use forebay_protocol::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -8,8 +8,8 @@
 
 use super::{Session, lock};
 use crate::system::Link;
-use forebay_wire::link::Answer;
-use forebay_wire::{Call, Errno};
+use forebay_net::connection::Answer;
+use forebay_protocol::{Call, Errno};
 use std::io;
 use std::sync::{Arc, Mutex};
 

@@ -7,9 +7,9 @@
 use super::{Session, lock};
 use crate::sessions::Sessions;
 use crate::system::Link;
-use forebay_wire::lock::{FileLock, Held, Ranges};
-use forebay_wire::message::WATCH_SLOT;
-use forebay_wire::{Call, Errno, HandleId, Ino, LockOwner, Node, Reply, Request};
+use forebay_protocol::lock::{FileLock, Held, Ranges};
+use forebay_protocol::message::WATCH_SLOT;
+use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Node, Reply, Request};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

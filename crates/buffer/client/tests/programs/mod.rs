@@ -2,9 +2,9 @@
 
 use crate::support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
 use forebay_client::{Fs, Options, SpreadAdmin};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::message::SetAttr;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::SetAttr;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -236,7 +236,7 @@ pub fn a_second_client_never_finds_the_first_with_a_stale_cache(nodes: usize) {
         assert!(!dir.join(format!("new{round}")).exists());
         // …but by the time another client is attached it no longer does.
         let fs = attach(mounted.pool.nodes());
-        let root = forebay_wire::Ino::ROOT;
+        let root = forebay_protocol::Ino::ROOT;
         fs.unlink(root, gone.as_bytes()).unwrap();
         let ino = fs.lookup(root, file.as_bytes()).unwrap().ino;
         let set = SetAttr {

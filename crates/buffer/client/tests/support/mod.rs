@@ -5,10 +5,10 @@
 pub mod process;
 
 use forebay_client::{Admin, Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_protocol::InstanceId;
+use forebay_protocol::message::{InstanceSpec, OpenMode};
+use forebay_protocol::placement::Place;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::InstanceId;
-use forebay_wire::message::{InstanceSpec, OpenMode};
-use forebay_wire::place::Place;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! A storage daemon in a process of its own, which can be killed.
 
+use forebay_net::auth::PoolKey;
+use forebay_protocol::address::Address;
 use forebay_store::daemon::{Daemon, Options};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::stream::Address;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

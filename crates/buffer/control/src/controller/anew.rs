@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool;
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;

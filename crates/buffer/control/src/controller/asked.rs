@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use forebay_model::jobscript::{BufferPath, Direction, Space, Stage, StagePath};
+use forebay_job_script::{BufferPath, Direction, Space, Stage, StagePath};
 use serde::{Deserialize, Serialize};
 
 use super::*;

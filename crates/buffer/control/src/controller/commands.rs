@@ -1,11 +1,11 @@
 //! Commands, from the difference between what is and what should be.
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool::{self, NodeId};
+use forebay_units::Bytes;
 
-use forebay_wire::Node;
-use forebay_wire::auth::keyed_block;
-use forebay_wire::place::Place;
+use forebay_protocol::Node;
+use forebay_protocol::placement::Place;
+use forebay_protocol::random::keyed_block;
 
 use super::*;
 use crate::protocol::*;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use forebay_model::jobscript::Direction;
+use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 

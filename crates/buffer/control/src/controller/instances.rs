@@ -1,13 +1,13 @@
 //! Instances: granules allocated, and the objects made that an instance has.
 
-use forebay_model::jobscript::{AccessMode, Capacity};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, Capacity};
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;
-use forebay_model::units::human;
+use forebay_units::human;
 
 impl Controller {
     /// Chooses the nodes that an instance gets granules of, and says how many; nothing is taken yet.

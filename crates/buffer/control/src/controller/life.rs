@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_model::jobscript::{AccessMode, Direction, InstanceType};
+use forebay_job_script::{AccessMode, Direction, InstanceType};
 use forebay_policy::removal::{self, Uses};
 
 use super::requests::Begun;

@@ -32,9 +32,9 @@ mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::jobscript::Direction;
-use forebay_model::units::Rate;
+use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
+use forebay_units::Rate;
 
 pub use asked::{AskedStage, JobView, Stripes};
 pub use forget::Loss;
@@ -137,7 +137,7 @@ impl Default for Settings {
             max_user_sessions: 4096,
             max_stages: 65_536,
             kept_stages: 1024,
-            max_nodes: u32::from(forebay_wire::place::MAX_NODES),
+            max_nodes: u32::from(forebay_protocol::placement::MAX_NODES),
             stripe: 8 << 20,
             secret: [0; 32],
             staged_below: Vec::new(),

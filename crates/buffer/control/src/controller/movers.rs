@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
 use forebay_policy::staging::{self, Pressure, Waiting};
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;
@@ -122,7 +122,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::jobscript::{BufferPath, Direction, Space, Stage, StageKind, StagePath};
+    use forebay_job_script::{BufferPath, Direction, Space, Stage, StageKind, StagePath};
 
     /// How many of five queued stages of an instance are begun at once for a session with this
     /// limit, and for another one that has five of the same instance.

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_model::jobscript::{AccessMode, InstanceType, Modifiers, Stage};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage};
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Outcome, Setup};

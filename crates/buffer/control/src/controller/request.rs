@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use forebay_model::jobscript::{
+use forebay_job_script::{
     Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Space,
     Stage,
 };
-use forebay_model::units::Bytes;
 use forebay_policy::allocate::Preference;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::forget::Loss;

@@ -1,7 +1,7 @@
 //! Requests: checked, begun, and remembered with what they wait for.
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 
 use super::*;
 use crate::protocol::*;

@@ -1,6 +1,6 @@
 //! Sessions set up: what is asked for is checked, and persistent instances are looked up.
 
-use forebay_model::jobscript::{AccessMode, Direction, InstanceType, Space, Stage, StagePath};
+use forebay_job_script::{AccessMode, Direction, InstanceType, Space, Stage, StagePath};
 
 use super::instances::is_copied;
 use super::requests::Begun;
@@ -285,7 +285,7 @@ fn check_token(token: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::jobscript::{BufferPath, StageKind};
+    use forebay_job_script::{BufferPath, StageKind};
 
     #[test]
     fn paths_that_are_not_staged_are_refused_for_what_is_wrong_with_them() {

@@ -1,6 +1,6 @@
 //! Stages: asked for, queued, put off, stopped.
 
-use forebay_model::jobscript::{Direction, Space, Stage};
+use forebay_job_script::{Direction, Space, Stage};
 
 use super::requests::Begun;
 use super::state::may_act;

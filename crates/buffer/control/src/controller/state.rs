@@ -1,7 +1,7 @@
 //! The controller's durable state: a table for each kind of object.
 
-use forebay_model::units::Bytes;
 use forebay_policy::pool::{self, NodeId, NodeState};
+use forebay_units::Bytes;
 
 use super::objects::*;
 use super::request::{Cause, Failure};

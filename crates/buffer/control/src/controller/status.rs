@@ -1,8 +1,8 @@
 //! What people and other programs are shown.
 
-use forebay_model::jobscript::{AccessMode, Direction};
-use forebay_model::units::Bytes;
+use forebay_job_script::{AccessMode, Direction};
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::*;

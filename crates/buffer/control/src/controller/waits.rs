@@ -198,7 +198,7 @@ impl Controller {
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
-    use forebay_model::jobscript::{Direction, StagePath};
+    use forebay_job_script::{Direction, StagePath};
     let which = match stage.what.direction {
         Direction::In => "stage_in",
         Direction::Out => "stage_out",

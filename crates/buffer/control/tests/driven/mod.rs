@@ -3,8 +3,8 @@
 use forebay_control::controller::*;
 use forebay_control::protocol::*;
 use forebay_control::table::Change;
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
+use forebay_units::Bytes;
 
 pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
 pub const ADA: Owner = Owner {

@@ -1,8 +1,8 @@
 //! A pool's status and activity in Prometheus' text format.
 
+use forebay_job_script::Direction;
 use forebay_metrics::Kind::{Counter, Gauge, Histogram};
 use forebay_metrics::{Exposition, Kind, LatencySnapshot};
-use forebay_model::jobscript::Direction;
 
 use super::{HostActivity, Staged};
 use crate::activity::Status;

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, JobCall, receive, send};
-use forebay_wire::stream::Stream;
+use forebay_net::job_socket::{receive, send};
+use forebay_net::stream::Stream;
+use forebay_protocol::Errno;
+use forebay_protocol::staging::{Answer, JobCall};
 
 use super::hurry;
 use super::kept::Kept;

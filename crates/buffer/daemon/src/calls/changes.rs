@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::sync::PoisonError;
 
-use forebay_model::jobscript::{BufferPath, Direction, Stage, StageKind, StagePath};
-use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, Kind, Pair, When};
+use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
+use forebay_protocol::Errno;
+use forebay_protocol::staging::{Answer, Kind, Pair, When};
 
 use super::ledger::{Spot, by_stage, is_active};
 use super::service::{Job, PATH, Refused, invalid, received};

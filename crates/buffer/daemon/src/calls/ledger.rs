@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forebay_model::jobscript::{Direction, StageKind, StagePath};
-use forebay_wire::staging::{Counts, Kind};
+use forebay_job_script::{Direction, StageKind, StagePath};
+use forebay_protocol::staging::{Counts, Kind};
 
 use super::service::Root;
 use forebay_control::controller::{AskedStage, StageState};
@@ -260,13 +260,13 @@ mod tests {
         };
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
         let counted = |state: StageState, progress: Progress| {
-            let inside = forebay_model::jobscript::BufferPath {
-                space: forebay_model::jobscript::Space::Job,
+            let inside = forebay_job_script::BufferPath {
+                space: forebay_job_script::Space::Job,
                 path: "a".into(),
             };
             let report = AskedStage {
                 id: StageId(1),
-                what: forebay_model::jobscript::Stage {
+                what: forebay_job_script::Stage {
                     direction: Direction::Out,
                     kind: StageKind::Directory,
                     source: StagePath::Buffer(inside),

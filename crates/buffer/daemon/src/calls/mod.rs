@@ -24,8 +24,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, JobCall, SOCKET, receive, send};
+use forebay_net::job_socket::{receive, send};
+use forebay_protocol::Errno;
+use forebay_protocol::staging::{Answer, JobCall, SOCKET};
 
 pub(crate) use agent::AgentCalls;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::Space;
-use forebay_wire::layout::Layout;
-use forebay_wire::staging::{Answer, Kind};
-use forebay_wire::{Errno, Ino};
+use forebay_job_script::Space;
+use forebay_protocol::layout::Layout;
+use forebay_protocol::staging::{Answer, Kind};
+use forebay_protocol::{Errno, Ino};
 
 use super::ledger::{Entry, Part, Spot, by_stage, count, is_active};
 use super::service::{Job, Refused, invalid};

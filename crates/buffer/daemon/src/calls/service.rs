@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use forebay_model::jobscript::{BufferPath, Direction, Space};
-use forebay_wire::Errno;
-use forebay_wire::staging::{Answer, Call, When};
+use forebay_job_script::{BufferPath, Direction, Space};
+use forebay_protocol::Errno;
+use forebay_protocol::staging::{Answer, Call, When};
 
 use super::ledger::{Ledger, Spot};
 use crate::control::Control;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::time::Duration;
 
-use forebay_model::jobscript::BufferPath;
+use forebay_job_script::BufferPath;
 
 use super::{Event, now};
 use crate::activity::Status;

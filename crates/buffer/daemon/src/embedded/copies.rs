@@ -7,12 +7,12 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
-use forebay_model::jobscript::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_job_script::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_protocol::Caller;
 use forebay_stage::end::{Beneath, FileSystem};
 use forebay_stage::{
     Identity, Item, Options, Phase, Place, Problem, Request, StageError, Verify, What, stage,
 };
-use forebay_wire::Caller;
 
 use super::Event;
 use crate::activity::Staged;
@@ -283,7 +283,9 @@ impl<'a> Ends<'a> {
         let space = space.map_err(|error| Problem {
             path: PathBuf::from(shown),
             reason: format!("the instance cannot be opened: {error}"),
-            code: error.raw_os_error().unwrap_or(forebay_wire::Errno::EIO.0),
+            code: error
+                .raw_os_error()
+                .unwrap_or(forebay_protocol::Errno::EIO.0),
         })?;
         let below: Vec<PathBuf> = plan.below.iter().map(PathBuf::from).collect();
         let outside = match outside {
@@ -347,7 +349,7 @@ impl<'a> Ends<'a> {
         let told = |reason: String| Problem {
             path: place.display(),
             reason: format!("list: {reason}"),
-            code: forebay_wire::Errno::EINVAL.0,
+            code: forebay_protocol::Errno::EINVAL.0,
         };
         let text = String::from_utf8(place.read(MAX_LIST)?)
             .map_err(|_| told("it is not text in UTF-8".to_owned()))?;

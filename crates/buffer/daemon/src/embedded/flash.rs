@@ -8,10 +8,10 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use forebay_client::{Admin, Fs};
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
+use forebay_protocol::Errno;
+use forebay_protocol::message::InstanceSpec;
 use forebay_store::daemon::Daemon;
-use forebay_wire::Errno;
-use forebay_wire::message::InstanceSpec;
 
 use super::copies::Copies;
 use super::{Event, now};
@@ -189,7 +189,7 @@ impl Flash {
         self.views.end(plan.instance)?;
         destroy(&self.admin, plan)?;
         self.leaving.insert(plan.fragment, plan.instance);
-        let id = forebay_wire::InstanceId(plan.instance.0);
+        let id = forebay_protocol::InstanceId(plan.instance.0);
         let _ = self.daemon.leaving().is_gone(id, SOON);
         self.look_after_removals();
         Ok(())
@@ -199,7 +199,7 @@ impl Flash {
     fn look_after_removals(&mut self) {
         let (daemon, inputs) = (&self.daemon, &mut self.inputs);
         self.leaving.retain(|fragment, instance| {
-            let id = forebay_wire::InstanceId(instance.0);
+            let id = forebay_protocol::InstanceId(instance.0);
             let gone = daemon.leaving().is_gone(id, Duration::ZERO);
             if gone {
                 inputs.push_back(Input::Destroyed(*fragment, Ok(())));
@@ -250,7 +250,7 @@ pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
         .max_files
         .unwrap_or((plan.capacity.0 / 4096).max(100_000));
     let spec = InstanceSpec {
-        id: forebay_wire::InstanceId(plan.instance.0),
+        id: forebay_protocol::InstanceId(plan.instance.0),
         uid: plan.owner.uid,
         gid: plan.owner.gid,
         mode: u16::try_from(plan.root_permissions & 0o7777).unwrap_or(0o770),
@@ -269,7 +269,7 @@ pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
 pub fn destroy(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
     let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
     // Nobody may use it any more, whoever still has a file of it open.
-    match admin.remove_instance(forebay_wire::InstanceId(plan.instance.0), true) {
+    match admin.remove_instance(forebay_protocol::InstanceId(plan.instance.0), true) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(format!("the storage daemon cannot remove it: {errno}")),
     }

@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_model::jobscript::BufferPath;
-use forebay_model::units::Bytes;
+use forebay_job_script::BufferPath;
+use forebay_units::Bytes;
 
 pub use asker::Asker;
 pub use driver::HOST;
@@ -34,7 +34,7 @@ use forebay_control::controller::{
     AskedStage, Cause, Controller, Envelope, Failure, JobView, Outcome, Request, Settings,
 };
 use forebay_control::protocol::{Instant, Order, Owner, StageId, StagePlan};
-use forebay_model::units::human;
+use forebay_units::human;
 
 /// Name of the pool and of its only node.
 pub const POOL: &str = "embedded";

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::AccessMode;
-use forebay_wire::stream::Address;
+use forebay_job_script::AccessMode;
+use forebay_protocol::address::Address;
 
 use super::config::PoolConfig;
 use super::doors::{Doors, Limits};

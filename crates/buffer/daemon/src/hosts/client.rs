@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_model::jobscript::BufferPath;
-use forebay_wire::stream::Address;
+use forebay_job_script::BufferPath;
+use forebay_protocol::address::Address;
 
 use super::config::{Identity, PoolConfig};
 use super::frame::{Incoming, MAX_BODY, Outgoing};
@@ -85,7 +85,7 @@ impl Remote {
         let (out, input, welcome) = connect(&ways)
             .map_err(|reason| ServeError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
-        forebay_wire::auth::random(&mut random).map_err(ServeError::at("/dev/urandom"))?;
+        forebay_protocol::random::random(&mut random).map_err(ServeError::at("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);
         let line = Line {
             ways,

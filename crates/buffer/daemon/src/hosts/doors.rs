@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::Stream;
+use forebay_net::stream::Stream;
 
 use super::server::hang_up;
 

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::Stream;
+use forebay_net::stream::Stream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -239,7 +239,7 @@ mod tests {
     use super::super::message::{Downward, Query, Upward};
     use super::super::seal::Secret;
     use super::*;
-    use forebay_wire::opening::{Daemon, Opening};
+    use forebay_net::handshake::{Daemon, Opening};
     use std::os::unix::net::UnixStream;
 
     fn pair() -> ((Outgoing, Incoming), (Outgoing, Incoming)) {

@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::Errno;
-use forebay_wire::auth::{self, Peer, Proof};
-use forebay_wire::opening::{Daemon, Opening};
-use forebay_wire::stream::{Address, Stream};
+use forebay_net::auth;
+use forebay_net::handshake::{Daemon, Opening};
+use forebay_net::stream::Stream;
+use forebay_protocol::Errno;
+use forebay_protocol::address::Address;
+use forebay_protocol::identity::{Peer, Proof};
 
 use super::config::Identity;
 use super::doors::Ticket;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::Address;
+use forebay_protocol::address::Address;
 
 use super::config::Identity;
 use super::frame::{Incoming, MAX_BODY, Outgoing};

@@ -14,9 +14,9 @@
 //! says it. After that, reports and requests go up, orders and answers come down. Between hosts the
 //! Welcome and all that follows it is sealed ([`seal`](super::seal)).
 
-use forebay_model::jobscript::BufferPath;
+use forebay_job_script::BufferPath;
 use forebay_policy::pool::NodeId;
-use forebay_wire::auth::Proof;
+use forebay_protocol::identity::Proof;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::HostActivity;

@@ -4,7 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
-use forebay_wire::stream::{Address, Stream};
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
 
 use super::config::Identity;
 use super::doors::Ticket;

@@ -7,8 +7,7 @@
 
 use std::io;
 
-use forebay_wire::auth;
-use forebay_wire::opening::Opening;
+use forebay_net::handshake::Opening;
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 
 /// Bytes of a seal.
@@ -20,7 +19,7 @@ pub struct Secret([u8; 32]);
 impl Secret {
     /// A new one.
     pub fn new() -> io::Result<Secret> {
-        auth::nonce().map(Secret)
+        forebay_protocol::random::nonce().map(Secret)
     }
 
     /// What the other side is told.
@@ -78,7 +77,7 @@ impl Seal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_wire::opening::Daemon;
+    use forebay_net::handshake::Daemon;
 
     fn opening(client: &Secret, daemon: &Secret) -> Opening {
         Opening {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_wire::stream::Stream;
+use forebay_net::stream::Stream;
 use rustix::net::{Shutdown, shutdown};
 
 use super::ServeError;
@@ -35,7 +35,7 @@ pub struct Listener {
 impl Listener {
     /// Listens on TCP.
     pub fn tcp(address: SocketAddr) -> Result<Listener, ServeError> {
-        let bound = forebay_wire::listen::listen(address).map_err(ServeError::at(address))?;
+        let bound = forebay_net::listener::listen(address).map_err(ServeError::at(address))?;
         Ok(Listener::new(Socket::Tcp(bound)))
     }
 

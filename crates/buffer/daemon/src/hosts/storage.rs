@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_protocol::address::Address;
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::stream::Address;
 
 use super::config::{PoolConfig, StorageConfig};
 use super::link::{Link, Received};

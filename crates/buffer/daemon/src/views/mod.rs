@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_client::{Fs, Mount, MountReport};
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 
 use forebay_control::protocol::{InstanceId, Owner};
 use mounting::{detach, mount_at};

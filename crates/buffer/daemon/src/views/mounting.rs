@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
-use forebay_model::jobscript::AccessMode;
+use forebay_job_script::AccessMode;
 
 use forebay_control::protocol::InstanceId;
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_client::Fs;
-use forebay_model::jobscript::AccessMode;
-use forebay_wire::message::Caller;
-use forebay_wire::stream::Address;
-use forebay_wire::{Errno, Ino};
+use forebay_job_script::AccessMode;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::Caller;
+use forebay_protocol::{Errno, Ino};
 
 use forebay_control::protocol::{InstanceId, Owner};
 
@@ -52,7 +52,7 @@ impl Reach {
         if addresses.is_empty() {
             return Err("no storage daemon has it".to_owned());
         }
-        let id = forebay_wire::InstanceId(instance.0);
+        let id = forebay_protocol::InstanceId(instance.0);
         let mut options = self.options.clone();
         if mode == AccessMode::LoadBalanced {
             options.patience = options.patience.min(COPY_PATIENCE);

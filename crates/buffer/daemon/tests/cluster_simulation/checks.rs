@@ -38,7 +38,7 @@ impl World {
                 continue;
             };
             if matches!(fragment.state, FragmentState::Ready(_)) {
-                let instance = forebay_wire::InstanceId(fragment.instance.0);
+                let instance = forebay_protocol::InstanceId(fragment.instance.0);
                 let there = daemon.shard.state().instances.contains_key(&instance);
                 assert!(there, "fragment {id} is ready but not there");
             }

@@ -1,7 +1,7 @@
 //! What travels between clients and daemons is put into frames and taken out again on its way.
 
-use forebay_wire::frame::{self, Flags, HEADER};
-use forebay_wire::{Call, Reply};
+use forebay_net::frame::{self, Flags, HEADER};
+use forebay_protocol::{Call, Reply};
 use serde::de::DeserializeOwned;
 
 fn taken_out<T: DeserializeOwned>(bytes: &[u8], payload: usize) -> (u64, T) {

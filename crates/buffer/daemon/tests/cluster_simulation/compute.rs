@@ -8,8 +8,8 @@ use forebay_control::controller;
 use forebay_control::host::{self, Host};
 use forebay_control::protocol::{ActivationId, Instant, MountPlan};
 use forebay_daemon::views::{Reach, Views};
-use forebay_model::jobscript::AccessMode;
-use forebay_wire::Caller;
+use forebay_job_script::AccessMode;
+use forebay_protocol::Caller;
 
 use crate::machines::Place;
 use crate::process::Process;

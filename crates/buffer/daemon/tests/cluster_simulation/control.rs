@@ -10,7 +10,7 @@ use forebay_control::node::{self, Copied};
 use forebay_control::protocol::{FragmentPlan, StagePlan};
 use forebay_daemon::embedded::{copies, create, destroy};
 use forebay_daemon::views::{Reach, Views};
-use forebay_model::jobscript::{AccessMode, Direction};
+use forebay_job_script::{AccessMode, Direction};
 use forebay_stage::Options;
 use forebay_stage::end::FileSystem;
 

@@ -8,12 +8,12 @@ use forebay_control::host::Host;
 use forebay_control::node::Node;
 use forebay_control::protocol::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
 use forebay_control::table::Change;
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::{HandleId, SessionId};
 use forebay_store::log::Log;
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::shard::{ConnId, Shard};
 use forebay_store::storage::Memory;
-use forebay_wire::message::OpenMode;
-use forebay_wire::{HandleId, SessionId};
 
 use crate::journals::Journals;
 use crate::seat::{ActorId, LinkId};

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use forebay_protocol::address::Address;
+use forebay_protocol::identity::Peer;
+use forebay_protocol::message::Request;
+use forebay_protocol::{Call, SessionId};
 use forebay_store::shard::{ConnId, Input};
-use forebay_wire::auth::Peer;
-use forebay_wire::message::Request;
-use forebay_wire::stream::Address;
-use forebay_wire::{Call, SessionId};
 
 use crate::codec;
 use crate::machines::Place;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_client::{Fs, System};
-use forebay_wire::Errno;
-use forebay_wire::message::{OpenMode, SetAttr};
+use forebay_protocol::Errno;
+use forebay_protocol::message::{OpenMode, SetAttr};
 
 use crate::random::Random;
 use crate::seat::{self, Machine};

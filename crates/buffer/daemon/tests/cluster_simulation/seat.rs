@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Channel, Link, System};
-use forebay_wire::link::Answer;
-use forebay_wire::stream::Address;
-use forebay_wire::{Call, Reply};
+use forebay_net::connection::Answer;
+use forebay_protocol::address::Address;
+use forebay_protocol::{Call, Reply};
 
 /// Who waits.
 pub type ActorId = u64;

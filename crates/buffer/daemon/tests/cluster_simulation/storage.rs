@@ -5,17 +5,20 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use forebay_control::node::{self, Node};
+use forebay_control::node::{self, Node};
+use forebay_control::protocol::Instant;
 use forebay_control::protocol::Instant;
 use forebay_daemon::embedded::copies;
+use forebay_daemon::embedded::copies;
 use forebay_policy::pool::NodeId;
+use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{RecoverError, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched_in_memory};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::layout::{BLOCK, blocks};
-use forebay_wire::peer::PeerMessage;
-use forebay_wire::{Call, Errno, Reply, Request, SessionId, Timestamp};
 
 use crate::codec;
 use crate::journals::Journals;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
 use forebay_control::protocol::{Instant, Owner};
-use forebay_model::jobscript::JobScript;
+use forebay_job_script::JobScript;
 
 use crate::pfs::Pfs;
 use crate::random::Random;

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
 use forebay_control::protocol::*;
 use forebay_control::{host, node};
-use forebay_model::units::Bytes;
+use forebay_protocol::Call;
+use forebay_protocol::peer::PeerMessage;
 use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::Memory;
-use forebay_wire::Call;
-use forebay_wire::peer::PeerMessage;
+use forebay_units::Bytes;
 
 use crate::actors::Actor;
 use crate::faults::Faults;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forebay_client::{Admin, Fs};
+use forebay_protocol::InstanceId;
+use forebay_protocol::message::InstanceSpec;
 use forebay_stage::{Item, Place, Progress, Report, Request, Space, Verify, What, stage};
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::InstanceId;
-use forebay_wire::message::InstanceSpec;
 
 use crate::floor::{copy, read, timed, together, write};
 use crate::inside::Files;
@@ -301,7 +301,7 @@ impl Bench<'_> {
             mode: 0o700,
             capacity: self.shape.bytes + (8 << 30),
             inodes: 2 * self.shape.entries() + 1_000_000,
-            place: forebay_wire::place::Place::alone(),
+            place: forebay_protocol::placement::Place::alone(),
         })?;
         let fs = Fs::attach(self.daemon.address(), id, options())?;
         fs.mkdir_all(Path::new("striped"), 0o755)?;

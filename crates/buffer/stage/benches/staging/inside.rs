@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use forebay_client::Fs;
-use forebay_wire::message::{MAX_WHOLE, New, OpenMode, SetAttr, SetTime};
-use forebay_wire::{Errno, Ino, Timestamp};
+use forebay_protocol::message::{MAX_WHOLE, New, OpenMode, SetAttr, SetTime};
+use forebay_protocol::{Errno, Ino, Timestamp};
 use rustix::process::{getegid, geteuid};
 
 use crate::floor::{all, blocks};

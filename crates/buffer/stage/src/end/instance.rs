@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_client::{File, Fs, Opened};
-use forebay_wire::message::{New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
-use forebay_wire::{Attr, Ino, Timestamp};
+use forebay_protocol::message::{New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
+use forebay_protocol::{Attr, Ino, Timestamp};
 use rustix::io::Errno;
 
 use super::{Attributes, Body, Folder, Kind, Put, State, Time};
@@ -38,7 +38,7 @@ impl Space {
     /// messages name it `shown`.
     pub fn new(fs: Fs, root: &Path, shown: impl Into<PathBuf>) -> std::io::Result<Arc<Space>> {
         let found = fs.resolve(root, false).map_err(errno)?;
-        if found.kind != forebay_wire::Kind::Dir {
+        if found.kind != forebay_protocol::Kind::Dir {
             return Err(Errno::NOTDIR.into());
         }
         Ok(Arc::new(Space {
@@ -90,7 +90,7 @@ impl Space {
 }
 
 /// The system's number for the library's error.
-pub(super) fn errno(error: forebay_wire::Errno) -> Errno {
+pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
     Errno::from_raw_os_error(error.0)
 }
 
@@ -101,9 +101,9 @@ pub(super) fn state(attr: &Attr) -> State {
     };
     State {
         kind: match attr.kind {
-            forebay_wire::Kind::File => Kind::File,
-            forebay_wire::Kind::Dir => Kind::Directory,
-            forebay_wire::Kind::Symlink => Kind::Link,
+            forebay_protocol::Kind::File => Kind::File,
+            forebay_protocol::Kind::Dir => Kind::Directory,
+            forebay_protocol::Kind::Symlink => Kind::Link,
             _ => Kind::Other,
         },
         mode: attr.mode.into(),
@@ -141,7 +141,7 @@ fn attributes(wanted: &State) -> SetAttr {
 /// be one of ours.
 fn as_permitted<T>(
     mut set: SetAttr,
-    mut act: impl FnMut(SetAttr) -> Result<T, forebay_wire::Errno>,
+    mut act: impl FnMut(SetAttr) -> Result<T, forebay_protocol::Errno>,
 ) -> Result<T, Errno> {
     loop {
         match act(set.clone()).map_err(errno) {
@@ -256,8 +256,8 @@ impl Folder for Directory {
     fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno> {
         let found = self.find(name)?;
         match found.kind {
-            forebay_wire::Kind::Dir => Ok(self.space.folder(found.ino)),
-            forebay_wire::Kind::Symlink => Err(Errno::LOOP),
+            forebay_protocol::Kind::Dir => Ok(self.space.folder(found.ino)),
+            forebay_protocol::Kind::Symlink => Err(Errno::LOOP),
             _ => Err(Errno::NOTDIR),
         }
     }
@@ -265,7 +265,7 @@ impl Folder for Directory {
     fn make(&self, name: &OsStr) -> Result<bool, Errno> {
         match self.space.fs.mkdir(self.ino, name.as_bytes(), 0o700) {
             Ok(_) => Ok(true),
-            Err(forebay_wire::Errno::EEXIST) => Ok(false),
+            Err(forebay_protocol::Errno::EEXIST) => Ok(false),
             Err(error) => Err(errno(error)),
         }
     }
@@ -306,7 +306,7 @@ impl Folder for Directory {
                 *into = data;
                 Ok((state.is_small() && !attr.extended).then_some(state))
             }
-            Err(forebay_wire::Errno::EOPNOTSUPP) => Ok(None),
+            Err(forebay_protocol::Errno::EOPNOTSUPP) => Ok(None),
             Err(error) => Err(errno(error)),
         }
     }

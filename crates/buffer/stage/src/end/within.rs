@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use forebay_wire::{Attr, Kind};
+use forebay_protocol::{Attr, Kind};
 use rustix::io::Errno;
 
 use super::instance::{Space, errno};

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_client::{Admin, Fs};
+use forebay_net::auth::PoolKey;
+use forebay_protocol::message::{Caller, Entry, InstanceSpec, New, OpenMode};
+use forebay_protocol::{Attr, Errno, InstanceId, Kind};
 use forebay_stage::{
     Item, Options, Place, Progress, Report, Request, Space, StageError, What, stage,
 };
 use forebay_store::daemon::{self, Daemon};
-use forebay_wire::auth::PoolKey;
-use forebay_wire::message::{Caller, Entry, InstanceSpec, New, OpenMode};
-use forebay_wire::{Attr, Errno, InstanceId, Kind};
 
 const INSTANCE: InstanceId = InstanceId(1);
 
@@ -67,7 +67,7 @@ pub fn sides_of(capacity: u64) -> Sides {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: forebay_wire::place::Place::alone(),
+        place: forebay_protocol::placement::Place::alone(),
     };
     admin.create_instance(spec).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();

@@ -3,7 +3,7 @@
 use super::counters::Kind;
 use super::events::EventLoop;
 use crate::shard::{ConnId, Input};
-use forebay_wire::{Reply, Request};
+use forebay_protocol::{Reply, Request};
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
 use super::counters::{Counters, Kind};
-use forebay_wire::frame::{self, BadFrame, Direction, Flags, HEADER};
-use forebay_wire::stream::Stream;
-use forebay_wire::{Call, Errno, Reply};
+use forebay_net::frame::{self, BadFrame, Direction, Flags, HEADER};
+use forebay_net::stream::Stream;
+use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};

@@ -2,8 +2,8 @@
 //! others get none.
 
 use crate::shard::ConnId;
-use forebay_wire::Errno;
-use forebay_wire::auth::Peer;
+use forebay_protocol::Errno;
+use forebay_protocol::identity::Peer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -5,8 +5,8 @@ use super::sync::Job;
 use super::{fetcher, sealer};
 use crate::objects::ObjectId;
 use crate::shard::{ConnId, Effect, fetched};
-use forebay_wire::message::MAX_WHOLE;
-use forebay_wire::{Errno, InstanceId, Reply};
+use forebay_protocol::message::MAX_WHOLE;
+use forebay_protocol::{Errno, InstanceId, Reply};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::TrySendError;
 

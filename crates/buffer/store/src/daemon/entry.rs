@@ -4,9 +4,9 @@ use super::doors::guest;
 use super::events::EventLoop;
 use super::proof::Unproven;
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::auth::Proof;
-use forebay_wire::frame::MAX_BODY;
-use forebay_wire::{Call, Errno, Reply, Request};
+use forebay_net::frame::MAX_BODY;
+use forebay_protocol::identity::Proof;
+use forebay_protocol::{Call, Errno, Reply, Request};
 use std::time::Instant;
 
 impl EventLoop {

@@ -13,7 +13,7 @@ use super::sync::{Job, start_syncer};
 use super::{Options, Parts};
 use crate::objects::Leaving;
 use crate::shard::{ConnId, Effect, Input};
-use forebay_wire::SessionId;
+use forebay_protocol::SessionId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::HashMap;

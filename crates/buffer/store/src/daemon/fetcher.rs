@@ -4,8 +4,8 @@
 use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
 use crate::shard::{ConnId, fetched};
-use forebay_wire::Attr;
-use forebay_wire::message::MAX_WHOLE;
+use forebay_protocol::Attr;
+use forebay_protocol::message::MAX_WHOLE;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -36,10 +36,10 @@ use crate::shard::{Limits, Now, Shard, State};
 use crate::storage::Disk;
 use counters::Counters;
 use events::EventLoop;
-use forebay_wire::Timestamp;
-use forebay_wire::auth::{self, PoolKey};
-use forebay_wire::munge::Munge;
-use forebay_wire::stream::Address;
+use forebay_net::auth::PoolKey;
+use forebay_net::munge::Munge;
+use forebay_protocol::Timestamp;
+use forebay_protocol::address::Address;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{File, Permissions};
@@ -209,7 +209,7 @@ fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), Star
         std::fs::set_permissions(&options.socket, open),
     )?;
     let tcp = match options.tcp {
-        Some(address) => Some(at(address, forebay_wire::listen::listen(address))?),
+        Some(address) => Some(at(address, forebay_net::listener::listen(address))?),
         None => None,
     };
     Ok((unix, tcp))
@@ -230,7 +230,7 @@ impl Daemon {
     /// Recover what is in the directory and start to serve it.
     pub fn start(options: Options) -> Result<Daemon, StartError> {
         options.check()?;
-        forebay_wire::stream::raise_descriptor_limit();
+        forebay_net::stream::raise_descriptor_limit();
         let lock = take_directory(&options.dir)?;
         let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
         let storage = at(log_dir.display(), Disk::open(&log_dir))?;
@@ -244,7 +244,7 @@ impl Daemon {
             start: Instant::now(),
         };
         let mut seed = [0; 32];
-        at("/dev/urandom", auth::random(&mut seed))?;
+        at("/dev/urandom", forebay_protocol::random::random(&mut seed))?;
         let mut shard = Shard::start(
             state,
             log.last(),

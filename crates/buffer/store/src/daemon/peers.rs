@@ -3,15 +3,16 @@
 //! A message that cannot be sent now is dropped, as the protocol between daemons permits: what
 //! matters is said again.
 
-use forebay_wire::auth::PoolKey;
-use forebay_wire::frame;
-use forebay_wire::link::Link;
-use forebay_wire::message::{Hello, PROTOCOL};
-use forebay_wire::munge::Munge;
-use forebay_wire::opening::Dialling;
-use forebay_wire::peer::PeerMessage;
-use forebay_wire::stream::{Address, Stream};
-use forebay_wire::{Call, Errno, Reply, Request};
+use forebay_net::auth::PoolKey;
+use forebay_net::connection::Link;
+use forebay_net::frame;
+use forebay_net::handshake::Dialling;
+use forebay_net::munge::Munge;
+use forebay_net::stream::Stream;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::{Call, Errno, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
@@ -168,11 +169,11 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_wire::auth::Proof;
-    use forebay_wire::frame::{Flags, HEADER};
-    use forebay_wire::opening::{Daemon, Opening};
-    use forebay_wire::peer::{Incarnation, Say};
-    use forebay_wire::{InstanceId, Node};
+    use forebay_net::frame::{Flags, HEADER};
+    use forebay_net::handshake::{Daemon, Opening};
+    use forebay_protocol::identity::Proof;
+    use forebay_protocol::peer::{Incarnation, Say};
+    use forebay_protocol::{InstanceId, Node};
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 

@@ -3,8 +3,8 @@
 
 use super::wake::Wake;
 use crate::shard::{ConnId, Proven};
-use forebay_wire::munge::Munge;
-use forebay_wire::opening::Opening;
+use forebay_net::handshake::Opening;
+use forebay_net::munge::Munge;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};

@@ -4,8 +4,8 @@
 use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, LastError, ObjectId, Objects, Sealed, Verdict};
 use crate::shard::ConnId;
-use forebay_wire::message::Scrubbed;
-use forebay_wire::{Errno, InstanceId, Reply};
+use forebay_protocol::message::Scrubbed;
+use forebay_protocol::{Errno, InstanceId, Reply};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;

@@ -5,7 +5,7 @@ use super::wake::{Done, Wake};
 use crate::objects::{DiskObjects, ObjectId};
 use crate::shard::ConnId;
 use crate::storage::{Disk, Storage};
-use forebay_wire::{Errno, Reply};
+use forebay_protocol::{Errno, Reply};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -3,7 +3,7 @@
 use super::counters::Present;
 use crate::objects::ObjectId;
 use crate::shard::{ConnId, Proven};
-use forebay_wire::{Errno, Reply};
+use forebay_protocol::{Errno, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! Carry out changes.
 
 use super::{Body, Change, Dir, Inode, Length, Namespace, NewInode, SetInode};
-use forebay_wire::message::{New, OnExisting};
-use forebay_wire::{Ino, Kind, Timestamp};
+use forebay_protocol::message::{New, OnExisting};
+use forebay_protocol::{Ino, Kind, Timestamp};
 
 /// Why a change cannot be carried out: it was made for another state of the tables.
 pub type Misfit = &'static str;

@@ -1,8 +1,8 @@
 //! What can happen to a name space, as the log keeps it.
 
 use super::{Body, Dir, Inode, Length};
-use forebay_wire::message::{New, OnExisting};
-use forebay_wire::{Ino, Kind, Timestamp};
+use forebay_protocol::message::{New, OnExisting};
+use forebay_protocol::{Ino, Kind, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -16,8 +16,8 @@ pub use plan::{Credentials, EXEC, READ, WRITE};
 pub use put::Whole;
 pub use step::{Lock, Ready, lock_of};
 
-use forebay_wire::place::Place;
-use forebay_wire::{Attr, Ino, Kind, Node, Timestamp};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Attr, Ino, Kind, Node, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Check operations against permissions and the state of the tables, and turn them into changes.
 
 use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
-use forebay_wire::message::{
+use forebay_protocol::message::{
     MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode, may_have_xattr,
 };
-use forebay_wire::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::{Errno, Ino, Kind, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;

@@ -2,9 +2,9 @@
 
 use super::plan::{EXEC, check_name, may_set};
 use super::{Change, Credentials, Namespace, NewInode};
-use forebay_wire::layout::Layout;
-use forebay_wire::message::{New, SetAttr};
-use forebay_wire::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::layout::Layout;
+use forebay_protocol::message::{New, SetAttr};
+use forebay_protocol::{Errno, Ino, Kind, Timestamp};
 
 /// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
 /// those that a start passes over, and as many as an instance on dozens of nodes needs.

@@ -2,8 +2,8 @@
 
 use super::plan::{WRITE, check_name};
 use super::{Change, Credentials, Inode, Namespace};
-use forebay_wire::message::OnExisting;
-use forebay_wire::{Errno, Ino, Timestamp};
+use forebay_protocol::message::OnExisting;
+use forebay_protocol::{Errno, Ino, Timestamp};
 
 /// A name in a directory.
 pub type Place<'a> = (Ino, &'a [u8]);

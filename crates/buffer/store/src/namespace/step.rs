@@ -3,9 +3,9 @@
 
 use super::plan::{EXEC, WRITE, check_name};
 use super::{Change, Credentials, Entry, Inode, Namespace};
-use forebay_wire::message::OnExisting;
-use forebay_wire::peer::{Found, Step, Who};
-use forebay_wire::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::message::OnExisting;
+use forebay_protocol::peer::{Found, Step, Who};
+use forebay_protocol::{Errno, Ino, Kind, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Something that a transaction keeps to itself until it is decided.

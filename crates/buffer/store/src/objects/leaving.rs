@@ -3,7 +3,7 @@
 //! What is left of them lies in `removed-<instance>-<number>` beside the others, so a daemon that
 //! starts finds it again.
 
-use forebay_wire::InstanceId;
+use forebay_protocol::InstanceId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
@@ -233,7 +233,7 @@ impl Leaving {
 mod tests {
     use super::*;
     use crate::objects::{DiskObjects, ObjectId, Objects};
-    use forebay_wire::{Ino, Timestamp};
+    use forebay_protocol::{Ino, Timestamp};
     use std::sync::Arc;
 
     const ID: InstanceId = InstanceId(7);

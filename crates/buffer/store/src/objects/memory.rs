@@ -1,8 +1,8 @@
 //! Objects in memory, for simulation: contents as ranges of bytes, space in blocks of 4 KiB.
 
 use super::{Fetched, ObjectId, ObjectStat, Objects};
-use forebay_wire::message::{Allocate, OpenMode};
-use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
+use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

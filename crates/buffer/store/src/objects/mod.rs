@@ -4,6 +4,7 @@
 //! and the space it takes are the file's, so that a client which was handed a descriptor writes
 //! to it without telling anyone.
 
+pub mod block_checksums;
 mod disk;
 mod lasting;
 mod leaving;
@@ -16,8 +17,8 @@ pub use leaving::{Leaving, Removal};
 pub use memory::MemoryObjects;
 pub use seal::{Sealed, Verdict, boot};
 
-use forebay_wire::message::{Allocate, OpenMode};
-use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
+use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 
 /// A data object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,8 +3,8 @@
 
 use super::lasting::{LONGEST, Lasting, Put, Sealable, State};
 use super::pace::{self, Pace};
-use forebay_wire::seal::{Maker, Seal, XATTR};
-use forebay_wire::{Errno as WireErrno, Timestamp};
+use crate::objects::block_checksums::{Maker, Seal, XATTR};
+use forebay_protocol::{Errno as WireErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
 use std::fs::File;

@@ -2,10 +2,10 @@
 
 use super::{ConnId, Doomed, Effect, Event, Outcome, Runtime, Shard};
 use crate::objects::Objects;
-use forebay_wire::auth::Peer;
-use forebay_wire::message::{InstanceSpec, Usage};
-use forebay_wire::place::Place;
-use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+use forebay_protocol::identity::Peer;
+use forebay_protocol::message::{InstanceSpec, Usage};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
 
 impl<O: Objects> Shard<O> {

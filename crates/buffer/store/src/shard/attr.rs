@@ -3,9 +3,9 @@
 use super::{Context, Outcome, Shard};
 use crate::namespace::Body;
 use crate::objects::{ObjectId, ObjectStat, Objects};
-use forebay_wire::frame::MAX_BODY;
-use forebay_wire::message::{Entry, MAX_INODES, OpenMode, SetAttr};
-use forebay_wire::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
+use forebay_net::frame::MAX_BODY;
+use forebay_protocol::message::{Entry, MAX_INODES, OpenMode, SetAttr};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
 
 /// Room that an entry of a listing takes besides its name, in bytes: with attributes and without.
 const FULL: usize = 128;

@@ -11,8 +11,8 @@
 
 use super::{ConnId, Shard};
 use crate::objects::Objects;
-use forebay_wire::message::CACHE_TIME;
-use forebay_wire::{Call, Errno, InstanceId, Request};
+use forebay_protocol::message::CACHE_TIME;
+use forebay_protocol::{Call, Errno, InstanceId, Request};
 
 /// For a kernel that is slow to note the time at which it was told something.
 const MARGIN: u64 = 200_000_000;

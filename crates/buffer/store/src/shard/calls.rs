@@ -3,9 +3,9 @@
 use super::{ConnId, Context, Effect, Shard, unseal};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::auth::Peer;
-use forebay_wire::message::{OpenMode, RECOVERY_SLOT};
-use forebay_wire::{Call, Caller, Errno, Reply, Request, SessionId};
+use forebay_protocol::identity::Peer;
+use forebay_protocol::message::{OpenMode, RECOVERY_SLOT};
+use forebay_protocol::{Call, Caller, Errno, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {

@@ -3,8 +3,8 @@
 use super::lengths::NEVER;
 use super::{Context, Effect, Shard};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{Allocate, OpenMode};
-use forebay_wire::{Errno, HandleId, Reply, Timestamp};
+use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::{Errno, HandleId, Reply, Timestamp};
 
 /// Largest promise of space ahead of need.
 const MOST_AHEAD: u64 = 64 << 20;

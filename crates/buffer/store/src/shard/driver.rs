@@ -1,11 +1,13 @@
 //! What a [`Shard`](super::Shard) is told by its driver, and what it wants done.
 
 use crate::objects::ObjectId;
-use forebay_wire::auth::{Peer, Proof};
-use forebay_wire::message::OpenMode;
-use forebay_wire::munge::Credential;
-use forebay_wire::peer::PeerMessage;
-use forebay_wire::{Attr, Call, Errno, HandleId, InstanceId, Node, Reply, SessionId, Timestamp};
+use forebay_net::munge::Credential;
+use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::{
+    Attr, Call, Errno, HandleId, InstanceId, Node, Reply, SessionId, Timestamp,
+};
 use std::net::SocketAddr;
 
 /// A connection, as the driver numbers them. Never used twice.
@@ -113,7 +115,7 @@ pub enum Effect<D> {
         /// durable, too.
         contents: u64,
     },
-    /// Get all of an object of at most [`MAX_WHOLE`](forebay_wire::message::MAX_WHOLE) bytes, and
+    /// Get all of an object of at most [`MAX_WHOLE`](forebay_protocol::message::MAX_WHOLE) bytes, and
     /// answer with [`fetched`](super::fetched).
     Fetch {
         /// The connection.

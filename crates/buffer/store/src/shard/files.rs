@@ -3,8 +3,8 @@
 use super::{Context, Effect, Event, Outcome, Shard};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{MOST_CLOSED, XattrMode};
-use forebay_wire::{Errno, HandleId, Ino, Reply, Request};
+use forebay_protocol::message::{MOST_CLOSED, XattrMode};
+use forebay_protocol::{Errno, HandleId, Ino, Reply, Request};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn file_request(

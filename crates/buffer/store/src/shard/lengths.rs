@@ -9,8 +9,8 @@ use super::{Context, Event, Instance, Outcome, Shard, Spread};
 use crate::log::Room;
 use crate::namespace::{Change, Length};
 use crate::objects::Objects;
-use forebay_wire::message::{OpenMode, SetAttr};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Timestamp};
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Node, Timestamp};
 use std::collections::BTreeSet;
 
 /// Files whose lengths are being settled at a time.
@@ -214,7 +214,7 @@ impl<O: Objects> Shard<O> {
     /// A handle for the part of a file that lies here.
     pub(super) fn add_piece_handle(
         &mut self,
-        session: forebay_wire::SessionId,
+        session: forebay_protocol::SessionId,
         instance: InstanceId,
         handle: HandleId,
         ino: Ino,

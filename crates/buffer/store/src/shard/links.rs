@@ -7,8 +7,8 @@
 
 use super::{Effect, Shard};
 use crate::objects::Objects;
-use forebay_wire::peer::{Incarnation, PeerMessage, Say};
-use forebay_wire::{InstanceId, Node};
+use forebay_protocol::peer::{Incarnation, PeerMessage, Say};
+use forebay_protocol::{InstanceId, Node};
 use std::collections::BTreeSet;
 
 /// How long to wait before saying something again, in nanoseconds.

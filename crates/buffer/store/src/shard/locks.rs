@@ -7,8 +7,8 @@ use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{ConnId, Context, Shard};
 use crate::namespace::{Lock, Namespace};
 use crate::objects::Objects;
-use forebay_wire::peer::TxId;
-use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};
+use forebay_protocol::peer::TxId;
+use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
 
 /// Longest pause before a transaction is tried again, in nanoseconds.

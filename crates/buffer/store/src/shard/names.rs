@@ -3,8 +3,8 @@
 use super::{Context, Outcome, Shard};
 use crate::namespace::Change;
 use crate::objects::Objects;
-use forebay_wire::message::{New, OnExisting, XattrMode};
-use forebay_wire::{Errno, Ino, InstanceId, Kind, Reply};
+use forebay_protocol::message::{New, OnExisting, XattrMode};
+use forebay_protocol::{Errno, Ino, InstanceId, Kind, Reply};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn make(

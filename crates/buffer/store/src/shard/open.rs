@@ -4,8 +4,8 @@ use super::{Attached, Context, Doomed, Effect, Event, Handle, Outcome, Shard};
 use crate::log::Room;
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{New, OpenMode, SetAttr};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request, SessionId};
+use forebay_protocol::message::{New, OpenMode, SetAttr};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request, SessionId};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;

@@ -10,10 +10,10 @@ use super::unseal::Waiting;
 use super::{Context, Doomed, Shard};
 use crate::log::Room;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::{MAX_INODES, OpenMode};
-use forebay_wire::peer::Say;
-use forebay_wire::place::{ObjectInfo, PERMIT_TIME, Permit};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, Node, Reply};
+use forebay_protocol::message::{MAX_INODES, OpenMode};
+use forebay_protocol::peer::Say;
+use forebay_protocol::placement::{ObjectInfo, PERMIT_TIME, Permit};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Node, Reply};
 
 /// Removed files that are kept in mind for a node that does not answer.
 const MAX_OWED: usize = 1 << 20;

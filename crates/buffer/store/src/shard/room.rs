@@ -7,9 +7,9 @@
 use super::{Context, Shard};
 use crate::log::Room;
 use crate::objects::Objects;
-use forebay_wire::message::{Allocate, OpenMode, RECOVERY_SLOT};
-use forebay_wire::peer::Step;
-use forebay_wire::{Errno, InstanceId, Request};
+use forebay_protocol::message::{Allocate, OpenMode, RECOVERY_SLOT};
+use forebay_protocol::peer::Step;
+use forebay_protocol::{Errno, InstanceId, Request};
 
 impl<O: Objects> Shard<O> {
     /// `ENOSPC` unless the log has this much room.

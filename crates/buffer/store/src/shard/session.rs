@@ -6,11 +6,11 @@ use super::{Attached, ConnId, Effect, Event, Outcome, Proven, Session, Shard};
 use crate::log::Room;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::auth::{Peer, Proof};
-use forebay_wire::message::{Hello, MAX_LANES, MAX_SLOTS, PROTOCOL, Resume};
-use forebay_wire::opening::{Daemon, Opening};
-use forebay_wire::place::Place;
-use forebay_wire::{Errno, InstanceId, Reply, Request, SessionId};
+use forebay_net::handshake::{Daemon, Opening};
+use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::message::{Hello, MAX_LANES, MAX_SLOTS, PROTOCOL, Resume};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
@@ -152,7 +152,7 @@ impl<O: Objects> Shard<O> {
         self.random = self.random.wrapping_add(1);
         let block = (u128::from(self.random) << 64) | u128::from(self.state.epoch);
         let key = self.seed;
-        let hash = forebay_wire::auth::keyed_block(&key, block);
+        let hash = forebay_protocol::random::keyed_block(&key, block);
         u128::from_le_bytes(hash)
     }
 

@@ -1,6 +1,6 @@
 //! Who takes how much of an instance's capacity.
 
-use forebay_wire::Ino;
+use forebay_protocol::Ino;
 use std::collections::BTreeMap;
 
 /// The space that objects take, and what has been promised to writers on top.

@@ -3,9 +3,9 @@
 use super::{Attached, Event, Limits, Now, Runtime, Shard, State};
 use crate::log::Room;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::Errno;
-use forebay_wire::auth::PoolKey;
-use forebay_wire::peer::Incarnation;
+use forebay_net::auth::PoolKey;
+use forebay_protocol::Errno;
+use forebay_protocol::peer::Incarnation;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl<O: Objects> Shard<O> {

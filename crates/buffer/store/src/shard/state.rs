@@ -1,9 +1,9 @@
 //! Everything a storage daemon must not forget, and the records that alter it.
 
 use crate::namespace::{Change, Lock, Namespace};
-use forebay_wire::message::InstanceSpec;
-use forebay_wire::peer::{Found, TxId};
-use forebay_wire::{Ino, InstanceId, Kind, Node, SessionId, Timestamp};
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::peer::{Found, TxId};
+use forebay_protocol::{Ino, InstanceId, Kind, Node, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,10 +4,10 @@ use super::{Context, Event, Outcome, Shard};
 use crate::log::Room;
 use crate::namespace::{Change, Length, Lock};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::message::OpenMode;
-use forebay_wire::peer::{Say, TxId};
-use forebay_wire::place::ObjectInfo;
-use forebay_wire::{Errno, Ino, InstanceId, Node, Reply};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::peer::{Say, TxId};
+use forebay_protocol::placement::ObjectInfo;
+use forebay_protocol::{Errno, Ino, InstanceId, Node, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long someone waits for all objects of a file or all parts of a transaction to answer, in

@@ -6,8 +6,8 @@
 
 use super::{ConnId, Effect, Shard};
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::peer::Say;
-use forebay_wire::{Call, Errno, Ino, Node, Reply, Request, SessionId};
+use forebay_protocol::peer::Say;
+use forebay_protocol::{Call, Errno, Ino, Node, Reply, Request, SessionId};
 
 /// What goes on when an object has no checksums any more.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use super::{Context, Effect, Outcome, Shard};
 use crate::namespace::{Body, Change, Length, READ};
 use crate::objects::{Fetched, MemoryObjects, ObjectId, Objects};
-use forebay_wire::layout::blocks;
-use forebay_wire::message::{MAX_WHOLE, SetAttr};
-use forebay_wire::{Attr, Errno, Ino, Kind, Reply};
+use forebay_protocol::layout::blocks;
+use forebay_protocol::message::{MAX_WHOLE, SetAttr};
+use forebay_protocol::{Attr, Errno, Ino, Kind, Reply};
 
 impl<O: Objects> Shard<O> {
     /// Make a file with all that belongs to it. The object comes first: one that no inode refers to
@@ -114,7 +114,7 @@ impl<O: Objects> Shard<O> {
     }
 }
 
-/// The answer to a [`Request::Fetch`](forebay_wire::Request::Fetch) where objects are in memory, from
+/// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch) where objects are in memory, from
 /// what [`Effect::Fetch`] says.
 pub fn fetched_in_memory(
     objects: &MemoryObjects,
@@ -125,7 +125,7 @@ pub fn fetched_in_memory(
     fetched(attr, length, objects.fetch(object, MAX_WHOLE))
 }
 
-/// The answer to a [`Request::Fetch`](forebay_wire::Request::Fetch), from what
+/// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch), from what
 /// [`Effect::Fetch`] says and what the object is: `None` if it is too long or being written.
 pub fn fetched(
     mut attr: Attr,

@@ -1,10 +1,10 @@
 //! A client that takes and gives up locks, and knows which it has.
 
 use crate::{INSTANCE, LEASE, World};
+use forebay_protocol::lock::{FileLock, Held, LAST, Ranges};
+use forebay_protocol::message::{Hello, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, WATCH_SLOT};
+use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
 use forebay_store::shard::{ConnId, State};
-use forebay_wire::lock::{FileLock, Held, LAST, Ranges};
-use forebay_wire::message::{Hello, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, WATCH_SLOT};
-use forebay_wire::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
 
 const BYTES: u64 = 8;
 const HANDLE: HandleId = HandleId(1);

@@ -14,10 +14,10 @@ mod client;
 mod seeds;
 
 use client::{Client, hello};
+use forebay_protocol::message::{InstanceSpec, New};
+use forebay_protocol::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
 use forebay_store::objects::MemoryObjects;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
-use forebay_wire::message::{InstanceSpec, New};
-use forebay_wire::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
 use seeds::{Random, root};
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ impl World {
             mode: 0o755,
             capacity: 1 << 20,
             inodes: 60,
-            place: forebay_wire::place::Place::alone(),
+            place: forebay_protocol::placement::Place::alone(),
         };
         world.ask(admin, 2, Request::CreateInstance(spec));
         let conn = world.connect();

@@ -1,6 +1,6 @@
 //! Histories by seed: what both simulations begin with.
 
-use forebay_wire::auth::Peer;
+use forebay_protocol::identity::Peer;
 
 /// xorshift64* (Vigna 2016).
 pub struct Random(u64);

@@ -1,14 +1,14 @@
 //! Clients that change their own corner of the name space and know what must come of it.
 
 use crate::world::{INSTANCE, World};
+use forebay_protocol::layout::blocks;
+use forebay_protocol::message::{
+    Hello, New, OnExisting, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, SetAttr,
+};
+use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::log::Room;
 use forebay_store::objects::ObjectId;
 use forebay_store::shard::{ConnId, Input};
-use forebay_wire::layout::blocks;
-use forebay_wire::message::{
-    Hello, New, OnExisting, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, SetAttr,
-};
-use forebay_wire::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
 
 /// A reply on its way to a client.

@@ -3,6 +3,8 @@
 use crate::clients::{Client, Sent};
 use crate::seeds::{Random, root};
 use crate::short::note_room;
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
@@ -10,8 +12,6 @@ use forebay_store::shard::{
     ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched_in_memory,
 };
 use forebay_store::storage::{Fault, Memory, Storage};
-use forebay_wire::message::InstanceSpec;
-use forebay_wire::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -184,7 +184,7 @@ impl World {
             mode: 0o755,
             capacity: CAPACITY,
             inodes: 60,
-            place: forebay_wire::place::Place::alone(),
+            place: forebay_protocol::placement::Place::alone(),
         };
         let call = Call {
             seq: 2,

@@ -2,10 +2,10 @@
 
 use crate::clients::Client;
 use crate::world::{INSTANCE, STRIPE, World};
+use forebay_protocol::layout::Layout;
+use forebay_protocol::{Ino, Kind, Node};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};
-use forebay_wire::layout::Layout;
-use forebay_wire::{Ino, Kind, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {

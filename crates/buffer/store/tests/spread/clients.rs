@@ -3,12 +3,12 @@
 
 use crate::model::{Model, Name};
 use crate::world::{INSTANCE, STRIPE, Sent, World, hello};
+use forebay_protocol::layout::Layout;
+use forebay_protocol::message::{New, OnExisting, OpenMode, Resume, SetAttr};
+use forebay_protocol::placement::Permit;
+use forebay_protocol::{Attr, Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
 use forebay_store::objects::ObjectId;
 use forebay_store::shard::ConnId;
-use forebay_wire::layout::Layout;
-use forebay_wire::message::{New, OnExisting, OpenMode, Resume, SetAttr};
-use forebay_wire::place::Permit;
-use forebay_wire::{Attr, Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]

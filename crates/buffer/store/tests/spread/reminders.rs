@@ -1,9 +1,9 @@
 //! What is said again may arrive after the answer to it has been acted upon.
 
 use crate::world::{INSTANCE, STRIPE, World};
+use forebay_protocol::peer::{Incarnation, PeerMessage, Say};
+use forebay_protocol::{Ino, Node};
 use forebay_store::objects::{ObjectId, Objects};
-use forebay_wire::peer::{Incarnation, PeerMessage, Say};
-use forebay_wire::{Ino, Node};
 
 const HOME: Node = Node(0);
 const NODE: Node = Node(1);

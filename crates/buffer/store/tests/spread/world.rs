@@ -3,15 +3,15 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use crate::short::note_room;
+use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL, Resume};
+use forebay_protocol::peer::{Incarnation, PeerMessage};
+use forebay_protocol::placement::Place;
+use forebay_protocol::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
 use forebay_store::log::{Log, Room};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched_in_memory};
 use forebay_store::storage::{Fault, Memory};
-use forebay_wire::message::{Hello, InstanceSpec, PROTOCOL, Resume};
-use forebay_wire::peer::{Incarnation, PeerMessage};
-use forebay_wire::place::Place;
-use forebay_wire::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
 use std::collections::BTreeMap;
 
 pub const INSTANCE: InstanceId = InstanceId(7);

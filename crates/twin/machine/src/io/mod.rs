@@ -29,7 +29,7 @@ mod ssd;
 
 pub(crate) use pieces::{Piece, Pieces};
 
-use forebay_model::machine::{BurstBuffer, Client};
+use forebay_machine_file::machine::{BurstBuffer, Client};
 use forebay_workload::ior::{Api, FileId, Ior, Layout, Step};
 use forebay_workload::random::{hash, label};
 use rustc_hash::FxHashMap;

@@ -1,6 +1,6 @@
 //! SSD controllers: flash channels side by side, one command after another on each.
 
-use forebay_model::machine::BurstBuffer;
+use forebay_machine_file::machine::BurstBuffer;
 
 /// Rates of one direction of a controller.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Ssd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::machine::Machine;
+    use forebay_machine_file::machine::Machine;
 
     const US: u64 = 1_000_000;
 

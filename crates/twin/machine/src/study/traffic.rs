@@ -8,7 +8,7 @@ use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::traffic::TrafficJob;
 use crate::world::World;
 use forebay_engine::{Simulation, Statistics};
-use forebay_model::machine::{Machine, NodeKind, Routing};
+use forebay_machine_file::machine::{Machine, NodeKind, Routing};
 use forebay_network::{Timeline, Topology, Traffic};
 use forebay_workload::placement::Placer;
 use forebay_workload::traffic::TrafficSpec;

@@ -4,7 +4,7 @@ use super::{Fabric, KEY_CREDITS, NetEvent, NetMessage};
 use crate::packet::Packet;
 use crate::port::{End, NONE, Passage, Upstream, Waiting};
 use forebay_engine::{Context, Partition, Queue, prefetch};
-use forebay_model::machine::LinkClass;
+use forebay_machine_file::machine::LinkClass;
 
 /// Credits are handed over at multiples of 2^15 ps.
 const BATCH_BITS: u32 = 15;

@@ -26,7 +26,7 @@ use crate::statistics::{Timeline, Traffic};
 use crate::topology::Topology;
 use credits::{BATCHES, Batch};
 use forebay_engine::{Context, Partition, Picoseconds, Queue, prefetch};
-use forebay_model::machine::{LinkClass, Network, Routing};
+use forebay_machine_file::machine::{LinkClass, Network, Routing};
 use nic::Nic;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::{Fabric, KEY_ARRIVAL, NetEvent};
 use crate::packet::Packet;
 use crate::port::Upstream;
 use forebay_engine::{Context, Partition, Picoseconds};
-use forebay_model::machine::LinkClass;
+use forebay_machine_file::machine::LinkClass;
 use std::collections::VecDeque;
 
 /// Messages that a node's interface holds of each kind before [`Fabric::room`] is 0.

@@ -2,13 +2,13 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation};
-use forebay_model::machine::{
+use forebay_machine_file::machine::{
     Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
-use forebay_model::units::{Bytes, Rate, Time};
 use forebay_network::{
     Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology, Traffic, lookahead,
 };
+use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
 
 /// Shape of a test machine.

@@ -3,7 +3,7 @@
 use super::error::{IorError, Place};
 use super::options::{Key, Spec};
 use super::{Api, Ior, Note, Reorder, check, script, size};
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use std::collections::BTreeMap;
 
 /// Options so far. Flags are counted, as IOR does: two of them may mean something else than one,

@@ -22,7 +22,7 @@ pub use options::help;
 pub use steps::{Action, Step};
 pub use stream::{Cursor, Stream, Transfer};
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use serde::Serialize;
 
 /// The programming interface through which transfers are made (`-a`).

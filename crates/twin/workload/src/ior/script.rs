@@ -156,7 +156,7 @@ fn directive(draft: &mut Draft, text: &str, place: &Place) -> Result<(), IorErro
 mod tests {
     use super::*;
     use crate::ior::Api;
-    use forebay_model::units::Bytes;
+    use forebay_units::Bytes;
 
     fn run(text: &str) -> Result<Vec<Ior>, String> {
         tests("s.ior", text, Draft::default()).map_err(|e| e.to_string())

@@ -11,7 +11,7 @@ pub use destinations::Destinations;
 pub use pattern::{Pattern, TrafficError};
 
 use crate::random::{exponential, unit};
-use forebay_model::units::{Bytes, Rate, Time};
+use forebay_units::{Bytes, Rate, Time};
 
 /// Picoseconds in a second.
 const PS: f64 = 1e12;

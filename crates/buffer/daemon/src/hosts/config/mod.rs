@@ -13,10 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_model::units::Bytes;
+use forebay_net::auth::PoolKey;
+use forebay_net::munge::Munge;
 use forebay_store::daemon::Direct;
-use forebay_wire::auth::PoolKey;
-use forebay_wire::munge::Munge;
+use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 

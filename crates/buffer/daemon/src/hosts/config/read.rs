@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_model::units::Bytes;
+use forebay_protocol::placement::MAX_NODES;
 use forebay_store::daemon::Direct;
-use forebay_wire::place::MAX_NODES;
+use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -205,7 +205,7 @@ fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, 
         return Ok(Bytes(8 << 20));
     };
     let size = source.size(text)?;
-    let block = forebay_wire::layout::BLOCK;
+    let block = forebay_protocol::layout::BLOCK;
     if size.0 % block != 0 {
         let reason = format!("a stripe must be a multiple of {block} bytes");
         return Err(source.error(text.span(), reason));

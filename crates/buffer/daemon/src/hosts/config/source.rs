@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use forebay_model::units::Bytes;
+use forebay_units::Bytes;
 use toml::Spanned;
 
 /// What is wrong with a configuration, and where.

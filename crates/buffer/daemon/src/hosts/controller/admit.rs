@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
+use forebay_net::stream::Stream;
 use forebay_policy::pool::NodeId;
-use forebay_wire::stream::Stream;
 
 use super::steps::{CLIENT_OUTBOX, Connection, OUTBOX, Server};
 use super::{Admitted, ConnId, Entry};

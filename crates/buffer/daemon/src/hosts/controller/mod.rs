@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_wire::auth::keyed_block;
-use forebay_wire::stream::Stream;
+use forebay_net::stream::Stream;
+use forebay_protocol::random::keyed_block;
 
 use super::config::{ConnectsFrom, Identity, PoolConfig, StorageConfig};
 use super::doors::{Doors, Guest, Limits, Ticket};
@@ -72,7 +72,7 @@ impl ControllerDaemon {
     /// Takes up the state in the controller's directory, brings pool and nodes up to what is
     /// configured, and begins to listen.
     pub fn start(config: &PoolConfig) -> Result<ControllerDaemon, ServeError> {
-        forebay_wire::stream::raise_descriptor_limit();
+        forebay_net::stream::raise_descriptor_limit();
         let home = &config.controller_directory;
         directory(home, 0o700)?;
         let lock = lock(home)?;
@@ -186,7 +186,7 @@ fn secret(home: &Path) -> Result<[u8; 32], ServeError> {
                 )));
             }
             let mut secret = [0; 32];
-            forebay_wire::auth::random(&mut secret)
+            forebay_protocol::random::random(&mut secret)
                 .and_then(|()| write_whole(&file, &secret, 0o600))
                 .map_err(ServeError::at(file.display()))?;
             Ok(secret)

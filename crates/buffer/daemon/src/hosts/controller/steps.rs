@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use forebay_wire::stream::Stream;
+use forebay_net::stream::Stream;
 
 use super::{ConnId, Event};
 use crate::activity::HostActivity;

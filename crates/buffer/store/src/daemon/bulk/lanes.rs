@@ -2,16 +2,16 @@
 //!
 //! A client whose connection breaks does not know what becomes of the write that it sent last: it may
 //! still lie in this daemon's socket, or be half done. So it connects again under the same number
-//! ([`Hello::slot`](forebay_wire::message::Hello::slot)) and asks for nothing else until it is
+//! ([`Hello::slot`](forebay_protocol::message::Hello::slot)) and asks for nothing else until it is
 //! welcome. By then the old connection has written the last it ever will. Otherwise it could write
 //! over what was written, and answered, over another connection since.
 //!
 //! Other clients do not wait for that. Of a connection that its client has closed, as it does before
 //! it says that a write has failed, no chunk is written once that is known here
-//! ([`Stream::is_peer_gone`](forebay_wire::stream::Stream::is_peer_gone)), even if all of them have
+//! ([`Stream::is_peer_gone`](forebay_net::stream::Stream::is_peer_gone)), even if all of them have
 //! arrived. What is left is a chunk that was being written when the client gave up.
 
-use forebay_wire::SessionId;
+use forebay_protocol::SessionId;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -1,12 +1,12 @@
 //! Handles that bulk connections may use, and the objects they lead to.
 
 use super::lanes::End;
+use crate::objects::block_checksums::Seal;
 use crate::objects::{DiskObjects, ObjectId, Objects};
-use forebay_wire::behind::Behind;
-use forebay_wire::layout::{BLOCK, blocks};
-use forebay_wire::message::OpenMode;
-use forebay_wire::seal::Seal;
-use forebay_wire::{Errno, HandleId, SessionId};
+use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::writeback::Behind;
+use forebay_protocol::{Errno, HandleId, SessionId};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

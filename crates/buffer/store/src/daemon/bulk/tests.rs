@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::objects::{ObjectId, Objects};
-use forebay_wire::chunk::{self, CHUNK_HEADER, MAX_CHUNK};
-use forebay_wire::link::Link;
-use forebay_wire::message::OpenMode;
-use forebay_wire::{HandleId, Ino, InstanceId, Timestamp};
+use forebay_net::chunk::{self, CHUNK_HEADER, MAX_CHUNK};
+use forebay_net::connection::Link;
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::{HandleId, Ino, InstanceId, Timestamp};
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;

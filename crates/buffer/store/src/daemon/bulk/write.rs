@@ -6,9 +6,9 @@
 use super::opens::OpenObject;
 use super::{Input, Lane};
 use crate::daemon::flights::{Memory, is_aligned};
-use forebay_wire::chunk::{self, Chunk};
-use forebay_wire::frame::BadFrame;
-use forebay_wire::{Errno, Reply};
+use forebay_net::chunk::{self, Chunk};
+use forebay_net::frame::BadFrame;
+use forebay_protocol::{Errno, Reply};
 use rustix::io::ReadWriteFlags;
 use std::fs::File;
 use std::io::{self, IoSlice};

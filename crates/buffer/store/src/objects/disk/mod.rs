@@ -9,9 +9,9 @@ use super::lasting::{self, LONGEST, Lasting, Marks};
 use super::leaving::Leaving;
 use super::seal::{self, Opened};
 use super::{ObjectId, ObjectStat, Objects};
-use forebay_wire::message::{Allocate, OpenMode};
-use forebay_wire::seal::XATTR;
-use forebay_wire::{Errno, Ino, InstanceId, Timestamp};
+use crate::objects::block_checksums::XATTR;
+use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fallocate, openat,
     statat, unlinkat,

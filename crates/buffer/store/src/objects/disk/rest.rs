@@ -2,11 +2,11 @@
 
 use super::DiskObjects;
 use crate::objects::ObjectId;
+use crate::objects::block_checksums::Seal;
 use crate::objects::lasting::{self, Marks};
 use crate::objects::pace::Pace;
 use crate::objects::seal::{self, Opened, Sealed, Verdict};
-use forebay_wire::Errno;
-use forebay_wire::seal::Seal;
+use forebay_protocol::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -2,7 +2,7 @@
 
 use super::{DiskObjects, folder, object_stat};
 use crate::objects::{Fetched, ObjectId};
-use forebay_wire::Errno;
+use forebay_protocol::Errno;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{ReadWriteFlags, preadv2};
 use std::io::{self, IoSliceMut};

@@ -25,8 +25,8 @@ mod tests;
 
 pub use marks::{FILE, Marks};
 
-use forebay_wire::seal::{Era, Seal};
-use forebay_wire::{Errno, Timestamp};
+use crate::objects::block_checksums::{Era, Seal};
+use forebay_protocol::{Errno, Timestamp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

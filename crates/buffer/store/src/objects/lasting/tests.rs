@@ -4,7 +4,7 @@
 //! any of the values they had since the object was last synced may be what is there afterwards.
 
 use super::*;
-use forebay_wire::seal::Maker;
+use crate::objects::block_checksums::Maker;
 use std::cell::{Cell, RefCell};
 
 const BLOCKS: usize = 4;

@@ -11,9 +11,9 @@ pub(super) use table::Table;
 
 use super::{Attached, Context, Shard};
 use crate::objects::Objects;
-use forebay_wire::lock::{FileLock, Held};
-use forebay_wire::message::{RECOVERY_SLOT, WATCH_SLOT};
-use forebay_wire::{Errno, HandleId, Ino, InstanceId, LockOwner, Reply, SessionId};
+use forebay_protocol::lock::{FileLock, Held};
+use forebay_protocol::message::{RECOVERY_SLOT, WATCH_SLOT};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, LockOwner, Reply, SessionId};
 use table::{Answer, Grant, MOST_WAITS};
 
 impl<O: Objects> Shard<O> {

@@ -1,7 +1,7 @@
 //! Who holds which ranges of which files, and who waits for some.
 
-use forebay_wire::lock::{FileLock, Held, LAST, Ranges};
-use forebay_wire::{HandleId, Ino, LockOwner, SessionId};
+use forebay_protocol::lock::{FileLock, Held, LAST, Ranges};
+use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranges that a session may hold.

@@ -1,8 +1,8 @@
 //! The table beside a model that knows of every byte who has it.
 
 use super::table::{Answer, Grant, Owner, Table};
-use forebay_wire::lock::{FileLock, Held};
-use forebay_wire::{HandleId, Ino, LockOwner, SessionId};
+use forebay_protocol::lock::{FileLock, Held};
+use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

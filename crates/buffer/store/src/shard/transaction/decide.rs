@@ -5,8 +5,8 @@ use crate::log::Room;
 use crate::objects::Objects;
 use crate::shard::locks::Tried;
 use crate::shard::{Doomed, Effect, Event, Outcome, Shard, Spread};
-use forebay_wire::peer::{Say, TxId};
-use forebay_wire::{Errno, InstanceId, Node, Reply, Timestamp};
+use forebay_protocol::peer::{Say, TxId};
+use forebay_protocol::{Errno, InstanceId, Node, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Spread {

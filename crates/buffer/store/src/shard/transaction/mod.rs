@@ -16,8 +16,8 @@ use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{Context, Shard};
 use crate::namespace::{Change, Lock, lock_of};
 use crate::objects::Objects;
-use forebay_wire::peer::{Found, Say, Step, TxId};
-use forebay_wire::{Call, Errno, Ino, InstanceId, Node, Reply, Timestamp};
+use forebay_protocol::peer::{Found, Say, Step, TxId};
+use forebay_protocol::{Call, Errno, Ino, InstanceId, Node, Reply, Timestamp};
 use plan::{Next, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,9 +4,9 @@ use crate::log::Room;
 use crate::namespace::{Change, Credentials, Namespace};
 use crate::objects::Objects;
 use crate::shard::{Context, Shard};
-use forebay_wire::message::{New, OnExisting};
-use forebay_wire::peer::{Found, Step};
-use forebay_wire::{Errno, Ino, Kind, Node, Reply, Request, Timestamp};
+use forebay_protocol::message::{New, OnExisting};
+use forebay_protocol::peer::{Found, Step};
+use forebay_protocol::{Errno, Ino, Kind, Node, Reply, Request, Timestamp};
 
 /// A name in a directory.
 type Place = (Ino, Vec<u8>);

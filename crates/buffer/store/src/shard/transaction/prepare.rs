@@ -6,8 +6,8 @@ use crate::namespace::{Change, Credentials, Lock, lock_of};
 use crate::objects::Objects;
 use crate::shard::room::room_for_steps;
 use crate::shard::{Doomed, Effect, Event, Shard, Wave};
-use forebay_wire::peer::{Found, Say, Step, TxId, Who};
-use forebay_wire::{Errno, InstanceId, Node, Timestamp};
+use forebay_protocol::peer::{Found, Say, Step, TxId, Who};
+use forebay_protocol::{Errno, InstanceId, Node, Timestamp};
 
 impl<O: Objects> Shard<O> {
     /// `EAGAIN` if a step touches what another transaction holds.

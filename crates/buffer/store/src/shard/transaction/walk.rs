@@ -5,8 +5,8 @@ use super::Stage;
 use crate::namespace::Lock;
 use crate::objects::Objects;
 use crate::shard::Shard;
-use forebay_wire::peer::{Say, TxId};
-use forebay_wire::{Errno, Ino, InstanceId, Node};
+use forebay_protocol::peer::{Say, TxId};
+use forebay_protocol::{Errno, Ino, InstanceId, Node};
 
 impl<O: Objects> Shard<O> {
     /// Go up from a directory until the root, which is fine, or until the one that must not be

@@ -10,8 +10,8 @@ use crate::group::{Group, Io};
 use crate::io::IoJob;
 use crate::io::barrier::Arrivals;
 use forebay_engine::Context;
-use forebay_model::units::Bytes;
 use forebay_network::{Message, Packet};
+use forebay_units::Bytes;
 use forebay_workload::ior::Access;
 use std::ops::Range;
 

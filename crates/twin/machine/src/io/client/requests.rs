@@ -4,8 +4,8 @@ use super::{Doing, Tag, kind};
 use crate::group::{Group, Io};
 use crate::io::IoJob;
 use forebay_engine::Context;
-use forebay_model::units::Bytes;
 use forebay_network::{Message, Packet};
+use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Action};
 
 impl Group {

@@ -5,7 +5,7 @@ mod service;
 use super::locks::{Locks, Object};
 use super::ssd::Ssd;
 use crate::world::World;
-use forebay_model::machine::BurstBuffer;
+use forebay_machine_file::machine::BurstBuffer;
 use forebay_workload::ior::FileId;
 use forebay_workload::random::{hash, label};
 use rustc_hash::FxHashMap;

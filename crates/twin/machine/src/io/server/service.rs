@@ -5,8 +5,8 @@ use crate::group::{Event, Group, Io};
 use crate::io::measure::Waits;
 use crate::io::{IoJob, Tag, kind};
 use forebay_engine::Context;
-use forebay_model::units::{Bytes, Rate};
 use forebay_network::{Message, Packet};
+use forebay_units::{Bytes, Rate};
 
 /// Bytes in ps at a rate.
 fn transfer_time(rate: Rate, bytes: u64) -> u64 {

@@ -3,9 +3,9 @@
 use super::*;
 use forebay_control::controller::{Settings, Setup};
 use forebay_control::node::{self, Node};
-use forebay_model::jobscript::JobScript;
-use forebay_model::units::Bytes;
+use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
+use forebay_units::Bytes;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::sync_channel;
 

@@ -1,0 +1,218 @@
+//! How fast the simulator is: `make bench`, or `cargo bench -p forebay --bench twin`.
+//!
+//! Each run is a process of its own, so that memory is counted afresh. Runs on one and on two
+//! threads alternate, and the speed-up is the median of the ratios of such pairs: what disturbs
+//! the machine then disturbs both. `-- --quick` leaves the long run out.
+
+use forebay_app::quantity::{bytes, count, seconds, significant};
+use forebay_app::table::{Column, whole};
+use forebay_machine_file::machine::Machine;
+use serde_json::{Value, json};
+use std::process::{Command, ExitCode};
+
+type Outcome<T> = Result<T, String>;
+
+/// A synthetic case: machine, messages a node, pairs of runs.
+const TRAFFIC: [(&str, u32, usize); 2] = [("theta", 200, 5), ("trinity", 60, 3)];
+
+/// Runs the command and reads the document that it prints.
+fn run(arguments: &[&str]) -> Outcome<Value> {
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(arguments)
+        .output()
+        .map_err(|e| format!("cannot start forebay: {e}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| format!("no JSON from forebay: {e}"))
+}
+
+fn number(document: &Value, field: &str) -> f64 {
+    document[field].as_f64().unwrap_or(f64::NAN)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+fn of(runs: &[Value], field: &str) -> f64 {
+    median(runs.iter().map(|r| number(r, field)).collect())
+}
+
+fn traffic(machine: &str, messages: u32, pairs: usize) -> Outcome<Vec<Value>> {
+    let description = Machine::load(machine).map_err(|e| e.to_string())?;
+    let entities = u64::from(description.routers()) + description.nodes.len() as u64;
+    let messages = messages.to_string();
+    let mut runs: [Vec<Value>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..pairs {
+        for (runs, threads) in runs.iter_mut().zip(["1", "2"]) {
+            let document = run(&[
+                "sim",
+                "traffic",
+                "--machine",
+                machine,
+                "--pattern",
+                "uniform",
+                "--message",
+                "4KiB",
+                "--load",
+                "0.3",
+                "--messages",
+                &messages,
+                "--threads",
+                threads,
+                "--no-out",
+                "--quiet",
+                "--json",
+                "-",
+            ])?;
+            runs.push(document);
+        }
+    }
+    let [one, two] = &runs;
+    let rate = "packets_per_second";
+    let speed_up = median(
+        one.iter()
+            .zip(two)
+            .map(|(a, b)| number(b, rate) / number(a, rate))
+            .collect(),
+    );
+    Ok([(1, one), (2, two)]
+        .map(|(threads, runs)| {
+            let (packets, events) = (of(runs, "packets_delivered"), of(runs, "events"));
+            let wall = of(runs, "wall_seconds");
+            let memory = of(runs, "peak_rss_bytes");
+            json!({
+                "case": format!("traffic uniform 4 KiB load 0.3 on {machine}"),
+                "threads": threads,
+                "runs": runs.len(),
+                "packets_delivered": packets,
+                "packets_per_second": of(runs, rate),
+                "events_per_packet": events / packets,
+                "events_per_second": events / wall,
+                "wall_seconds": wall,
+                "startup_seconds": of(runs, "startup_seconds"),
+                "peak_rss_bytes": memory,
+                "entities": entities,
+                "bytes_per_entity": memory / entities as f64,
+                "speed_up": (threads == 2).then_some(speed_up),
+            })
+        })
+        .to_vec())
+}
+
+fn ior() -> Outcome<Value> {
+    let document = run(&[
+        "sim",
+        "ior",
+        "--machine",
+        "trinity-phase2",
+        "--nodes",
+        "8192",
+        "--ppn",
+        "1",
+        "--no-out",
+        "--quiet",
+        "--json",
+        "-",
+        "--",
+        "-a",
+        "POSIX",
+        "-F",
+        "-w",
+        "-t",
+        "1m",
+        "-b",
+        "64m",
+    ])?;
+    let point = &document["points"][0];
+    let cost = &point["run"];
+    let (packets, events) = (number(cost, "packets_delivered"), number(cost, "events"));
+    let wall = number(cost, "wall_seconds");
+    Ok(json!({
+        "case": "IOR N-N write, 64 MiB in 1 MiB, trinity-phase2, 8192 nodes",
+        "threads": cost["threads"],
+        "runs": 1,
+        "packets_delivered": packets,
+        "packets_per_second": packets / wall,
+        "events_per_packet": events / packets,
+        "events_per_second": events / wall,
+        "wall_seconds": wall,
+        "peak_rss_bytes": cost["peak_rss_bytes"],
+        "write_GBps": point["write_GBps"],
+    }))
+}
+
+fn row(result: &Value) -> Vec<String> {
+    let cell = |field: &str, text: &dyn Fn(f64) -> String| {
+        result[field].as_f64().map_or("-".to_string(), text)
+    };
+    vec![
+        result["case"].as_str().unwrap_or_default().to_string(),
+        cell("threads", &|v| format!("{v:.0}")),
+        cell("packets_per_second", &count),
+        cell("events_per_packet", &significant),
+        cell("events_per_second", &count),
+        cell("bytes_per_entity", &significant),
+        cell("peak_rss_bytes", &|v| bytes(v as u64)),
+        cell("startup_seconds", &seconds),
+        cell("wall_seconds", &seconds),
+        cell("speed_up", &significant),
+    ]
+}
+
+fn bench(quick: bool) -> Outcome<()> {
+    let mut results = Vec::new();
+    for (machine, messages, pairs) in TRAFFIC {
+        eprintln!("{machine}: {pairs} pairs of runs");
+        results.extend(traffic(machine, messages, pairs)?);
+    }
+    if !quick {
+        eprintln!("trinity-phase2: IOR on 8,192 nodes");
+        results.push(ior()?);
+    }
+    let columns = [
+        Column::text("case", 0),
+        Column::number("threads", 0),
+        Column::number("packets/s", 0),
+        Column::number("events/packet", 0),
+        Column::number("events/s", 0),
+        Column::number("bytes/entity", 0),
+        Column::number("peak memory", 0),
+        Column::number("start-up", 0),
+        Column::number("wall", 0),
+        Column::number("2 threads / 1", 0),
+    ];
+    let rows: Vec<Vec<String>> = results.iter().map(row).collect();
+    println!("{}", whole(&columns, &rows));
+    println!(
+        "Medians of the runs. An entity is a router or a node; bytes/entity is peak memory over"
+    );
+    println!("entities. Start-up is from reading the machine to the first event.");
+    let text =
+        serde_json::to_string_pretty(&json!({ "schema": 1, "kind": "bench", "results": results }))
+            .map_err(|e| e.to_string())?;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../runs");
+    std::fs::create_dir_all(&folder)
+        .map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+    let path = folder.join("bench-twin.json");
+    std::fs::write(&path, text + "\n")
+        .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    println!("\nJSON      runs/bench-twin.json");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match bench(std::env::args().any(|a| a == "--quick")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `forebay sim ior`.
+
+use super::nodes::NodeCounts;
+use super::options::{Shown, SimArgs, check_burst_buffers, check_nodes, refused};
+use super::output::{Files, Output, OutputArgs};
+use crate::failure::Failure;
+use crate::figures;
+use crate::plot::palette::PAPER;
+use crate::quantity::{significant, thousands};
+use crate::report::{self, Inputs};
+use crate::say::{print, tell};
+use crate::table::{self, Column};
+use crate::validate::published;
+use crate::{ior_output, links, series};
+use clap::Args;
+use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
+use forebay_machine::study::{self, SimOptions};
+use forebay_machine_file::machine::Machine;
+use forebay_workload::ior::{self, Ior, IorError, Layout, NodeOrder, Processes};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+        forebay sim ior --machine trinity-phase2 --nodes 1..8192 -- -a POSIX -F -w -t 1m -b 64m\n  \
+        forebay sim ior --machine cori-phase1 --nodes 64 --ppn 4 --json - -- -a MPIIO -g -t 512k -b 8m\n  \
+        forebay sim ior --machine toy --nodes 1,2,4 --burst-buffers 1 -- -F -w -r -t 512k -b 4m\n\n\
+        `forebay sim ior --machine toy --nodes 1 -- -h` lists IOR's options.")]
+pub(super) struct IorArgs {
+    #[command(flatten)]
+    sim: SimArgs,
+    /// Node counts: 512, a list 1,16,64, doublings 1..8192, or a mixture
+    #[arg(long, value_name = "COUNTS")]
+    nodes: NodeCounts,
+    /// Processes a node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    ppn: u32,
+    /// Burst-buffer nodes of the instance [default: all]
+    #[arg(long, value_name = "N")]
+    burst_buffers: Option<u32>,
+    /// Print IOR's own output for each node count
+    #[arg(long)]
+    ior_output: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// IOR's options, after `--`
+    #[arg(last = true, value_name = "IOR OPTIONS", allow_hyphen_values = true)]
+    ior: Vec<String>,
+}
+
+const COLUMNS: [Column; 7] = [
+    Column::number("nodes", 7),
+    Column::number("processes", 9),
+    Column::number("write GB/s", 10),
+    Column::number("read GB/s", 10),
+    Column::number("GB/s a node", 11),
+    Column::number("acknowledged", 12),
+    Column::text("limit", 12),
+];
+
+/// The tests of an IOR command line; `-h` prints IOR's help and gives none.
+pub(super) fn tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
+    match Ior::parse(arguments) {
+        Ok(tests) => Ok(Some(tests)),
+        Err(IorError::Help) => {
+            print(&ior::help())?;
+            Ok(None)
+        }
+        Err(e) => Err(Failure::Input(e.to_string())),
+    }
+}
+
+fn of_nodes(nodes: u32) -> String {
+    match nodes {
+        1 => "1 node".to_string(),
+        _ => format!("{nodes} nodes"),
+    }
+}
+
+/// Checks that a test fits a job before anything is simulated.
+pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layout, Failure> {
+    let count = nodes.checked_mul(ppn).ok_or_else(|| {
+        Failure::Input(format!(
+            "{nodes} nodes with {ppn} processes each are too many processes"
+        ))
+    })?;
+    Layout::new(
+        test,
+        Processes {
+            count,
+            per_node: ppn,
+            order: NodeOrder::Block,
+            seed,
+        },
+    )
+    .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(nodes))))
+}
+
+pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
+    let Some(tests) = tests(&args.ior)? else {
+        return Ok(());
+    };
+    let machine = args.sim.machine()?;
+    check_nodes(&machine, "--nodes", args.nodes.largest())?;
+    let burst_buffers = check_burst_buffers(&machine, args.burst_buffers)?;
+    let options = args.sim.options(Some(burst_buffers));
+    // All of it before any of it is simulated: the largest job comes last.
+    for test in &tests {
+        for nodes in &args.nodes.0 {
+            layout(test, *nodes, args.ppn, args.sim.seed)?;
+            study::ior_fits(&machine, test, *nodes, args.ppn, &options)
+                .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
+        }
+    }
+    let mut output = args.output.begin(&format!("ior-{}", machine.name))?;
+    let mut inputs = args.sim.inputs(&machine);
+    for (name, value) in [
+        ("nodes", args.nodes.to_string()),
+        ("processes a node", args.ppn.to_string()),
+        ("burst-buffer nodes", burst_buffers.to_string()),
+        ("ior", args.ior.join(" ")),
+    ] {
+        inputs.settings.push((name.to_string(), value));
+    }
+    for note in tests.iter().flat_map(|t| &t.notes) {
+        tell(format_args!("note: {note}"));
+    }
+    let mut studies = Vec::new();
+    for test in &tests {
+        let folder = if tests.len() > 1 {
+            format!("test-{}", test.id)
+        } else {
+            String::new()
+        };
+        if tests.len() > 1 {
+            output.say(&format!("test {}", test.id))?;
+        }
+        let job = Job {
+            args: &args,
+            machine: &machine,
+            test,
+            options: &options,
+            folder: &folder,
+        };
+        let study = job.run(&mut output)?;
+        job.write(&study, &inputs, &output)?;
+        studies.push(study);
+    }
+    if let [study] = studies.as_slice() {
+        return output.finish(study);
+    }
+    output.write("", "table.txt", output.said())?;
+    output.write("", "summary.json", super::output::text_of(&studies)?)?;
+    output.finish(&studies)
+}
+
+/// One IOR test at all node counts.
+struct Job<'a> {
+    args: &'a IorArgs,
+    machine: &'a Machine,
+    test: &'a Ior,
+    options: &'a SimOptions,
+    /// Where its files go in the run directory.
+    folder: &'a str,
+}
+
+impl Job<'_> {
+    fn run(&self, output: &mut Output) -> Result<IorStudy, Failure> {
+        let args = self.args;
+        output.say(&table::heading(&COLUMNS))?;
+        let mut points = Vec::new();
+        for nodes in &args.nodes.0 {
+            let progress = Shown::start(
+                &format!("{} nodes", thousands((*nodes).into())),
+                output.display,
+            );
+            let point = study::ior_point(
+                self.machine,
+                self.test,
+                *nodes,
+                args.ppn,
+                self.options,
+                &progress,
+            )
+            .map_err(|e| refused(&e))?;
+            drop(progress);
+            output.say(&row(&point))?;
+            let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
+            let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);
+            output.write(self.folder, &format!("ior-{nodes}-nodes.txt"), &text)?;
+            if args.ior_output {
+                output.show(&text)?;
+            }
+            points.push(point);
+        }
+        Ok(IorStudy {
+            schema: SCHEMA,
+            kind: "sim ior".to_string(),
+            version: super::VERSION.to_string(),
+            machine: self.machine.name.clone(),
+            ior: args.ior.clone(),
+            ppn: args.ppn,
+            burst_buffers: self.options.burst_buffers.unwrap_or(0),
+            seed: args.sim.seed,
+            routing: super::options::routing_name(
+                args.sim
+                    .routing
+                    .unwrap_or(self.machine.network.routing.algorithm),
+            )
+            .to_string(),
+            placement: args.sim.placement.to_string(),
+            points,
+        })
+    }
+
+    fn write(&self, study: &IorStudy, inputs: &Inputs, output: &Output) -> Result<(), Failure> {
+        let published = published::all()?;
+        let rows = figures::ior::comparable(study, self.test.file_per_process, &published);
+        let files = Files {
+            inputs,
+            table: &table(study),
+            series: series::of_study(study),
+            plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
+            report: report::ior(study, &rows, inputs),
+            links: self.args.sim.links.then(|| links::of_study(study)),
+        };
+        output.add(self.folder, study, &files)
+    }
+}
+
+fn cells(point: &IorPoint) -> Vec<String> {
+    let rate = |v: Option<f64>| v.map_or("-".to_string(), significant);
+    let (each, acknowledged) = figures::ior::of_a_node(point);
+    vec![
+        thousands(point.nodes.into()),
+        thousands(point.processes.into()),
+        rate(point.write_gbps),
+        rate(point.read_gbps),
+        rate(each),
+        rate(acknowledged),
+        point.limit.clone(),
+    ]
+}
+
+fn row(point: &IorPoint) -> String {
+    table::line(&COLUMNS, &cells(point))
+}
+
+fn table(study: &IorStudy) -> String {
+    let rows: Vec<String> = study.points.iter().map(row).collect();
+    format!("{}\n{}\n", table::heading(&COLUMNS), rows.join("\n"))
+}

@@ -1,0 +1,191 @@
+//! `forebay sim traffic`.
+
+use super::options::{Shown, SimArgs, refused, size};
+use super::output::{Files, OutputArgs};
+use crate::failure::Failure;
+use crate::figures;
+use crate::plot::palette::PAPER;
+use crate::quantity::{bytes, count, percent, seconds, significant, thousands};
+use crate::table::{self, Column};
+use crate::{links, report, series};
+use clap::Args;
+use forebay_machine::results::TrafficRun;
+use forebay_machine::study;
+use forebay_units::Bytes;
+use forebay_workload::traffic::{Pattern, TrafficSpec};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+        forebay sim traffic --machine theta --pattern uniform --message 4KiB --load 0.3\n  \
+        forebay sim traffic --machine trinity --pattern adversarial --routing minimal --load 0.1\n  \
+        forebay sim traffic --machine toy --pattern hot-spot:nodes=2,share=0.2 --messages 100 --json -")]
+pub(super) struct TrafficArgs {
+    #[command(flatten)]
+    sim: SimArgs,
+    #[command(flatten)]
+    traffic: TrafficOptions,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TrafficOptions {
+    /// uniform, nearest-group, adversarial, all-to-all, halo, hot-spot or permutation, some with
+    /// parameters: halo:x=8,y=4,z=4, hot-spot:nodes=4,share=0.2
+    #[arg(long, default_value = "uniform", value_parser = pattern)]
+    pattern: Pattern,
+    /// Bytes a message
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
+    message: Bytes,
+    /// Load that each node offers, as a share of its link's rate, above 0 and at most 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.3,
+        allow_negative_numbers = true
+    )]
+    load: f64,
+    /// Messages that each node sends
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    messages: u64,
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse::<Pattern>().map_err(|e| e.to_string())
+}
+
+impl TrafficOptions {
+    /// The traffic as the simulator takes it.
+    pub(super) fn spec(&self) -> Result<TrafficSpec, Failure> {
+        TrafficSpec::new(self.pattern, self.message, self.load, self.messages)
+            .map_err(|e| Failure::Input(e.to_string()))
+    }
+
+    /// The settings for the inputs of a run.
+    pub(super) fn settings(&self) -> Vec<(String, String)> {
+        [
+            ("pattern", self.pattern.to_string()),
+            ("message", bytes(self.message.0)),
+            ("load", self.load.to_string()),
+            ("messages a node", self.messages.to_string()),
+        ]
+        .map(|(n, v)| (n.to_string(), v))
+        .to_vec()
+    }
+}
+
+pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
+    let spec = args.traffic.spec()?;
+    let machine = args.sim.machine()?;
+    let mut output = args.output.begin(&format!("traffic-{}", machine.name))?;
+    let progress = Shown::start(spec.pattern.name(), output.display);
+    let run = study::traffic(&machine, &spec, &args.sim.options(None), &progress)
+        .map_err(|e| refused(&e))?;
+    drop(progress);
+    let mut inputs = args.sim.inputs(&machine);
+    inputs.settings.extend(args.traffic.settings());
+    let table = table(&run);
+    output.say(table.trim_end())?;
+    let files = Files {
+        inputs: &inputs,
+        table: &table,
+        series: series::of_traffic(&run),
+        plot: figures::traffic::overview(&run, &PAPER),
+        report: report::traffic(&run, &inputs),
+        links: args.sim.links.then(|| links::of_traffic(&run)),
+    };
+    output.add("", &run, &files)?;
+    output.finish(&run)
+}
+
+/// The results as text.
+pub(super) fn table(run: &TrafficRun) -> String {
+    let mut out = String::new();
+    for (name, value) in facts(run) {
+        out.push_str(&format!("{name:<14}{value}\n"));
+    }
+    out.push('\n');
+    out.push_str(&links_table(run));
+    out
+}
+
+/// What is said of the whole run, by name.
+fn facts(run: &TrafficRun) -> [(&'static str, String); 6] {
+    let l = &run.latency_ns;
+    let ns = |v: f64| seconds(v * 1e-9);
+    [
+        ("offered load", percent(run.offered_load)),
+        ("accepted load", percent(run.accepted_load)),
+        (
+            "latency",
+            format!(
+                "mean {}, median {}, 99% {}, largest {}",
+                ns(l.mean),
+                ns(l.p50),
+                ns(l.p99),
+                ns(l.max)
+            ),
+        ),
+        (
+            "hops",
+            format!(
+                "mean {}, {} of packets took a detour",
+                significant(run.hops_mean),
+                percent(run.nonminimal_share)
+            ),
+        ),
+        (
+            "delivered",
+            format!(
+                "{} messages, {} packets, {} in {}",
+                thousands(run.messages_delivered),
+                thousands(run.packets_delivered),
+                bytes(run.bytes_delivered),
+                seconds(run.simulated_seconds)
+            ),
+        ),
+        (
+            "simulator",
+            format!(
+                "{} packets/s, {} events in {} on {} {}, {} at most in memory",
+                count(run.packets_per_second),
+                count(run.events as f64),
+                seconds(run.wall_seconds),
+                run.threads,
+                if run.threads == 1 {
+                    "thread"
+                } else {
+                    "threads"
+                },
+                bytes(run.peak_rss_bytes)
+            ),
+        ),
+    ]
+}
+
+/// The links, by class.
+fn links_table(run: &TrafficRun) -> String {
+    let columns = [
+        Column::text("links", 0),
+        Column::number("number", 0),
+        Column::number("carried", 0),
+        Column::number("mean busy", 0),
+        Column::number("busiest", 0),
+        Column::number("deepest queue", 0),
+    ];
+    let rows: Vec<Vec<String>> = run
+        .links
+        .iter()
+        .map(|c| {
+            vec![
+                c.class.clone(),
+                thousands(c.links),
+                bytes(c.bytes),
+                percent(c.mean_utilisation),
+                percent(c.max_utilisation),
+                bytes(c.max_queue_bytes),
+            ]
+        })
+        .collect();
+    table::whole(&columns, &rows)
+}

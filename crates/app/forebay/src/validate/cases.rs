@@ -1,0 +1,320 @@
+//! What is run against which published measurement: `validation/cases.toml`, compiled in.
+
+use super::published::Published;
+use crate::failure::Failure;
+use serde::Deserialize;
+
+const TEXT: &str = include_str!("../../../../../validation/cases.toml");
+
+/// What of a run is compared with the measurement.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// GB/s written.
+    WriteRate,
+    /// GB/s read.
+    ReadRate,
+    /// GB/s written, divided by the number of nodes.
+    WriteRatePerNode,
+    /// Mean of the nodes' acknowledged write rates, in GB/s.
+    AcknowledgedWriteRatePerNode,
+    /// Writes a second.
+    WriteIops,
+    /// Reads a second.
+    ReadIops,
+    /// Where in the sweep the write rate reaches 97% of its best.
+    WriteSaturation,
+    /// Where in the sweep the read rate reaches 97% of its best.
+    ReadSaturation,
+    /// The limiting resource.
+    Limit,
+}
+
+impl Measure {
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Measure::WriteRate => "IOR's write bandwidth",
+            Measure::ReadRate => "IOR's read bandwidth",
+            Measure::WriteRatePerNode => "IOR's write bandwidth / nodes",
+            Measure::AcknowledgedWriteRatePerNode => {
+                "mean over the nodes of bytes written / time from calls to acknowledgements"
+            }
+            Measure::WriteIops => "writes a second",
+            Measure::ReadIops => "reads a second",
+            Measure::WriteSaturation => "where IOR's write bandwidth reaches 97% of its best",
+            Measure::ReadSaturation => "where IOR's read bandwidth reaches 97% of its best",
+            Measure::Limit => "the limiting resource",
+        }
+    }
+
+    /// The access it looks at.
+    pub fn access(self) -> &'static str {
+        match self {
+            Measure::ReadRate | Measure::ReadIops | Measure::ReadSaturation => "read",
+            _ => "write",
+        }
+    }
+}
+
+/// Whether a measurement is predicted or was used to fit a number.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Predicted.
+    Validation,
+    /// A number in the machine file was fitted to it.
+    Calibration,
+}
+
+impl Role {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Validation => "validation",
+            Role::Calibration => "calibration",
+        }
+    }
+}
+
+/// One published measurement that a case is compared with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Its id in `published.csv`.
+    pub row: String,
+    /// What of the run is compared.
+    pub measure: Measure,
+    /// What the measurement could also be taken to mean: shown beside, without a verdict.
+    pub beside: Option<Measure>,
+    /// Whether it is predicted.
+    pub role: Role,
+    /// Percent for rates, a factor for saturation, nothing for a limit.
+    pub tolerance: Option<f64>,
+    /// The limiting resource that is expected.
+    pub expect: Option<String>,
+}
+
+/// One simulated run or sweep.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Case {
+    /// Its name.
+    pub id: String,
+    /// Machine file.
+    pub machine: String,
+    /// Compute nodes.
+    pub nodes: Vec<u32>,
+    /// Processes a node.
+    pub ppn: Vec<u32>,
+    /// Transfer sizes that replace `TRANSFER` in `ior`.
+    #[serde(default)]
+    pub transfers: Vec<String>,
+    /// Burst-buffer nodes of the instance.
+    pub burst_buffers: u32,
+    /// IOR's options.
+    pub ior: String,
+    /// How this differs from the real run.
+    pub scaling: String,
+    /// Part of the quick set.
+    #[serde(default)]
+    pub quick: bool,
+    /// The measurements.
+    pub check: Vec<Check>,
+}
+
+/// One run of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Processes a node.
+    pub ppn: u32,
+    /// IOR's options, word by word.
+    pub ior: Vec<String>,
+    /// The value that the sweep goes over: nodes, processes a node, or bytes a transfer as text.
+    pub label: String,
+}
+
+impl Case {
+    /// What the sweep goes over.
+    pub fn axis(&self) -> &'static str {
+        if !self.transfers.is_empty() {
+            "transfer"
+        } else if self.ppn.len() > 1 {
+            "processes a node"
+        } else {
+            "nodes"
+        }
+    }
+
+    /// The runs of the case, in order.
+    pub fn runs(&self) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let transfers: Vec<Option<&String>> = if self.transfers.is_empty() {
+            vec![None]
+        } else {
+            self.transfers.iter().map(Some).collect()
+        };
+        for nodes in &self.nodes {
+            for ppn in &self.ppn {
+                for transfer in &transfers {
+                    let word = |w: &str| match transfer {
+                        Some(t) if w == "TRANSFER" => t.to_string(),
+                        _ => w.to_string(),
+                    };
+                    let label = match transfer {
+                        Some(t) => t.to_string(),
+                        None if self.ppn.len() > 1 => ppn.to_string(),
+                        None => nodes.to_string(),
+                    };
+                    let ior = self.ior.split_whitespace().map(word).collect();
+                    runs.push(Run {
+                        nodes: *nodes,
+                        ppn: *ppn,
+                        ior,
+                        label,
+                    });
+                }
+            }
+        }
+        runs
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    case: Vec<Case>,
+}
+
+/// All cases.
+pub fn all() -> Result<Vec<Case>, Failure> {
+    toml::from_str::<Document>(TEXT)
+        .map(|d| d.case)
+        .map_err(|e| Failure::Failed(format!("validation/cases.toml: {e}")))
+}
+
+/// The cases that were asked for: one by its id or by the id of a measurement, the quick ones, or
+/// all.
+pub fn chosen(ids: &[String], quick: bool) -> Result<Vec<Case>, Failure> {
+    let all = all()?;
+    let mut known: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
+    known.extend(all.iter().flat_map(|c| &c.check).map(|c| c.row.as_str()));
+    if let Some(unknown) = ids.iter().find(|id| !known.contains(&id.as_str())) {
+        return Err(Failure::Input(format!(
+            "there is no case {unknown:?}; there are {}",
+            known.join(", ")
+        )));
+    }
+    let mut cases: Vec<Case> = all;
+    if !ids.is_empty() {
+        for case in &mut cases {
+            if !ids.contains(&case.id) {
+                case.check.retain(|c| ids.contains(&c.row));
+            }
+        }
+        cases.retain(|c| !c.check.is_empty());
+    }
+    if quick {
+        cases.retain(|c| c.quick);
+    }
+    Ok(cases)
+}
+
+/// The published measurement of a check.
+pub fn measurement<'a>(check: &Check, table: &'a [Published]) -> Result<&'a Published, Failure> {
+    table.iter().find(|r| r.id == check.row).ok_or_else(|| {
+        Failure::Failed(format!(
+            "validation/cases.toml: published.csv has no row {}",
+            check.row
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_workload::ior::Ior;
+
+    #[test]
+    fn every_case_can_be_run_and_compared() {
+        let table = crate::validate::published::all().unwrap();
+        for case in all().unwrap() {
+            let sweeps = [case.nodes.len(), case.ppn.len(), case.transfers.len()];
+            assert!(
+                sweeps.iter().filter(|n| **n > 1).count() <= 1,
+                "{}: one sweep",
+                case.id
+            );
+            assert!(!case.scaling.is_empty(), "{}", case.id);
+            for run in case.runs() {
+                let tests = Ior::parse(&run.ior).unwrap();
+                assert_eq!(tests.len(), 1);
+                for check in &case.check {
+                    let access = check.measure.access();
+                    assert!(if access == "write" {
+                        tests[0].write
+                    } else {
+                        tests[0].read
+                    });
+                }
+            }
+            for check in &case.check {
+                let row = measurement(check, &table).unwrap();
+                match check.measure {
+                    Measure::Limit => assert!(check.expect.is_some(), "{}", check.row),
+                    _ => {
+                        assert!(
+                            row.number().is_some() && check.tolerance.is_some(),
+                            "{}",
+                            check.row
+                        );
+                    }
+                }
+                if !row.machine.is_empty() {
+                    assert_eq!(row.machine, case.machine, "{}", check.row);
+                    assert_eq!(
+                        row.storage_nodes,
+                        case.burst_buffers.to_string(),
+                        "{}",
+                        check.row
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_id_row_and_speed() {
+        let ids = |cases: Vec<Case>| cases.into_iter().map(|c| c.id).collect::<Vec<_>>();
+        assert_eq!(
+            ids(chosen(&["shaheen2".into()], false).unwrap()),
+            ["shaheen2"]
+        );
+        let one = chosen(&["cori1-fpp-read".into()], false).unwrap();
+        assert_eq!(one.len(), 1);
+        assert_eq!(one[0].check.len(), 1);
+        assert!(ids(chosen(&[], true).unwrap()).len() < all().unwrap().len());
+        let error = chosen(&["nonsense".into()], false).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("shaheen2-write"));
+    }
+
+    #[test]
+    fn sweeps_replace_the_transfer() {
+        let case = all()
+            .unwrap()
+            .into_iter()
+            .find(|c| c.id == "transfer-size")
+            .unwrap();
+        let runs = case.runs();
+        assert_eq!(runs[0].label, "4k");
+        assert!(runs[0].ior.contains(&"4k".to_string()));
+        assert!(
+            runs.iter()
+                .all(|r| !r.ior.contains(&"TRANSFER".to_string()))
+        );
+        assert_eq!(case.axis(), "transfer");
+    }
+}

@@ -1,0 +1,102 @@
+//! Published measurements: `validation/published.csv`, compiled in.
+
+use crate::failure::Failure;
+use serde::Deserialize;
+
+/// The table as it stands in the repository.
+const TABLE: &str = include_str!("../../../../../validation/published.csv");
+
+/// One published measurement; empty fields were not published or do not apply.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Published {
+    /// Its name in this project.
+    pub id: String,
+    /// Machine as the source names it.
+    pub system: String,
+    /// What was measured.
+    pub what: String,
+    /// Compute nodes, as a number or a range.
+    pub clients: String,
+    /// Processes a node.
+    pub client_procs_per_node: String,
+    /// Storage nodes.
+    pub storage_nodes: String,
+    /// Access pattern, or IOR's options.
+    pub pattern: String,
+    /// Bytes a transfer.
+    pub transfer: String,
+    /// The value; a number for everything that is compared.
+    pub value: String,
+    /// Its unit.
+    pub unit: String,
+    /// `text` (a number in a document) or `measured data`.
+    pub kind: String,
+    /// The document.
+    pub source: String,
+    /// The machine file that describes the system.
+    pub machine: String,
+    /// `write` or `read`.
+    pub access: String,
+    /// `file-per-process` or `shared`.
+    pub files: String,
+    /// `aggregate` or `per-node`.
+    pub scope: String,
+    /// Smallest node count it is stated for.
+    pub first_nodes: Option<u32>,
+    /// Largest node count it is stated for.
+    pub last_nodes: Option<u32>,
+}
+
+impl Published {
+    /// The value as a number, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        self.value.parse().ok()
+    }
+}
+
+/// All published measurements.
+pub fn all() -> Result<Vec<Published>, Failure> {
+    csv::Reader::from_reader(TABLE.as_bytes())
+        .deserialize()
+        .collect::<Result<_, csv::Error>>()
+        .map_err(|e| Failure::Failed(format!("validation/published.csv: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_row_has_a_source_and_a_name_of_its_own() {
+        let rows = all().unwrap();
+        let ids: BTreeSet<&str> = rows.iter().map(|r| r.id.as_str()).collect();
+        assert_eq!(ids.len(), rows.len());
+        for row in &rows {
+            assert!(!row.source.is_empty(), "{}", row.id);
+            assert!(
+                ["", "write", "read"].contains(&row.access.as_str()),
+                "{}",
+                row.id
+            );
+            assert!(
+                ["", "file-per-process", "shared"].contains(&row.files.as_str()),
+                "{}",
+                row.id
+            );
+            assert!(
+                ["", "aggregate", "per-node"].contains(&row.scope.as_str()),
+                "{}",
+                row.id
+            );
+            assert!(row.first_nodes <= row.last_nodes, "{}", row.id);
+            if !row.scope.is_empty() {
+                assert!(
+                    row.number().is_some() && row.first_nodes.is_some(),
+                    "{}",
+                    row.id
+                );
+            }
+        }
+    }
+}

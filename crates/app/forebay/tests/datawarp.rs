@@ -1,0 +1,382 @@
+//! libdatawarp, as C programs in a job use it.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test: what cannot be unwrapped has failed"
+)]
+
+mod forebay;
+mod library;
+
+use forebay::Place;
+use forebay_net::job_socket::ask;
+use forebay_protocol::staging::{Answer, Call, JobCall, Kind};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A directory with input, the library as it would be installed, and `dw`, a C program that makes
+/// the call that its arguments name.
+fn workplace() -> Place {
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir_all(path("in/tree/deep")).unwrap();
+    place.write("in/a", "a\n");
+    place.write("in/b", "b\n");
+    place.write("in/tree/x", "x\n");
+    place.write("in/tree/deep/y", "y\n");
+    fs::write(path("in/big"), vec![7; 100 << 20]).unwrap();
+    library::install(place.path());
+    library::compile(
+        place.path(),
+        &library::root().join("crates/app/forebay/tests/datawarp.c"),
+        "dw",
+    );
+    place
+}
+
+const HEAD: &str = "#!/bin/sh
+#DW jobdw capacity=256MiB type=scratch access_mode=striped,private
+B=$DW_JOB_STRIPED P=$PWD
+PATH=$PWD:$PATH
+";
+
+/// Runs a job script; what it printed, line by line.
+fn job(place: &Place, text: &str) -> Vec<String> {
+    place.write("job.sh", &format!("{HEAD}{text}"));
+    let said = place.ok("run --pool pool --pool-size 512MiB job.sh");
+    said.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_job_stages_in_and_out_while_it_runs() {
+    let place = workplace();
+    let printed = job(
+        &place,
+        "set -e
+dw in ${B}a $P/in/a
+dw wait ${B}a
+cmp $P/in/a ${B}a
+dw query ${B}a
+dw in-directory ${B}tree $P/in/tree
+dw wait-directory ${B}tree
+diff -r in/tree ${B}tree
+dw query-directory ${B}tree
+dw query ${B}tree/deep/y
+mkdir ${B}list
+dw in-list ${B}list $P/in/a in/b
+dw wait-list ${B}list/a ${B}list/b
+dw query-list ${B}list/a ${B}list/b
+dw query-directory ${B}list
+diff $P/in/b ${B}list/b
+for n in 1 2 3 4 5 6; do echo first $n >${B}r$n; done
+dw out now ${B}r1 $P/r1
+dw wait ${B}r1
+cmp ${B}r1 r1
+dw out end ${B}r2 $P/r2
+dw out end ${B}r2 $P/r2
+dw query ${B}r2
+dw out now ${B}r2 $P/other || echo busy
+dw wait ${B}r2 || echo would wait for itself
+dw out end ${B}r3 $P/r3
+dw out revoke ${B}r3
+dw query ${B}r3 || echo revoked
+dw out end ${B}r4 $P/r4
+dw out activate ${B}r4
+dw wait ${B}r4
+cmp ${B}r4 r4
+dw out-list end $P ${B}r5 ${B}r6
+dw out-list activate $P ${B}r5
+dw wait-list ${B}r5
+[ -e r5 ] && [ ! -e r6 ]
+dw out-directory end ${B}tree $P/tree
+echo later >${B}r2
+echo more >${B}tree/more
+cd $B
+dw out now ../../../../in/b $P/b || echo outside
+dw out now list/b ../../../../b
+dw wait list/b
+cd $P
+cmp in/b b
+dw concurrency $B 1
+dw stripes $B
+dw mds $B
+dw null $B
+dw query-directory $B
+[ ! -e r2 ] && [ ! -e tree ]
+",
+    );
+    let root = printed.iter().find(|line| line.ends_with("/ss/")).unwrap();
+    let expected = [
+        "complete 1 pending 0 deferred 0 failed 0",
+        "complete 2 pending 0 deferred 0 failed 0",
+        "complete 1 pending 0 deferred 0 failed 0",
+        "complete 2 pending 0 deferred 0 failed 0",
+        "complete 2 pending 0 deferred 0 failed 0",
+        "complete 0 pending 0 deferred 1 failed 0",
+        "out: Device or resource busy",
+        "busy",
+        "wait: Invalid argument",
+        "would wait for itself",
+        "query: Invalid argument",
+        "revoked",
+        "out: Invalid argument",
+        "outside",
+        "size 1048576 width 1 start 0 set 0 other 1",
+        root,
+        // a, list/a, list/b, r1, r4, r5; tree, r2, r6.
+        "complete 6 pending 0 deferred 3 failed 0",
+    ];
+    assert_eq!(printed, expected);
+    // At the job's end: what the files are then.
+    assert_eq!(place.read("r2"), "later\n");
+    assert_eq!(place.read("r6"), "first 6\n");
+    assert_eq!(place.read("tree/more"), "more\n");
+    assert_eq!(place.read("tree/deep/y"), "y\n");
+    assert!(!place.path().join("r3").exists());
+    let status = place.ok("status --pool pool").out;
+    assert!(!status.contains("instance"), "{status}");
+}
+
+#[test]
+fn the_example_stages_its_checkpoints_while_it_computes() {
+    let place = workplace();
+    let examples = library::root().join("examples");
+    library::compile(place.path(), &examples.join("staging.c"), "staging");
+    let script = examples.join("staging.sh");
+    // Thirty of them would not fit into the instance at the same time.
+    let run = format!("run --pool pool --pool-size 64MiB {} 30", script.display());
+    place.ok(&run);
+    for step in 1..=30 {
+        let state = place.read_bytes(&format!("checkpoint-{step}"));
+        assert_eq!(state, vec![b'a' + step % 26; 1 << 20]);
+    }
+    assert!(place.read("log").ends_with("step 29\nstep 30\n"));
+}
+
+#[test]
+fn what_cannot_be_staged_has_its_number() {
+    let place = workplace();
+    let printed = job(
+        &place,
+        "echo x >${B}x
+ln -s $P/in/a ${B}out
+dw in ${B}n $P/in/none
+dw in ${B}none/n $P/in/a
+dw in $P/n $P/in/a
+dw in ${DW_JOB_PRIVATE}n $P/in/a
+dw in ${B}../n $P/in/a
+dw in ${B}n $P/in/tree
+dw in-directory ${B}n $P/in/a
+dw in ${B}n /dev/null
+dw out now ${B}none $P/n
+dw out now ${B}out $P/n
+dw out now $P/in/a $P/n
+dw out now ${B}x $P/none/n
+dw out now ${B}x $P/in/tree
+dw out now ${B}x ${B}y
+dw out revoke ${B}x $P/n
+dw out activate ${B}x $P/n
+dw query ${B}x
+dw wait ${B}x
+dw stop ${B}x
+dw query $P/in/a
+dw stripes $P/in/a
+dw mds $P
+dw in-list ${B} $P/in/a $P/in/none
+dw in-list ${B} $P/in/a $P/in/tree/../a
+dw concurrency $B 0
+echo the destination vanishes
+mkdir gone
+dw out end ${B}x $P/gone/x
+rmdir gone
+dw out activate ${B}x
+dw wait ${B}x
+dw query ${B}x
+dw failed $B
+dw stop ${B}x
+dw query ${B}x
+dw failed $B
+echo files that change
+mkdir ${B}d
+for n in 1 2 3; do echo $n >${B}d/f$n; done
+mkfifo ${B}d/pipe
+mkdir d
+dw out-directory now ${B}d $P/d
+dw wait-directory ${B}d
+dw query-directory ${B}d
+dw failed ${B}d
+dw stop-directory ${B}d
+ls d
+echo the instance is full
+head -c 200000000 /dev/zero >${B}zeros
+dw in ${B}big $P/in/big
+dw wait ${B}big
+dw stop ${B}big
+[ -e ${B}big ] || echo nothing half
+rm ${B}zeros
+echo stopped
+dw in ${B}big $P/in/big && dw stop ${B}big
+dw wait ${B}big
+[ -e ${B}big ] || echo nothing half
+cd /
+FOREBAY_JOB_SOCKET= dw stripes $B
+FOREBAY_JOB_SOCKET=$P/none dw stripes $B
+env -u FOREBAY_JOB_SOCKET dw stripes $B
+exit 0
+",
+    );
+    let invalid = "Invalid argument";
+    let absent = "No such file or directory";
+    let root = printed.iter().find_map(|line| {
+        let path = line.strip_prefix("failed ")?;
+        path.strip_suffix("x 1 No such file or directory")
+    });
+    let root = root.unwrap();
+    let expected = [
+        format!("in: {absent}"),
+        format!("in: {absent}"),
+        format!("in: {invalid}"),
+        format!("in: {invalid}"),
+        format!("in: {invalid}"),
+        "in: Is a directory".into(),
+        "in-directory: Not a directory".into(),
+        format!("in: {invalid}"),
+        format!("out: {absent}"),
+        format!("out: {invalid}"),
+        format!("out: {invalid}"),
+        format!("out: {absent}"),
+        "out: Is a directory".into(),
+        format!("out: {invalid}"),
+        format!("out: {invalid}"),
+        format!("out: {invalid}"),
+        format!("query: {invalid}"),
+        format!("wait: {invalid}"),
+        format!("stop: {invalid}"),
+        format!("query: {invalid}"),
+        format!("stripes: {invalid}"),
+        format!("mds: {invalid}"),
+        format!("in-list: {absent}"),
+        format!("in-list: {invalid}"),
+        format!("concurrency: {invalid}"),
+        "the destination vanishes".into(),
+        format!("wait: {absent}"),
+        "complete 0 pending 0 deferred 0 failed 1".into(),
+        "too long for 3".into(),
+        format!("failed {root}x 1 {absent}"),
+        format!("query: {invalid}"),
+        "files that change".into(),
+        format!("wait-directory: {invalid}"),
+        "complete 3 pending 0 deferred 0 failed 1".into(),
+        "too long for 3".into(),
+        format!("failed {root}d/pipe 1 {invalid}"),
+        "f1".into(),
+        "f2".into(),
+        "f3".into(),
+        "the instance is full".into(),
+        "wait: No space left on device".into(),
+        "nothing half".into(),
+        "stopped".into(),
+        format!("wait: {invalid}"),
+        "nothing half".into(),
+        "stripes: No such device".into(),
+        "stripes: Transport endpoint is not connected".into(),
+        "stripes: No such device".into(),
+    ];
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn only_the_jobs_owner_and_root_are_answered() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: not tried");
+        return;
+    }
+    let place = workplace();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let printed = job(
+        &place,
+        "as() { setpriv --reuid $1 --regid $1 --clear-groups dw concurrency /tmp 1; }
+chmod 755 pool
+as 65534
+chmod 666 pool/calls.socket
+as 65534
+as 0
+exit 0
+",
+    );
+    let denied = "concurrency: Permission denied";
+    // Root is heard; the path is in no instance.
+    assert_eq!(printed, [denied, denied, "concurrency: Invalid argument"]);
+}
+
+#[test]
+fn what_was_put_off_is_staged_after_a_kill() {
+    let place = workplace();
+    place.write(
+        "job.sh",
+        &format!(
+            "{HEAD}echo result >${{B}}r
+dw out end ${{B}}r $P/r
+dw in-directory ${{B}}tree $P/in/tree
+dw wait-directory ${{B}}tree
+dw out-directory end ${{B}}tree $P/tree
+touch ready
+exec sleep 100
+"
+        ),
+    );
+    let mut run = place
+        .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !place.path().join("ready").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
+        assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    strange_bytes(&place.path().join("pool/calls.socket"), "kept");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(!place.path().join("r").exists());
+    let said = place.ok("recover --pool pool");
+    assert!(said.out.contains("staged out"), "{}", said.out);
+    assert_eq!(place.read("r"), "result\n");
+    assert_eq!(place.read("tree/deep/y"), "y\n");
+}
+
+/// What is no call is refused, and the next call is answered as ever.
+fn strange_bytes(socket: &Path, job: &str) {
+    let huge = [2, 0, 255, 255, 255, 255, 1, 2, 3];
+    let short = [2, 0, 100, 0, 0, 0, 1, 2, 3];
+    let unknown = [2, 0, 2, 0, 0, 0, 0, 200];
+    let other_version = [9; 64];
+    for bytes in [&huge[..], &short, &unknown, &other_version, b"x", b""] {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // Where bytes were left unread, the connection may be reset behind the answer.
+        let _ = stream.read_to_end(&mut answer);
+        let told = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.len() > 6 && !told.contains("panic"),
+            "{bytes:?}: {told}"
+        );
+    }
+    // Outside the instance by any spelling.
+    for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
+        for job in [job, "another"] {
+            let call = Call::Query(Kind::File, vec![path.into()]);
+            let job = job.to_owned();
+            let answer = ask(socket, &JobCall { job, call }).unwrap();
+            assert!(
+                matches!(answer, Answer::Refused(libc::EINVAL, _)),
+                "{answer:?}"
+            );
+        }
+    }
+}

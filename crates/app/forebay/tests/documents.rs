@@ -1,0 +1,60 @@
+//! The JSON documents: documented field by field, and read back as they were written.
+
+mod sample;
+
+use forebay_machine::results::{InterferenceRun, IorStudy, SCHEMA, TrafficRun};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const DOCUMENTATION: &str = include_str!("../../../../docs/results.md");
+
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                found.insert(key.clone());
+                fields(value, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|v| fields(v, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_is_documented() {
+    let mut found = BTreeSet::new();
+    let documents = [
+        serde_json::to_value(sample::study()),
+        serde_json::to_value(sample::traffic()),
+        serde_json::to_value(sample::interference()),
+        serde_json::to_value(sample::validation_row()),
+    ];
+    for document in documents {
+        fields(&document.expect("JSON"), &mut found);
+    }
+    assert!(found.contains("write_GBps") && found.contains("p999") && found.contains("scaling"));
+    let missing: Vec<&String> = found
+        .iter()
+        .filter(|f| !DOCUMENTATION.contains(&format!("`{f}`")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/results.md does not name {missing:?}"
+    );
+    assert!(DOCUMENTATION.contains(&format!("now {SCHEMA}.")));
+}
+
+#[test]
+fn documents_are_read_back_as_they_were() {
+    // Not assert_eq: the two would be printed, megabytes of them.
+    let study = sample::study();
+    let text = serde_json::to_string(&study).expect("JSON");
+    assert!(serde_json::from_str::<IorStudy>(&text).expect("a study") == study);
+    let run = sample::traffic();
+    let text = serde_json::to_string(&run).expect("JSON");
+    assert!(serde_json::from_str::<TrafficRun>(&text).expect("a run") == run);
+    let run = sample::interference();
+    let text = serde_json::to_string(&run).expect("JSON");
+    assert!(serde_json::from_str::<InterferenceRun>(&text).expect("a run") == run);
+}

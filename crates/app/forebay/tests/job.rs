@@ -1,0 +1,597 @@
+//! Job scripts on an embedded pool, as a user runs them.
+#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+struct Home {
+    directory: tempfile::TempDir,
+}
+
+impl Home {
+    /// A working directory with input for the example.
+    fn new() -> Home {
+        assert!(
+            Path::new("/dev/fuse").exists(),
+            "jobs need FUSE, and there is no /dev/fuse here"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let input = directory.path().join("input");
+        fs::create_dir(&input).unwrap();
+        let numbers: String = (1..300).map(|n| format!("{}\n", n * 7919 % 1009)).collect();
+        fs::write(input.join("a.txt"), numbers).unwrap();
+        fs::write(input.join("b.txt"), "5\n6\n7\n").unwrap();
+        Home { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command
+            .current_dir(self.directory.path())
+            .env_remove("XDG_STATE_HOME");
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn forebay(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Writes a script and runs it.
+    fn script(&self, name: &str, text: &str) -> Output {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        self.forebay(&["run", "--pool-size", "1GiB", path.to_str().unwrap()])
+    }
+
+    /// Waits until a checkpoint is in the job's view, while the job runs.
+    fn wait_for(&self, what: &str) {
+        let begun = Instant::now();
+        while !self.seen(what) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{what} never came"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn seen(&self, what: &str) -> bool {
+        let Ok(jobs) = fs::read_dir(self.path(".forebay/jobs")) else {
+            return false;
+        };
+        jobs.flatten()
+            .any(|job| job.path().join("ss").join(what).exists())
+    }
+}
+
+fn example() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/checkpoint.sh");
+    fs::canonicalize(path).unwrap().to_str().unwrap().to_owned()
+}
+
+/// What the example computes without any buffer.
+fn answer(home: &Home, steps: &str) -> String {
+    let plain = tempfile::tempdir().unwrap();
+    let root = format!("{}/", plain.path().display());
+    let copy = Command::new("cp")
+        .arg("-r")
+        .arg(home.path("input"))
+        .arg(&root)
+        .status()
+        .unwrap();
+    assert!(copy.success());
+    let run = Command::new("sh")
+        .arg(example())
+        .arg(steps)
+        .env("DW_JOB_STRIPED", &root)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    fs::read_to_string(plain.path().join("results/answer")).unwrap()
+}
+
+fn told(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Nothing of any job is left: no instance, no mount, no view.
+fn assert_clean(home: &Home) {
+    let status = home.forebay(&["status"]);
+    let text = told(&status);
+    assert!(
+        status.status.success() && !text.contains("instance"),
+        "{text}"
+    );
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    assert!(
+        !mounts.contains(home.directory.path().to_str().unwrap()),
+        "{mounts}"
+    );
+    assert_eq!(fs::read_dir(home.path(".forebay/jobs")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(home.path(".forebay/journals"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn the_example_runs_and_its_results_arrive() {
+    let home = Home::new();
+    let output = home.forebay(&["run", "--pool-size", "1GiB", &example(), "3"]);
+    let text = told(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(
+        fs::read_to_string(home.path("results/answer")).unwrap(),
+        answer(&home, "3")
+    );
+    let checkpoints = fs::read_dir(home.path("results/checkpoints"))
+        .unwrap()
+        .count();
+    assert_eq!(checkpoints, 3);
+    assert_eq!(
+        fs::read_link(home.path("results/latest")).unwrap(),
+        Path::new("checkpoints/step-0003")
+    );
+    for phase in [
+        "set up",
+        "stage in",
+        "mount",
+        "run",
+        "unmount",
+        "stage out",
+        "  copied, synced",
+        "  read back",
+        "  finished",
+        "tear down",
+        "total",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(phase)),
+            "{phase} in the summary:\n{text}"
+        );
+    }
+    assert!(
+        text.contains("step 3 of 3"),
+        "the script's own output: {text}"
+    );
+    assert_clean(&home);
+}
+
+#[test]
+fn a_killed_job_is_recovered_and_goes_on() {
+    let home = Home::new();
+    let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);
+    home.wait_for("results/checkpoints/step-0003");
+    run.kill().unwrap(); // SIGKILL: nothing can be tidied up.
+    run.wait().unwrap();
+    assert!(!home.path("results").exists());
+    let status = told(&home.forebay(&["status"]));
+    assert!(
+        status.contains("256 MiB") && status.contains("striped"),
+        "{status}"
+    );
+    let recover = home.forebay(&["recover"]);
+    assert!(
+        recover.status.success() && told(&recover).contains("staged out"),
+        "{}",
+        told(&recover)
+    );
+    let step = fs::read_to_string(home.path("results/checkpoints/step-0003")).unwrap();
+    assert!(
+        step.starts_with("step 3\nstate ") && step.len() > 1 << 20,
+        "a whole checkpoint"
+    );
+    assert_clean(&home);
+    assert!(told(&home.forebay(&["recover"])).contains("nothing to recover"));
+    // The job goes on after the last checkpoint and comes to the same end.
+    let expected = answer(&home, "8");
+    fs::rename(
+        home.path("results/checkpoints"),
+        home.path("input/checkpoints"),
+    )
+    .unwrap();
+    for entry in fs::read_dir(home.path("input/checkpoints"))
+        .unwrap()
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || name.as_str() > "step-0005" {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let output = home.forebay(&["run", &example(), "8"]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(
+        !told(&output).contains("step 3 of 8"),
+        "it goes on, not from the beginning"
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("results/answer")).unwrap(),
+        expected
+    );
+}
+
+#[test]
+fn an_interrupted_job_keeps_its_data() {
+    let home = Home::new();
+    let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);
+    home.wait_for("results/checkpoints/step-0002");
+    let second = home.forebay(&["run", &example()]);
+    assert!(!second.status.success());
+    assert!(
+        told(&second).contains(&format!("process {} uses it", run.id())),
+        "{}",
+        told(&second)
+    );
+    // A pool in use shows its status a fraction of a second late.
+    let begun = Instant::now();
+    while !told(&home.forebay(&["status"])).contains("striped") {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{}",
+            told(&home.forebay(&["status"]))
+        );
+    }
+    let stopped = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(stopped.success());
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    let recover = home.forebay(&["recover"]);
+    assert!(told(&recover).contains("staged out"), "{}", told(&recover));
+    assert!(home.path("results/checkpoints/step-0002").exists());
+    assert_clean(&home);
+}
+
+#[test]
+fn a_failed_script_still_stages_out_unless_told_otherwise() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/log destination=%d/log
+echo it went wrong >${DW_JOB_STRIPED}log
+exit 7
+";
+    let output = home.script("fails.sh", text);
+    assert_eq!(output.status.code(), Some(7), "{}", told(&output));
+    assert_eq!(
+        fs::read_to_string(home.path("log")).unwrap(),
+        "it went wrong\n"
+    );
+    fs::remove_file(home.path("log")).unwrap();
+    let script = home.path("fails.sh");
+    let script = script.to_str().unwrap();
+    let output = home.forebay(&["run", "--on-failure", "keep", script]);
+    assert_eq!(output.status.code(), Some(7));
+    assert!(
+        told(&output).contains("are kept") && !home.path("log").exists(),
+        "{}",
+        told(&output)
+    );
+    home.forebay(&["recover"]);
+    assert_eq!(
+        fs::read_to_string(home.path("log")).unwrap(),
+        "it went wrong\n"
+    );
+    fs::remove_file(home.path("log")).unwrap();
+    home.forebay(&["run", "--on-failure", "discard", script]);
+    assert!(!home.path("log").exists());
+    assert_clean(&home);
+}
+
+#[test]
+fn a_full_instance_says_so_as_a_disk_does() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+head -c 40000000 /dev/zero >${DW_JOB_STRIPED}big && exit 9
+rm ${DW_JOB_STRIPED}big
+echo fits >${DW_JOB_STRIPED}small
+";
+    let output = home.script("full.sh", text);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(
+        told(&output).contains("No space left on device"),
+        "{}",
+        told(&output)
+    );
+    let output = home.script(
+        "large.sh",
+        "#!/bin/sh\n#DW jobdw capacity=1TiB type=scratch access_mode=striped\n",
+    );
+    assert!(!output.status.success());
+    assert!(
+        told(&output).contains("65536 granules are wanted, 64 are free"),
+        "{}",
+        told(&output)
+    );
+    assert_clean(&home);
+}
+
+#[test]
+fn bad_directives_are_told_with_their_place() {
+    let home = Home::new();
+    let text = "#!/bin/sh\n#DW jobdw capacity=3.5TB type=scratch access_mode=striped\n#DW swop 3\n";
+    let output = home.script("bad.sh", text);
+    assert_eq!(output.status.code(), Some(2));
+    let text = told(&output);
+    assert!(
+        text.contains("bad.sh: line 2, column 21: `3.5TB` is not a whole number; write `3500GB`"),
+        "{text}"
+    );
+    assert!(
+        text.contains("bad.sh: line 3, column 5: unknown directive `swop`; did you mean `swap`?"),
+        "{text}"
+    );
+    assert!(!home.path(".forebay").exists(), "nothing was begun");
+    let output = home.script(
+        "cache.sh",
+        "#!/bin/sh\n#DW jobdw capacity=1GiB type=cache pfs=/pfs access_mode=striped\n",
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(home.forebay(&["run", "absent.sh"]).status.code(), Some(2));
+}
+
+#[test]
+fn results_wait_for_a_destination_that_is_away() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/away/r
+echo result >${DW_JOB_STRIPED}r
+";
+    let output = home.script("away.sh", text);
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("stage_out of line 3:")
+            && text.contains("away: the directory does not exist"),
+        "{text}"
+    );
+    assert!(text.contains("are kept in the pool"), "{text}");
+    assert!(told(&home.forebay(&["recover"])).contains("kept: stage_out of line 3"));
+    fs::create_dir(home.path("away")).unwrap();
+    assert!(home.forebay(&["recover"]).status.success());
+    assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
+    assert_clean(&home);
+}
+
+#[test]
+fn persistent_instances_outlive_jobs_and_lists_and_private_views_work() {
+    let home = Home::new();
+    let create = "#!/bin/sh\n#DW create_persistent name=dbs capacity=32MiB type=scratch access_mode=striped\n";
+    assert!(home.script("create.sh", create).status.success());
+    fs::write(
+        home.path("list"),
+        format!(
+            "{0}/input/a.txt\n{0}/input/b.txt\n",
+            home.directory.path().display()
+        ),
+    )
+    .unwrap();
+    let fill = "#!/bin/sh
+#DW persistentdw name=dbs
+#DW jobdw capacity=16MiB type=scratch access_mode=striped,private
+#DW stage_in type=list source=%d/list destination=$DW_PERSISTENT_STRIPED_dbs/in
+[ \"$1\" = 'an argument' ] || exit 3
+echo mine >${DW_JOB_PRIVATE}x && [ ! -e ${DW_JOB_STRIPED}x ] || exit 4
+wc -l <${DW_PERSISTENT_STRIPED_dbs}in/a.txt >${DW_PERSISTENT_STRIPED_dbs}count
+";
+    let path = home.path("fill.sh");
+    fs::write(&path, fill).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = home.forebay(&["run", path.to_str().unwrap(), "an argument"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let status = told(&home.forebay(&["status"]));
+    assert!(
+        status.contains("dbs") && status.contains("persistent"),
+        "{status}"
+    );
+    let use_it = "#!/bin/sh
+#DW persistentdw name=dbs
+#DW stage_out type=file source=$DW_PERSISTENT_STRIPED_dbs/count destination=%d/count
+[ -s ${DW_PERSISTENT_STRIPED_dbs}in/b.txt ]
+";
+    let output = home.script("use.sh", use_it);
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(
+        fs::read_to_string(home.path("count")).unwrap().trim(),
+        "299"
+    );
+    let here = home.path("direct");
+    let out = home.forebay(&[
+        "stage",
+        "--instance",
+        "dbs",
+        "out",
+        "count",
+        here.to_str().unwrap(),
+    ]);
+    assert!(out.status.success(), "{}", told(&out));
+    assert_eq!(fs::read_to_string(&here).unwrap().trim(), "299");
+    let destroy = "#!/bin/sh\n#DW destroy_persistent name=dbs\n";
+    assert!(home.script("destroy.sh", destroy).status.success());
+    assert_clean(&home);
+    let output = home.script("use.sh", use_it);
+    assert!(
+        told(&output).contains("there is no persistent instance `dbs`"),
+        "{}",
+        told(&output)
+    );
+}
+
+/// A job whose results stay in the pool, for their destination is away.
+const AWAY: &str = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=file source=%d/input/a.txt destination=$DW_JOB_STRIPED/a.txt
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/away/r
+echo result >${DW_JOB_STRIPED}r
+";
+
+/// The results of job 42 are in the pool, and arrive when they can.
+fn assert_kept(home: &Home) {
+    let status = told(&home.forebay(&["status"]));
+    assert!(
+        status.contains("42") && status.contains("striped"),
+        "{status}"
+    );
+    fs::create_dir(home.path("away")).unwrap();
+    let recover = home.forebay(&["recover", "--job-id", "42"]);
+    assert!(
+        recover.status.success() && told(&recover).contains("staged out"),
+        "{}",
+        told(&recover)
+    );
+    assert_eq!(fs::read_to_string(home.path("away/r")).unwrap(), "result\n");
+    assert_clean(home);
+}
+
+#[test]
+fn another_script_with_the_id_of_kept_results_leaves_them() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let run = ["run", "--pool-size", "1GiB", "--job-id", "42"];
+    let output = home.forebay(&[&run[..], &["away.sh"]].concat());
+    assert!(
+        told(&output).contains("are kept in the pool"),
+        "{}",
+        told(&output)
+    );
+    fs::write(home.path("other.sh"), AWAY.replace("16MiB", "32MiB")).unwrap();
+    let output = home.forebay(&[&run[..], &["other.sh"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("another session `42`") && text.contains("`forebay recover --job-id 42`"),
+        "{text}"
+    );
+    assert_kept(&home);
+}
+
+#[test]
+fn the_same_script_with_the_id_of_kept_results_leaves_them_when_it_fails() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "away.sh"];
+    let output = home.forebay(&run);
+    assert!(
+        told(&output).contains("are kept in the pool"),
+        "{}",
+        told(&output)
+    );
+    // Something is where the job's view should be: it cannot be mounted.
+    let view = home.path(".forebay/jobs/42/ss");
+    fs::create_dir_all(&view).unwrap();
+    let output = home.forebay(&run);
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("error: mount:") && text.contains("`forebay recover --job-id 42`"),
+        "{text}"
+    );
+    fs::remove_dir_all(home.path(".forebay/jobs/42")).unwrap();
+    // Nor does a script that fails discard what it did not make.
+    let spoilt = AWAY.replace("echo result >", "exit 3; echo result >");
+    fs::write(home.path("away.sh"), spoilt).unwrap();
+    let output = home.forebay(&[&run[..5], &["--on-failure", "discard", "away.sh"]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    assert_kept(&home);
+}
+
+/// A process that is killed when a stage-out is done, and before its journal is gone, leaves a
+/// journal that says so. It must not keep a later run's results from being staged out.
+#[test]
+fn the_journal_of_a_finished_stage_out_does_not_count_for_the_next_run() {
+    let home = Home::new();
+    let script = |number: u32| {
+        let text = format!(
+            "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/one/r
+#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/two/r
+echo result {number} >${{DW_JOB_STRIPED}}r
+"
+        );
+        fs::write(home.path("job.sh"), text).unwrap();
+        let run = ["run", "--pool-size", "1GiB", "--job-id", "42", "job.sh"];
+        home.forebay(&run)
+    };
+    let output = script(1);
+    assert!(told(&output).contains("are kept"), "{}", told(&output));
+    let journals: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(home.path(".forebay/journals"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    assert_eq!(journals.len(), 2, "of both stages, which have failed");
+    fs::create_dir(home.path("one")).unwrap();
+    let recover = told(&home.forebay(&["recover"]));
+    assert!(recover.contains("kept: stage_out of line 4"), "{recover}");
+    let result = |directory: &str| fs::read_to_string(home.path(directory).join("r"));
+    assert_eq!(result("one").unwrap(), "result 1\n");
+    for (path, mut journal) in journals {
+        if !path.exists() {
+            journal.extend(b"C\n");
+            fs::write(path, journal).unwrap();
+        }
+    }
+    fs::create_dir(home.path("two")).unwrap();
+    let output = script(2);
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(result("two").unwrap(), "result 2\n");
+    assert_eq!(result("one").unwrap(), "result 2\n");
+    assert_clean(&home);
+}
+
+#[test]
+fn a_job_that_fails_before_it_has_run_leaves_nothing() {
+    let home = Home::new();
+    let absent = AWAY.replace("input/a.txt", "input/absent");
+    let output = home.script("absent.sh", &absent);
+    assert_eq!(output.status.code(), Some(1));
+    let text = told(&output);
+    assert!(
+        text.contains("error: stage in:") && !text.contains("recover"),
+        "{text}"
+    );
+    assert_clean(&home);
+}
+
+#[test]
+fn hosts_are_refused_where_there_is_only_this_one() {
+    let home = Home::new();
+    fs::write(home.path("away.sh"), AWAY).unwrap();
+    let output = home.forebay(&["run", "--hosts", "n1,n2", "away.sh"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        told(&output).contains("--hosts names hosts of a pool over several hosts"),
+        "{}",
+        told(&output)
+    );
+    assert!(!home.path(".forebay").exists(), "nothing was begun");
+}

@@ -1,0 +1,224 @@
+//! `forebay sim traffic`, as it is used.
+#![allow(clippy::unwrap_used)]
+
+mod forebay;
+use forebay::Place;
+use serde_json::Value;
+
+/// Fields that say how fast the simulator was; all others depend on the input alone.
+const OF_THE_SIMULATOR: [&str; 5] = [
+    "wall_seconds",
+    "startup_seconds",
+    "packets_per_second",
+    "threads",
+    "peak_rss_bytes",
+];
+
+fn without_cost(mut document: Value) -> Value {
+    for field in OF_THE_SIMULATOR {
+        document.as_object_mut().unwrap().remove(field).unwrap();
+    }
+    document
+}
+
+#[test]
+fn all_that_is_sent_arrives_and_is_reported() {
+    let place = Place::new();
+    let run = place.json(
+        "sim traffic --machine toy --pattern uniform --message 10000B --load 0.2 --messages 30 \
+         --no-out --json -",
+    );
+    let nodes = run["nodes"].as_u64().unwrap();
+    assert_eq!(run["messages_delivered"], nodes * 30);
+    assert_eq!(
+        run["packets_delivered"],
+        nodes * 30 * 3,
+        "10,000 bytes are three packets of 4 KiB"
+    );
+    assert_eq!(run["bytes_delivered"], nodes * 30 * 10_000);
+    assert_eq!(run["schema"], 1);
+    assert_eq!(run["kind"], "sim traffic");
+    let hops: Vec<u64> = run["hops_histogram"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_u64().unwrap())
+        .collect();
+    assert_eq!(hops.iter().sum::<u64>(), nodes * 30 * 3);
+    let latency = &run["latency_ns"];
+    let rising = ["min", "p50", "p90", "p99", "p999", "max"].map(|f| latency[f].as_f64().unwrap());
+    assert!(rising.is_sorted() && rising[0] > 0.0, "{rising:?}");
+    assert!(place.files().is_empty());
+}
+
+#[test]
+fn the_result_depends_on_the_seed_and_not_on_the_threads() {
+    let place = Place::new();
+    let run = |threads: u32, seed: u32| {
+        without_cost(place.json(&format!(
+            "sim traffic --machine toy --pattern hot-spot:nodes=2,share=0.3 --load 0.4 \
+             --messages 50 --threads {threads} --seed {seed} --no-out --json -"
+        )))
+    };
+    let one = run(1, 7);
+    assert_eq!(one, run(2, 7));
+    assert_eq!(one, run(4, 7));
+    assert_ne!(one["latency_ns"], run(1, 8)["latency_ns"]);
+}
+
+#[test]
+fn routing_and_packet_size_are_honoured() {
+    let place = Place::new();
+    let run = |options: &str| {
+        place.json(&format!(
+            "sim traffic --machine toy --pattern adversarial --load 0.2 --messages 150 --no-out \
+             --json - {options}"
+        ))
+    };
+    let accepted = |run: &Value| run["accepted_load"].as_f64().unwrap();
+    let minimal = run("--routing minimal");
+    assert_eq!(minimal["nonminimal_share"], 0.0);
+    assert_eq!(minimal["routing"], "minimal");
+    // 14 nodes of 8 GB/s at a load of 0.2 want 22.4 GB/s of the one global link's 20.
+    assert!(
+        accepted(&minimal) < 20.0 / (14.0 * 8.0),
+        "{}",
+        accepted(&minimal)
+    );
+    let adaptive = run("--routing progressive-adaptive");
+    assert!(
+        accepted(&adaptive) > 1.2 * accepted(&minimal),
+        "{}",
+        accepted(&adaptive)
+    );
+    let valiant = run("--routing valiant");
+    assert!(valiant["nonminimal_share"].as_f64().unwrap() > 0.5);
+    let halves = run("--packet 2KiB");
+    assert_eq!(
+        halves["packets_delivered"].as_u64().unwrap(),
+        2 * minimal["packets_delivered"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn the_run_directory_holds_everything() {
+    let place = Place::new();
+    let said = place
+        .ok("sim traffic --machine toy --messages 10 --seed 3 --links --json t.json --out here");
+    for word in [
+        "accepted load",
+        "rank-1",
+        "here/report.html",
+        "here/plot.png",
+        "t.json",
+    ] {
+        assert!(said.out.contains(word), "{word}\n{}", said.out);
+    }
+    let names = [
+        "here",
+        "here/inputs.json",
+        "here/links.csv",
+        "here/machine.toml",
+        "here/machine.txt",
+        "here/plot.png",
+        "here/plot.svg",
+        "here/report.html",
+        "here/series.csv",
+        "here/summary.json",
+        "here/table.txt",
+        "t.json",
+    ];
+    assert_eq!(place.files(), names);
+    assert_eq!(place.read("here/summary.json"), place.read("t.json"));
+    let inputs: Value = serde_json::from_str(&place.read("here/inputs.json")).unwrap();
+    assert_eq!(inputs["settings"]["seed"], "3");
+    assert!(
+        inputs["command"]
+            .as_array()
+            .unwrap()
+            .contains(&"--messages".into())
+    );
+    assert!(place.read("here/machine.txt").contains("network.rank1"));
+    assert_eq!(
+        place.read("here/machine.toml"),
+        include_str!("../../../../machines/toy.toml")
+    );
+    // The links' own counts add up to those of their classes.
+    let document: Value = serde_json::from_str(&place.read("t.json")).unwrap();
+    let links = place.read("here/links.csv");
+    for class in document["links"].as_array().unwrap() {
+        let name = format!(",{},\"", class["class"].as_str().unwrap());
+        let of_class = links.lines().filter(|line| line.contains(&name));
+        let bytes = of_class.map(|line| {
+            let numbers = line.rsplit('"').next().unwrap();
+            numbers.split(',').nth(1).unwrap().parse::<u64>().unwrap()
+        });
+        assert_eq!(bytes.sum::<u64>(), class["bytes"].as_u64().unwrap());
+    }
+    assert!(
+        place
+            .read("here/series.csv")
+            .starts_with("run,nodes,access,iteration,seconds,name,value\n")
+    );
+    assert!(said.out.contains(place.read("here/table.txt").trim_end()));
+}
+
+#[test]
+fn run_directories_are_numbered() {
+    let place = Place::new();
+    for number in 1..=3 {
+        let said = place.ok("sim traffic --machine toy --messages 2");
+        assert!(
+            said.out.contains(&format!("runs/traffic-toy-{number}/")),
+            "{}",
+            said.out
+        );
+    }
+}
+
+#[test]
+fn wrong_input_is_refused_and_nothing_is_written() {
+    let place = Place::new();
+    for (options, word) in [
+        ("--pattern unifrom", "no traffic pattern"),
+        ("--pattern hot-spot:nodes=0", "nodes"),
+        ("--load 1.5", "at most 1"),
+        ("--load 0", "above 0"),
+        ("--message 0B", "size above zero"),
+        ("--message 4KB7", "--message"),
+        ("--messages 0", "at least one"),
+        ("--routing shortest", "known are"),
+        ("--placement anywhere", "contiguous"),
+        ("--packet 1GiB", "buffer"),
+        ("--threads 0", "--threads"),
+        ("--seed -1", "whole number from 0"),
+        ("--load 1e-300", "1e-300"),
+        ("--messages 18446744073709551615", "100000 s are simulated"),
+        ("--json .", "--json"),
+        ("--json no/such/dir.json", "no/such/dir.json"),
+        ("--out no/such/dir", "not a directory"),
+        ("--frobnicate", "--frobnicate"),
+    ] {
+        let error = place.refused(&format!("sim traffic --machine toy {options}"));
+        assert!(error.contains(word), "{options}: {error}");
+    }
+    place.refused("sim traffic");
+    place.refused("sim traffic --machine nowhere");
+}
+
+#[test]
+fn an_existing_run_directory_is_left_alone() {
+    let place = Place::new();
+    place.ok("sim traffic --machine toy --messages 2 --out kept");
+    let before = place.read("kept/summary.json");
+    let error = place.refused("sim traffic --machine toy --messages 9 --out kept");
+    assert!(error.contains("exists already"), "{error}");
+    assert_eq!(place.read("kept/summary.json"), before);
+}
+
+#[test]
+fn progress_is_on_standard_error_only_and_can_be_silenced() {
+    let place = Place::new();
+    let said = place.ok("sim traffic --machine toy --messages 10 --quiet --no-out");
+    assert_eq!(said.err, "");
+}

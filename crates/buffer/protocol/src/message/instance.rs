@@ -1,0 +1,52 @@
+//! Instances as those who administer a daemon see them.
+
+use crate::ids::{Ino, InstanceId};
+use crate::placement::Place;
+use serde::{Deserialize, Serialize};
+
+/// A new instance on a storage node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceSpec {
+    /// Its name; must be new.
+    pub id: InstanceId,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory; its members may attach, subject to `mode`.
+    pub gid: u32,
+    /// Permission bits of the root directory.
+    pub mode: u16,
+    /// Bytes of data it may hold on this node.
+    pub capacity: u64,
+    /// Inodes it may hold on this node.
+    pub inodes: u64,
+    /// Where it lies, if on several nodes.
+    pub place: Place,
+}
+
+/// How full an instance is on one storage node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// The instance as it was made, without [`Place::secret`] and [`Place::peers`].
+    pub spec: InstanceSpec,
+    /// Bytes in use, those promised to writers included.
+    pub used: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Sessions attached.
+    pub sessions: u64,
+}
+
+/// What was found when an instance's data on one node were compared with their checksums.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrubbed {
+    /// Objects that are what they were.
+    pub whole: u64,
+    /// Bytes in these.
+    pub bytes: u64,
+    /// Objects that had no checksums that hold, and have been given some.
+    pub sealed: u64,
+    /// Objects without checksums, because they were written to a moment ago.
+    pub unsealed: u64,
+    /// Damaged objects, 1,000 at most, and where the first damaged part begins.
+    pub damaged: Vec<(Ino, u64)>,
+}

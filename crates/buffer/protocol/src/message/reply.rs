@@ -1,0 +1,120 @@
+//! What a daemon answers.
+
+#[cfg(doc)]
+use super::Request;
+use super::{Attr, Entry, Kind, Resume, Scrubbed, Usage};
+use crate::identity::Proof;
+use crate::ids::{Errno, Ino};
+use crate::lock::FileLock;
+use crate::placement::{ObjectInfo, Permit, Place};
+use serde::{Deserialize, Serialize};
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// It did not work.
+    Failed(Errno),
+    /// It worked and there is nothing to say.
+    Done,
+    /// A TCP client must prove who it is: see [`opening`](forebay_net::handshake).
+    Challenge {
+        /// Random bytes.
+        nonce: [u8; 32],
+    },
+    /// The daemon knows who is there, and proves who it is itself.
+    Proved(Proof),
+    /// The session is open.
+    Welcome {
+        /// Shown by further connections of the session.
+        resume: Resume,
+        /// The start of the daemon's host; 0 if it is not known. Differs after a power cut, when
+        /// what was not synced may be gone.
+        boot: u64,
+        /// The daemon's start: differs after a restart, when handles must be opened anew.
+        epoch: u64,
+        /// Bytes the instance may hold on this node.
+        capacity: u64,
+        /// Where the instance lies, without [`Place::secret`].
+        place: Place,
+    },
+    /// All instances.
+    Instances(Vec<Usage>),
+    /// What comparing data with their checksums found.
+    Scrubbed(Scrubbed),
+    /// Attributes.
+    Attr(Attr),
+    /// Attributes of those inodes that were asked about and are there.
+    Attrs(Vec<Attr>),
+    /// An opened file, its attributes, and whether this request made it.
+    Opened {
+        /// Attributes.
+        attr: Attr,
+        /// [`Request::Create`] made it.
+        created: bool,
+        /// Opens the file's data objects on other nodes, if there may be any.
+        permit: Option<Permit>,
+    },
+    /// A file's attributes and contents.
+    Whole {
+        /// Attributes.
+        attr: Attr,
+        /// All its bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
+    /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
+    /// means that the name has gone meanwhile: look it up again.
+    Elsewhere {
+        /// The inode; [`Ino::shard`] is its home.
+        ino: Ino,
+        /// What it is.
+        kind: Kind,
+    },
+    /// A data object; `None` while the node holds nothing of the file.
+    Object(Option<ObjectInfo>),
+    /// One data object for each file that was asked about, in that order.
+    Objects(Vec<Option<ObjectInfo>>),
+    /// Opens a file's data objects on other nodes.
+    Permit(Permit),
+    /// A symbolic link's target, or an extended attribute's value.
+    Bytes(Vec<u8>),
+    /// Names of extended attributes.
+    Names(Vec<Vec<u8>>),
+    /// Directory entries, and whether these are the last.
+    Entries {
+        /// In the order of their cookies.
+        entries: Vec<Entry>,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Space promised, in bytes.
+    Granted(u64),
+    /// Capacity and use of the instance.
+    StatFs {
+        /// Bytes in all.
+        capacity: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Inodes in all.
+        inodes: u64,
+        /// Inodes in use.
+        inodes_used: u64,
+    },
+    /// The lock will be held later.
+    Waiting,
+    /// A lock that is in the way. Its `owner` means nothing, and its `pid` something only if it is
+    /// the same session's.
+    Conflict(FileLock),
+    /// Locks that were waited for and are held now, by their tickets.
+    Locks(Vec<u64>),
+    /// Bytes follow as the frame's payload.
+    Data,
+    /// Bytes taken, and the offset they were written at.
+    Written {
+        /// Bytes.
+        count: u32,
+        /// Where, for an append.
+        offset: u64,
+    },
+}

@@ -1,0 +1,221 @@
+//! What the storage daemons of one instance say to each other.
+
+use crate::ids::{Errno, Ino, InstanceId, Node, Timestamp};
+use crate::message::{Kind, OnExisting};
+use crate::placement::ObjectInfo;
+use serde::{Deserialize, Serialize};
+
+/// One start of a daemon, as its peers know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// How many starts there have been. A power cut may lose the count of the last one.
+    pub epoch: u64,
+    /// Tells apart two starts of the same count.
+    pub nonce: u64,
+}
+
+/// A message from one node of an instance to another. It may be lost, repeated or late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerMessage {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The place of the node that sends it.
+    pub from: Node,
+    /// The sender's start.
+    pub sender: Incarnation,
+    /// The receiver's start, as the sender knows it; another one does not act on the message.
+    pub receiver: Incarnation,
+    /// Counts the sender's messages to this receiver. One that is not higher than the last one
+    /// taken is ignored.
+    pub number: u64,
+    /// What is said.
+    pub say: Say,
+}
+
+/// A transaction: a random number that its coordinator chose.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct TxId(pub u64);
+
+/// On whose behalf a transaction is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Further groups; `None` as in [`Caller::groups`](crate::Caller::groups).
+    pub groups: Option<Vec<u32>>,
+    /// Permission bits and owners have been checked already.
+    pub checked: bool,
+}
+
+/// What a transaction needs of one inode or directory entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// A new directory; the node chooses its number.
+    MakeDir {
+        /// The directory it will be in.
+        parent: Ino,
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// What is renamed gets this name.
+    Enter {
+        /// The directory.
+        dir: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// What gets it.
+        ino: Ino,
+        /// And its kind.
+        kind: Kind,
+        /// What becomes of what has the name.
+        existing: OnExisting,
+    },
+    /// A name goes.
+    RemoveName {
+        /// The inode that had it.
+        ino: Ino,
+        /// Whether it must be an empty directory, or must not be a directory.
+        dir: bool,
+        /// Only its owner may do so.
+        owner_only: bool,
+    },
+    /// A further name of something that is not a directory.
+    AddName {
+        /// The inode.
+        ino: Ino,
+    },
+    /// Its name changes.
+    Move {
+        /// The inode.
+        ino: Ino,
+        /// The directory it is in afterwards, if it is itself one and that changes.
+        parent: Option<Ino>,
+        /// Only its owner may do so.
+        owner_only: bool,
+    },
+    /// Nobody else moves directories meanwhile. For the first node only.
+    LockRenames,
+}
+
+/// What a node found when it prepared a [`Step`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// It is ready, and there is nothing to say.
+    Ready,
+    /// The number and kind of an inode that was made or gets a name.
+    Inode(Ino, Kind),
+    /// What has the name so far, and whether only its owner may take that away.
+    Entry(Option<(Ino, Kind)>, bool),
+}
+
+/// What daemons say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Say {
+    /// Nothing but who one is. Answered by `Known`.
+    Greet,
+    /// The greeting has arrived.
+    Known,
+    /// Home asks for what objects say: tasks, which come back with the answers, and files.
+    /// Answered by `Objects`.
+    Stat(Vec<(u64, Ino)>),
+    /// Home cuts or extends a file to this length. Answered by `Object`.
+    Resize {
+        /// Comes back with the answer. It is done once, however often it is said.
+        task: u64,
+        /// Lower tasks are over: what still arrives of them is not done any more.
+        oldest: u64,
+        /// The file.
+        ino: Ino,
+        /// The file's length, not the object's.
+        length: u64,
+    },
+    /// What objects say, by the tasks of the question.
+    Objects(Vec<(u64, Option<ObjectInfo>)>),
+    /// What a resized object says, or why it could not be resized.
+    Object {
+        /// From the question.
+        task: u64,
+        /// The answer.
+        info: Result<Option<ObjectInfo>, Errno>,
+    },
+    /// These files are no more: their objects can go. Answered by `Removed`.
+    Remove(Vec<Ino>),
+    /// Their objects are gone.
+    Removed(Vec<Ino>),
+    /// Are these files, of which there are objects here, still there? Answered by `Checked`.
+    Check(Vec<Ino>),
+    /// Which of the files asked about are there, and which are not.
+    Checked {
+        /// These are.
+        there: Vec<Ino>,
+        /// These are not.
+        gone: Vec<Ino>,
+    },
+
+    /// Get ready for part of a transaction. Answered by `Vote`.
+    Prepare {
+        /// Which.
+        tx: TxId,
+        /// Numbers what one node is asked for one after the other.
+        wave: u8,
+        /// For whom.
+        who: Who,
+        /// The time of the change.
+        now: Timestamp,
+        /// What to get ready for.
+        steps: Vec<Step>,
+    },
+    /// Ready and durably so, or why not. `EAGAIN`: another transaction is in the way.
+    Vote {
+        /// Which.
+        tx: TxId,
+        /// From the question.
+        wave: u8,
+        /// What was found, for each step.
+        found: Result<Vec<Found>, Errno>,
+    },
+    /// Which directory is this one in? Answered by `ParentIs`.
+    ParentOf {
+        /// The transaction that wants to know.
+        tx: TxId,
+        /// The directory.
+        dir: Ino,
+    },
+    /// In that one; `ESTALE` if it is not there.
+    ParentIs {
+        /// From the question.
+        tx: TxId,
+        /// From the question.
+        dir: Ino,
+        /// The answer.
+        parent: Result<Ino, Errno>,
+    },
+    /// The transaction happens, or not. The former is answered by `Done`.
+    Resolve {
+        /// Which.
+        tx: TxId,
+        /// It happens.
+        commit: bool,
+    },
+    /// The transaction has happened here.
+    Done {
+        /// Which.
+        tx: TxId,
+        /// And a power cut does not change that.
+        durable: bool,
+    },
+    /// What became of the transaction? Answered by `Resolve` once that is known.
+    Ask {
+        /// Which.
+        tx: TxId,
+    },
+}

@@ -1,0 +1,105 @@
+//! Messages between the processes of a job and the service that stages for it, over a Unix socket
+//! on their host.
+
+use serde::{Deserialize, Serialize};
+
+/// The variable of a job's environment that names the socket.
+pub const SOCKET: &str = "FOREBAY_JOB_SOCKET";
+/// The variable of a job's environment that has the job's id.
+pub const JOB: &str = "FOREBAY_JOB_ID";
+/// What a stage is asked for, or asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory and all below it.
+    Directory,
+}
+
+/// When to stage out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// As soon as possible.
+    Now,
+    /// When the job ends.
+    JobEnd,
+}
+
+/// Two absolute paths, neither of which has `.`, `..` or a symbolic link above its last component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// In an instance of the job, as its processes see it.
+    pub inside: String,
+    /// On the parallel file system.
+    pub pfs: String,
+}
+
+/// A call. All paths are as in [`Pair`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call {
+    /// Stage in; answered once the stages are recorded.
+    In(Kind, Vec<Pair>),
+    /// Stage out; answered once the stages are recorded.
+    Out(Kind, Vec<Pair>, When),
+    /// Do not stage at the job's end what was to be.
+    Revoke(Kind, Vec<String>),
+    /// Stage now what was to be staged at the job's end.
+    Activate(Kind, Vec<String>),
+    /// How stages are; answered by [`Answer::Counts`].
+    Query(Kind, Vec<String>),
+    /// Wait until stages are done; answered when they are.
+    Wait(Kind, Vec<String>),
+    /// Stop stages.
+    Terminate(Kind, Vec<String>),
+    /// Limit how many stages of the instance at this path are moved at a time.
+    Limit(String, u32),
+    /// How the file or directory with this inode number is striped; answered by
+    /// [`Answer::Stripes`].
+    Stripes(String, u64),
+    /// What could not be staged at or below this path; answered by [`Answer::Failures`].
+    Failures(String),
+}
+
+/// A call and the job whose process makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCall {
+    /// The job's id.
+    pub job: String,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// It is not: a number of `errno(3)`, and what was wrong.
+    Refused(i32, String),
+    /// How many files are in which state.
+    Counts(Counts),
+    /// How a file is striped.
+    Stripes {
+        /// Bytes in a stripe.
+        size: u64,
+        /// Storage nodes that stripes are on.
+        width: u32,
+        /// The node, of these, with the first stripe.
+        start: u32,
+    },
+    /// Paths in the instance, and why they could not be staged, as numbers of `errno(3)`.
+    Failures(Vec<(String, i32)>),
+}
+
+/// Files by the state of their stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Staged.
+    pub complete: u64,
+    /// Being staged, or waiting for that.
+    pub pending: u64,
+    /// To be staged at the job's end.
+    pub deferred: u64,
+    /// Could not be staged.
+    pub failed: u64,
+}

@@ -1,0 +1,296 @@
+//! Access modes and modifiers: `striped(MFS=10GiB),private`.
+
+use super::capacity;
+pub(super) use super::directive::Modifiers;
+use super::directive::{Access, AccessMode, InstanceType, OptimizationStrategy};
+use super::error::{Findings, Position, nearest, quoted};
+use super::fields::{Fields, Value};
+
+/// Keys of modifiers of a scratch instance alone.
+const SCRATCH: [&str; 2] = ["MFS", "MFC"];
+/// Keys of modifiers of a cache alone.
+const CACHE: [&str; 6] = [
+    "read_ahead",
+    "modified_threshold",
+    "stripe_size",
+    "stripe_count",
+    "sync_on_close",
+    "sync_to_pfs",
+];
+/// Keys of all modifiers.
+pub(super) const KEYS: [&str; 10] = [
+    "MFS",
+    "MFC",
+    "client_cache",
+    "optimization_strategy",
+    "read_ahead",
+    "modified_threshold",
+    "stripe_size",
+    "stripe_count",
+    "sync_on_close",
+    "sync_to_pfs",
+];
+
+/// Modifiers and where each key's value stands, for checks that come later.
+#[derive(Default)]
+pub(super) struct Written {
+    values: Modifiers,
+    places: Vec<(&'static str, Position)>,
+}
+
+impl Modifiers {
+    pub(super) fn values(written: Written) -> Modifiers {
+        written.values
+    }
+}
+
+/// Takes the modifiers out of a directive's fields.
+pub(super) fn of_fields(fields: &mut Fields<'_>, findings: &mut Findings) -> Written {
+    let mut written = Written::default();
+    for key in KEYS {
+        if let Some(value) = fields.take(key) {
+            set(&mut written, key, &value, findings);
+        }
+    }
+    written
+}
+
+/// Reads `mode{,mode}`, each with its modifiers in parentheses.
+pub(super) fn modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access>> {
+    let mut found: Vec<Access> = Vec::new();
+    let mut rest = value.text.as_str();
+    let mut at = value.at;
+    loop {
+        let length = rest.find([',', '(']).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(length);
+        let mode = match word {
+            "striped" => AccessMode::Striped,
+            "private" => AccessMode::Private,
+            "ldbalance" => AccessMode::LoadBalanced,
+            other => {
+                let known = ["striped", "private", "ldbalance"];
+                let remedy = match nearest(other, &known) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "write striped, private or ldbalance, with commas between them and no blanks".to_owned(),
+                };
+                findings.add(at, format!("unknown access mode {}", quoted(other)), remedy);
+                return None;
+            }
+        };
+        if found.iter().any(|access| access.mode == mode) {
+            findings.add(
+                at,
+                format!("access mode `{word}` twice"),
+                "keep one of the two",
+            );
+            return None;
+        }
+        at = at.right(word.chars().count());
+        let (modifiers, tail, end) = if tail.starts_with('(') {
+            let Some((inside, after)) = tail.get(1..).and_then(|t| t.split_once(')')) else {
+                findings.add(at, "`(` without `)`", "close the modifiers with `)`");
+                return None;
+            };
+            let modifiers = parenthesised(inside, at.right(1), findings)?;
+            (modifiers, after, at.right(inside.chars().count() + 2))
+        } else {
+            (Written::default(), tail, at)
+        };
+        found.push(Access {
+            mode,
+            modifiers: modifiers.values,
+        });
+        at = end.right(1);
+        match tail.strip_prefix(',') {
+            Some(more) => rest = more,
+            None if tail.is_empty() => return Some(found),
+            None => {
+                findings.add(
+                    end,
+                    format!("{} after an access mode", quoted(tail)),
+                    "put a comma between access modes",
+                );
+                return None;
+            }
+        }
+    }
+}
+
+fn parenthesised(text: &str, start: Position, findings: &mut Findings) -> Option<Written> {
+    let mut written = Written::default();
+    let mut at = start;
+    for word in text.split(',') {
+        let Some((key, value)) = word.split_once('=') else {
+            findings.add(
+                at,
+                format!("{} is not of the form key=value", quoted(word)),
+                "write modifiers as `MFS=10GiB,client_cache=yes`",
+            );
+            return None;
+        };
+        let Some(known) = KEYS.iter().find(|k| **k == key) else {
+            let remedy = match nearest(key, &KEYS) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("the modifiers are {}", KEYS.join(", ")),
+            };
+            findings.add(at, format!("unknown modifier {}", quoted(key)), remedy);
+            return None;
+        };
+        if written.places.iter().any(|(k, _)| k == known) {
+            findings.add(at, format!("`{key}` a second time"), "keep one of the two");
+            return None;
+        }
+        let value = Value {
+            text: value.to_owned(),
+            at: at.right(key.chars().count() + 1),
+        };
+        set(&mut written, known, &value, findings);
+        at = at.right(word.chars().count() + 1);
+    }
+    Some(written)
+}
+
+fn set(written: &mut Written, key: &'static str, value: &Value, findings: &mut Findings) {
+    written.places.push((key, value.at));
+    let m = &mut written.values;
+    match key {
+        "MFS" => m.max_file_size = bytes(value, findings),
+        "MFC" => m.max_files = number(value, u64::MAX, findings),
+        "client_cache" => m.client_cache = yes(value, findings),
+        "read_ahead" => m.read_ahead = bytes(value, findings),
+        "modified_threshold" => m.modified_threshold = bytes(value, findings),
+        "stripe_size" => m.stripe_size = bytes(value, findings),
+        "stripe_count" => {
+            m.stripe_count =
+                number(value, u64::from(u32::MAX), findings).and_then(|n| u32::try_from(n).ok());
+        }
+        "sync_on_close" => m.sync_on_close = yes(value, findings),
+        "sync_to_pfs" => m.sync_to_pfs = yes(value, findings),
+        _ => {
+            m.optimization_strategy = match value.text.as_str() {
+                "bandwidth" => Some(OptimizationStrategy::Bandwidth),
+                "interference" => Some(OptimizationStrategy::Interference),
+                "wear" => Some(OptimizationStrategy::Wear),
+                other => {
+                    findings.add(
+                        value.at,
+                        format!("unknown strategy {}", quoted(other)),
+                        "write bandwidth, interference or wear",
+                    );
+                    None
+                }
+            }
+        }
+    }
+}
+
+fn bytes(value: &Value, findings: &mut Findings) -> Option<forebay_units::Bytes> {
+    capacity::read_bytes(&value.text)
+        .map_err(|(offset, problem, remedy)| findings.add(value.at.right(offset), problem, remedy))
+        .ok()
+}
+
+fn number(value: &Value, most: u64, findings: &mut Findings) -> Option<u64> {
+    let digits = value.text.chars().all(|c| c.is_ascii_digit());
+    match value.text.parse::<u64>() {
+        Ok(number) if digits && (1..=most).contains(&number) => Some(number),
+        _ => {
+            findings.add(
+                value.at,
+                format!("{} is not a number from 1 to {most}", quoted(&value.text)),
+                "write digits only",
+            );
+            None
+        }
+    }
+}
+
+fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
+    match value.text.as_str() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        other => {
+            findings.add(
+                value.at,
+                format!("{} is neither yes nor no", quoted(other)),
+                "write `yes` or `no`",
+            );
+            None
+        }
+    }
+}
+
+/// Whether the modes and their modifiers fit the type of the instance.
+pub(super) fn check(kind: &InstanceType, access: &[Access], at: Position, findings: &mut Findings) {
+    let has = |mode| access.iter().any(|access| access.mode == mode);
+    match kind {
+        InstanceType::Scratch if has(AccessMode::LoadBalanced) && access.len() > 1 => {
+            findings.add(at, "access_mode=ldbalance beside another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
+        }
+        InstanceType::Cache { .. } if has(AccessMode::Private) => {
+            findings.add(
+                at,
+                "access_mode=private with type=cache",
+                "write striped or ldbalance; private goes with type=scratch",
+            );
+        }
+        InstanceType::Cache { .. } if access.len() > 1 => {
+            findings.add(
+                at,
+                "two access modes with type=cache",
+                "write either striped or ldbalance",
+            );
+        }
+        _ => {}
+    }
+    for one in access {
+        for key in misplaced(kind, &one.modifiers) {
+            findings.add(
+                at,
+                format!(
+                    "the modifier `{key}` of `{}` does not go with this type of instance",
+                    one.mode.word()
+                ),
+                "remove it",
+            );
+        }
+    }
+}
+
+/// Whether the directive's own modifiers fit the type of the instance.
+pub(super) fn check_modifiers(kind: &InstanceType, written: &Written, findings: &mut Findings) {
+    let wrong = misplaced(kind, &written.values);
+    for (key, at) in written.places.iter().filter(|(key, _)| wrong.contains(key)) {
+        findings.add(
+            *at,
+            format!("the modifier `{key}` does not go with this type of instance"),
+            match kind {
+                InstanceType::Scratch => "remove it; it is for type=cache",
+                InstanceType::Cache { .. } => "remove it; it is for type=scratch",
+            },
+        );
+    }
+}
+
+fn misplaced(kind: &InstanceType, m: &Modifiers) -> Vec<&'static str> {
+    let set: [bool; 8] = [
+        m.max_file_size.is_some(),
+        m.max_files.is_some(),
+        m.read_ahead.is_some(),
+        m.modified_threshold.is_some(),
+        m.stripe_size.is_some(),
+        m.stripe_count.is_some(),
+        m.sync_on_close.is_some(),
+        m.sync_to_pfs.is_some(),
+    ];
+    let foreign = |key: &&str| match kind {
+        InstanceType::Scratch => CACHE.contains(key),
+        InstanceType::Cache { .. } => SCRATCH.contains(key),
+    };
+    let keys = SCRATCH.into_iter().chain(CACHE);
+    keys.zip(set)
+        .filter(|(_, set)| *set)
+        .map(|(key, _)| key)
+        .filter(foreign)
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! Capacities: `100GiB`, `3TB`, `2nodes`.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{nearest, quoted};
+use forebay_units::Bytes;
+
+/// How much storage a directive asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capacity {
+    /// That many bytes, to be rounded up to the pool's granules.
+    Bytes(Bytes),
+    /// That many whole storage nodes.
+    Nodes(u32),
+}
+
+/// The units of a size in bytes: one letter and the `iB` forms are powers of 1024, the `B` forms
+/// powers of 1000.
+const UNITS: [(&str, u64); 15] = [
+    ("K", 1 << 10),
+    ("KiB", 1 << 10),
+    ("KB", 1_000),
+    ("M", 1 << 20),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("G", 1 << 30),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("T", 1 << 40),
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("P", 1 << 50),
+    ("PiB", 1 << 50),
+    ("PB", 1_000_000_000_000_000),
+];
+const NODE_UNITS: [&str; 3] = ["N", "node", "nodes"];
+
+/// What is wrong with a capacity: characters from its beginning, problem, remedy.
+pub(super) type CapacityError = (usize, String, String);
+
+impl Capacity {
+    /// Reads a capacity as a directive's value gives it: digits and a unit, nothing else.
+    pub fn parse(text: &str) -> Result<Capacity, String> {
+        read(text).map_err(|(_, problem, remedy)| format!("{problem}; {remedy}"))
+    }
+}
+
+/// Reads a number of bytes with a unit.
+pub(super) fn read_bytes(text: &str) -> Result<Bytes, CapacityError> {
+    match read(text)? {
+        Capacity::Bytes(bytes) => Ok(bytes),
+        Capacity::Nodes(_) => Err((
+            0,
+            format!("{} counts nodes where a size is wanted", quoted(text)),
+            "write a size such as `10GiB`".to_owned(),
+        )),
+    }
+}
+
+pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
+    let digits = text.chars().take_while(char::is_ascii_digit).count();
+    // Digits are one byte each, so the count is also the byte offset.
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err((
+            0,
+            format!("{} does not begin with a number", quoted(text)),
+            "write a whole number and a unit, such as `100GiB`".to_owned(),
+        ));
+    }
+    let count: u64 = number.parse().map_err(|_| too_large(text))?;
+    if unit.starts_with(['.', ',']) {
+        return Err((
+            digits,
+            format!("{} is not a whole number", quoted(text)),
+            whole_number_hint(text),
+        ));
+    }
+    let known = || {
+        "write one of K KiB M MiB G GiB T TiB P PiB (powers of 1024), KB MB GB TB PB (powers of \
+         1000), N node nodes (whole nodes)"
+            .to_owned()
+    };
+    if unit.is_empty() {
+        return Err((digits, format!("{} has no unit", quoted(text)), known()));
+    }
+    if count == 0 {
+        return Err((
+            0,
+            format!("{} asks for nothing", quoted(text)),
+            "ask for at least 1".to_owned(),
+        ));
+    }
+    if NODE_UNITS.contains(&unit) {
+        return u32::try_from(count)
+            .map(Capacity::Nodes)
+            .map_err(|_| too_large(text));
+    }
+    let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        let names: Vec<&str> = UNITS
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(NODE_UNITS)
+            .collect();
+        let remedy = match nearest(unit, &names) {
+            Some(near) if unit.len() > 1 || near.eq_ignore_ascii_case(unit) => {
+                format!("did you mean `{number}{near}`? Otherwise {}", known())
+            }
+            _ => known(),
+        };
+        return Err((digits, format!("unknown unit {}", quoted(unit)), remedy));
+    };
+    count
+        .checked_mul(*factor)
+        .map(|bytes| Capacity::Bytes(Bytes(bytes)))
+        .ok_or_else(|| too_large(text))
+}
+
+fn too_large(text: &str) -> CapacityError {
+    (
+        0,
+        format!("{} is larger than any pool", quoted(text)),
+        format!("ask for at most {} PiB", u64::MAX >> 50),
+    )
+}
+
+/// `3.5TB` would be `3500GB`: says so when the fraction is short enough to be exact.
+fn whole_number_hint(text: &str) -> String {
+    let general = "use a smaller unit, such as `3500GB` for 3.5 TB".to_owned();
+    let Some((whole, rest)) = text.split_once('.') else {
+        return general;
+    };
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let unit = rest.get(digits.len()..).unwrap_or("");
+    let smaller = match unit {
+        "TB" => "GB",
+        "GB" => "MB",
+        "PB" => "TB",
+        "MB" => "KB",
+        _ => return general,
+    };
+    let exact = (1..=3).contains(&digits.len());
+    match format!("{whole}{digits:0<3}").parse::<u64>() {
+        Ok(count) if exact => format!("write `{count}{smaller}`"),
+        _ => general,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_binary_or_decimal_as_written() {
+        assert_eq!(Capacity::parse("1K"), Ok(Capacity::Bytes(Bytes(1024))));
+        assert_eq!(Capacity::parse("1KB"), Ok(Capacity::Bytes(Bytes(1000))));
+        assert_eq!(
+            Capacity::parse("100TiB"),
+            Ok(Capacity::Bytes(Bytes(100 << 40)))
+        );
+        assert_eq!(
+            Capacity::parse("100TB"),
+            Ok(Capacity::Bytes(Bytes(100_000_000_000_000)))
+        );
+        assert_eq!(Capacity::parse("2PiB"), Ok(Capacity::Bytes(Bytes(2 << 50))));
+        assert_eq!(Capacity::parse("3N"), Ok(Capacity::Nodes(3)));
+        assert_eq!(Capacity::parse("1node"), Ok(Capacity::Nodes(1)));
+        assert_eq!(Capacity::parse("12nodes"), Ok(Capacity::Nodes(12)));
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_a_remedy() {
+        for (text, words) in [
+            ("3.5TB", "write `3500GB`"),
+            ("3.5TiB", "smaller unit"),
+            ("100", "has no unit"),
+            ("100gib", "did you mean `100GiB`"),
+            ("10GB ", "unknown unit"),
+            ("10XB", "unknown unit"),
+            ("0GB", "asks for nothing"),
+            ("-5GB", "does not begin with a number"),
+            ("", "does not begin with a number"),
+            ("99999999PiB", "larger than any pool"),
+            ("99999999999999999999GB", "larger than any pool"),
+            ("5000000000N", "larger than any pool"),
+            ("١GB", "does not begin with a number"),
+        ] {
+            let error = Capacity::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

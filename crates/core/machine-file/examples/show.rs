@@ -1,0 +1,27 @@
+//! Prints a machine: `cargo run -p forebay-machine-file --example show -- trinity [--sources]`.
+
+use forebay_machine_file::machine::Machine;
+use forebay_machine_file::{builtin, show};
+
+fn main() -> std::process::ExitCode {
+    let Some(name) = std::env::args().nth(1) else {
+        for (name, title) in builtin() {
+            println!("{name:16}{title}");
+        }
+        return std::process::ExitCode::SUCCESS;
+    };
+    match Machine::load(&name) {
+        Ok(machine) if std::env::args().any(|a| a == "--sources") => {
+            print!("{}", show::sources(&machine));
+            std::process::ExitCode::SUCCESS
+        }
+        Ok(machine) => {
+            print!("{}", show::describe(&machine));
+            std::process::ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::from(2)
+        }
+    }
+}

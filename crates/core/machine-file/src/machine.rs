@@ -1,0 +1,343 @@
+//! A machine: dragonfly network, nodes on its routers, burst buffers, clients.
+
+use forebay_units::{Bytes, Rate, Time};
+use serde::Serialize;
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeKind {
+    /// Runs jobs; its DVS-like client reaches the burst buffers.
+    Compute,
+    /// Carries flash and serves it (a DataWarp node).
+    BurstBuffer,
+    /// Forwards to the parallel file system (a Lustre network router).
+    Lnet,
+    /// Login, management, scheduler: present, but carries no modelled traffic.
+    Service,
+}
+
+/// The classes of links, in the order in which statistics list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkClass {
+    /// Node to its router and back (PCIe, NIC).
+    Node,
+    /// Rank-1 ("green"): all routers of a chassis, all-to-all.
+    Rank1,
+    /// Rank-2 ("black"): the same slot in all chassis of a group, all-to-all.
+    Rank2,
+    /// Rank-3 ("blue"): optical links between groups.
+    Global,
+}
+
+/// One class of links: what each link of the class carries, each way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkSpec {
+    /// Rate of one link = tiles × rate of a tile.
+    pub rate: Rate,
+    /// Tiles joined to one link (3 for Aries rank-2).
+    pub tiles: u32,
+    /// From the first bit leaving the sender to the first bit at the receiver.
+    pub latency: Time,
+    /// Receive buffer of each virtual channel at the far end of the link.
+    pub buffer: Bytes,
+}
+
+/// How the rank-3 links of a group are laid to the other groups
+/// (Hastings et al., "Comparing global link arrangements for Dragonfly networks", CLUSTER 2015).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrangement {
+    /// Link k of group g goes to group k (k < g) or k + 1.
+    Absolute,
+    /// Link k of group g goes to group g + k + 1 (mod G).
+    Relative,
+    /// Links go to g + 1, g − 1, g + 2, g − 2, … (mod G).
+    Circulant,
+}
+
+/// Which of a group's sockets its rank-3 links are plugged into, when there are more sockets than
+/// links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plugging {
+    /// The first ones, router by router: link k of h links a router is on router ⌊k / h⌋, as the
+    /// definition of the arrangements numbers them. Few routers then are gateways.
+    InOrder,
+    /// Evenly over all routers.
+    Spread,
+}
+
+/// How packets choose their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Routing {
+    /// Shortest path; a random one of the parallel global links.
+    Minimal,
+    /// Through a random intermediate group (inside a group: a random router).
+    Valiant,
+    /// Minimal or Valiant, decided at the source router from its own queues.
+    UgalL,
+    /// Minimal at first; may turn to Valiant at any router of the source group.
+    ProgressiveAdaptive,
+}
+
+/// Thresholds of adaptive routing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RoutingSpec {
+    /// The default algorithm of this machine.
+    pub algorithm: Routing,
+    /// Minimal and non-minimal candidates looked at for each decision (each 1..=4).
+    pub candidates: u32,
+    /// Weight in percent of a non-minimal candidate's queue against a minimal one's
+    /// (200: a detour must be less than half as loaded).
+    pub nonminimal_weight_percent: u32,
+    /// Queue that the minimal candidate must exceed before a detour is considered.
+    pub threshold: Bytes,
+}
+
+/// The interconnect.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Network {
+    /// Number of groups G.
+    pub groups: u32,
+    /// Chassis a group: the rank-2 dimension.
+    pub chassis_per_group: u32,
+    /// Routers a chassis: the rank-1 dimension.
+    pub routers_per_chassis: u32,
+    /// How many node ports a router has.
+    pub node_ports_per_router: u32,
+    /// Sockets for rank-3 links a group offers, spread evenly over its routers
+    /// (Aries: 240 for 96 routers, so routers have 2 and 3 in turn).
+    pub global_ports_per_group: u32,
+    /// Parallel rank-3 links between each two groups.
+    pub links_per_group_pair: u32,
+    /// The arrangement of the rank-3 links.
+    pub arrangement: Arrangement,
+    /// The sockets that these links take.
+    pub plugging: Plugging,
+    /// From a packet's head at a router's input to its head at the output, unloaded.
+    pub router_traversal: Time,
+    /// Largest packet: messages are cut into packets of this size.
+    pub packet: Bytes,
+    /// Node links, both ways.
+    pub node: LinkSpec,
+    /// Rank-1 links.
+    pub rank1: LinkSpec,
+    /// Rank-2 links.
+    pub rank2: LinkSpec,
+    /// Rank-3 links.
+    pub global: LinkSpec,
+    /// Routing algorithm and thresholds.
+    pub routing: RoutingSpec,
+}
+
+/// One burst-buffer node: NIC, server software, flash.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BurstBuffer {
+    /// Rate at which the server's data path moves payload between NIC and memory, each way.
+    pub data_rate: Rate,
+    /// Serial cost of taking one request off the wire and handing it to a thread.
+    pub dispatch: Time,
+    /// Server threads; each holds one request from dispatch to completion.
+    pub threads: u32,
+    /// Time the exclusive lock of a file's object is held besides the write itself
+    /// (hand-over, extent allocation).
+    pub lock_hold: Time,
+    /// Metadata operations (open, close, stat) one server completes a second.
+    pub metadata_rate: u32,
+    /// SSD cards in the node.
+    pub cards: u32,
+    /// Controllers on each card.
+    pub controllers_per_card: u32,
+    /// Flash channels behind each controller.
+    pub channels_per_controller: u32,
+    /// Sequential read rate of one card.
+    pub card_read: Rate,
+    /// Sequential write rate of one card.
+    pub card_write: Rate,
+    /// 4 KiB random read operations a second of one card.
+    pub card_read_iops: u64,
+    /// 4 KiB random write operations a second of one card.
+    pub card_write_iops: u64,
+    /// Time between two commands in which a controller's channels stand idle.
+    pub command_gap: Time,
+    /// Latency of one command, over and above its transfer time.
+    pub read_latency: Time,
+    /// Latency of one write command, over and above its transfer time.
+    pub write_latency: Time,
+    /// Capacity of one card.
+    pub card_capacity: Bytes,
+    /// Unit in which a file goes round the nodes of an instance.
+    pub stripe: Bytes,
+    /// Unit in which a node spreads a file's object over its SSD controllers.
+    pub substripe: Bytes,
+    /// Objects (each with one lock) a file has on one node.
+    pub objects_per_file: u32,
+}
+
+/// The DVS-like client on a compute node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Client {
+    /// Rate at which one node's client moves payload, each way.
+    pub node_rate: Rate,
+    /// Software cost of one application call (system call to request on the wire, and back).
+    pub call_overhead: Time,
+    /// Largest request; longer transfers are sent as several requests at once.
+    pub max_request: Bytes,
+    /// Requests of one call under way at once.
+    pub requests_in_flight: u32,
+    /// Size of a request or acknowledgement on the wire.
+    pub control_message: Bytes,
+    /// Bytes of a file that an aggregator of collective MPI-IO holds at once.
+    pub collective_buffer: Bytes,
+    /// Rate at which an aggregator copies data of processes of its own node.
+    pub copy_rate: Rate,
+}
+
+/// The parallel file system behind the LNET nodes: facts, used by staging studies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ParallelFileSystem {
+    /// Name (Lustre).
+    pub name: String,
+    /// Peak aggregate rate.
+    pub rate: Rate,
+    /// Capacity.
+    pub capacity: Bytes,
+    /// Object storage targets, 0 if not published.
+    pub osts: u32,
+}
+
+/// One node of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// What it is for.
+    pub kind: NodeKind,
+    /// Router it hangs on: group × routers per group + chassis × routers per chassis + slot.
+    pub router: u32,
+}
+
+/// Where a number comes from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Provenance {
+    /// Dotted key in the machine file, as `network.rank1.rate`.
+    pub key: String,
+    /// The value as written.
+    pub value: String,
+    /// Document or data sheet.
+    pub source: String,
+    /// The measurement a calibrated number was fitted to (an id of `validation/published.csv`).
+    pub calibrated: Option<String>,
+}
+
+/// A file that a machine was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its name, without a path.
+    pub name: String,
+    /// All of it.
+    pub text: String,
+}
+
+/// A whole machine, checked: every index in range, every count consistent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Short name (`trinity-phase2`).
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Choices and inconsistencies of the sources.
+    pub notes: String,
+    /// The interconnect.
+    pub network: Network,
+    /// All nodes, by node number; numbers go router by router.
+    #[serde(skip)]
+    pub nodes: Vec<Node>,
+    /// The burst-buffer nodes' make, where the machine has any.
+    pub burst_buffer: Option<BurstBuffer>,
+    /// The client on the compute nodes.
+    pub client: Client,
+    /// The file system behind.
+    pub pfs: Option<ParallelFileSystem>,
+    /// Source of every number.
+    pub provenance: Vec<Provenance>,
+    /// The files it was read from, as they were: the machine file, and the node map it names.
+    #[serde(skip)]
+    pub files: Vec<SourceFile>,
+}
+
+impl Arrangement {
+    /// Its name in machine files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arrangement::Absolute => "absolute",
+            Arrangement::Relative => "relative",
+            Arrangement::Circulant => "circulant",
+        }
+    }
+}
+
+impl Plugging {
+    /// Its name in machine files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plugging::InOrder => "in-order",
+            Plugging::Spread => "spread",
+        }
+    }
+}
+
+impl Routing {
+    /// Its name in machine files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Routing::Minimal => "minimal",
+            Routing::Valiant => "valiant",
+            Routing::UgalL => "ugal-l",
+            Routing::ProgressiveAdaptive => "progressive-adaptive",
+        }
+    }
+}
+
+impl Machine {
+    /// Routers in one group.
+    pub fn routers_per_group(&self) -> u32 {
+        self.network.chassis_per_group * self.network.routers_per_chassis
+    }
+
+    /// Routers in the machine.
+    pub fn routers(&self) -> u32 {
+        self.network.groups * self.routers_per_group()
+    }
+
+    /// The group a node is in.
+    pub fn group_of(&self, node: u32) -> u32 {
+        self.nodes[node as usize].router / self.routers_per_group()
+    }
+
+    /// The numbers of all nodes of one kind, ascending.
+    pub fn nodes_of(&self, kind: NodeKind) -> Vec<u32> {
+        (0..)
+            .zip(&self.nodes)
+            .filter(|(_, n)| n.kind == kind)
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    /// How many nodes of one kind there are.
+    pub fn count(&self, kind: NodeKind) -> usize {
+        self.nodes.iter().filter(|n| n.kind == kind).count()
+    }
+
+    /// Group, chassis in the group and slot in the chassis of a router.
+    pub fn position(&self, router: u32) -> (u32, u32, u32) {
+        let in_group = router % self.routers_per_group();
+        let slots = self.network.routers_per_chassis;
+        (
+            router / self.routers_per_group(),
+            in_group / slots,
+            in_group % slots,
+        )
+    }
+}

@@ -1,0 +1,158 @@
+//! Entries of a table as typed values: numbers, quantities, words.
+
+use crate::document::At;
+use crate::problem::{excerpt, suggestion};
+use crate::section::Section;
+use forebay_units::{Bytes, Rate, Time, UnitError};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use toml::Spanned;
+use toml::de::DeValue;
+
+impl<'t> Section<'_, 't> {
+    /// A whole number within `range`.
+    pub(crate) fn integer<T>(&self, key: &str, range: RangeInclusive<T>) -> Option<At<T>>
+    where
+        T: Copy + PartialOrd + Display + TryFrom<u64>,
+    {
+        let value = self.entry(key, &range.start().to_string())?;
+        let span = value.span();
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        let found = excerpt(self.doc.text, &span);
+        let Some(integer) = value.get_ref().as_integer() else {
+            self.doc.problem(
+                span.start,
+                format!("`{}` is {found}, not a whole number", self.dotted(key)),
+                expected,
+            );
+            return None;
+        };
+        let number = u64::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .and_then(|n| T::try_from(n).ok())
+            .filter(|n| range.contains(n));
+        if number.is_none() {
+            self.doc.problem(
+                span.start,
+                format!("`{}` is {found}, out of range", self.dotted(key)),
+                expected,
+            );
+        }
+        Some(At {
+            value: number?,
+            span,
+        })
+    }
+
+    /// A quantity with a unit, in quotes, within `range`.
+    fn quantity<Q>(&self, key: &str, example: &str, range: RangeInclusive<Q>) -> Option<At<Q>>
+    where
+        Q: FromStr<Err = UnitError> + PartialOrd + Display + Copy,
+    {
+        let value = self.entry(key, &format!("\"{example}\""))?;
+        let span = value.span();
+        let path = self.dotted(key);
+        let Some(text) = value.get_ref().as_str() else {
+            let found = excerpt(self.doc.text, &span);
+            self.doc.problem(
+                span.start,
+                format!("`{path}` is {found}, which has no unit"),
+                format!("a quantity with its unit in quotes, as \"{example}\""),
+            );
+            return None;
+        };
+        match text.parse::<Q>() {
+            Ok(value) if range.contains(&value) => Some(At { value, span }),
+            Ok(_) => {
+                self.doc.problem(
+                    span.start,
+                    format!("`{path}` is \"{text}\", out of range"),
+                    format!("{} to {}", range.start(), range.end()),
+                );
+                None
+            }
+            Err(error) => {
+                // A basic or literal string without escapes stands in the file as it is read:
+                // the offset counts from behind the quote.
+                let inner = span.start + 1..span.end.saturating_sub(1);
+                let verbatim = self.doc.text.get(inner) == Some(text);
+                let offset = if verbatim {
+                    span.start + 1 + error.offset
+                } else {
+                    span.start
+                };
+                self.doc.problem(
+                    offset,
+                    format!("`{path}`: {}", error.problem),
+                    error.expected,
+                );
+                None
+            }
+        }
+    }
+
+    /// A size from `least` to `most`.
+    pub(crate) fn bytes(&self, key: &str, range: RangeInclusive<Bytes>) -> Option<At<Bytes>> {
+        self.quantity(key, "512 KiB", range)
+    }
+
+    /// A rate above zero.
+    pub(crate) fn rate(&self, key: &str) -> Option<At<Rate>> {
+        self.quantity(key, "5.25 GB/s", Rate(1_000)..=Rate(1_000_000_000_000_000))
+    }
+
+    /// A time of at least `least`, at most 1 s.
+    pub(crate) fn time(&self, key: &str, least: Time) -> Option<At<Time>> {
+        self.quantity(key, "100 ns", least..=Time::from_seconds(1))
+    }
+
+    /// One of a few words, with a source.
+    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+        let example = choices.first().map_or("", |(name, _)| *name);
+        let value = self.entry(key, &format!("\"{example}\""))?;
+        self.chosen(key, value, choices)
+    }
+
+    /// One of a few words, without a source.
+    pub(crate) fn word<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+        let Some(value) = self.get(key) else {
+            let example = choices.first().map_or("", |(name, _)| *name);
+            self.missing(key, &format!("\"{example}\""));
+            return None;
+        };
+        self.chosen(key, value, choices)
+    }
+
+    fn chosen<T: Copy>(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'t>>,
+        choices: &[(&str, T)],
+    ) -> Option<At<T>> {
+        let found = value.get_ref().as_str();
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| Some(*name) == found) {
+            return Some(At {
+                value: *choice,
+                span: value.span(),
+            });
+        }
+        let names = choices.iter().map(|(name, _)| *name);
+        self.doc.problem(
+            value.span().start,
+            format!(
+                "`{}` is {}, which is not known",
+                self.dotted(key),
+                excerpt(self.doc.text, &value.span())
+            ),
+            suggestion(found.unwrap_or_default(), names),
+        );
+        None
+    }
+
+    /// A text with a source.
+    pub(crate) fn sourced_text(&self, key: &str, example: &str) -> Option<At<String>> {
+        let value = self.entry(key, &format!("\"{example}\""))?;
+        self.text_of(key, value, example)
+    }
+}

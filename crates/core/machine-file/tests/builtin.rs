@@ -1,0 +1,55 @@
+//! The machines that come with Forebay: each loads and has the counts its sources give.
+
+use forebay_machine_file::builtin;
+use forebay_machine_file::machine::{Machine, NodeKind};
+use forebay_units::{Bytes, Rate, Time};
+
+fn load(name: &str) -> Machine {
+    Machine::load(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Nodes by kind: compute, burst buffer, LNET, service.
+fn counts(machine: &Machine) -> [usize; 4] {
+    [
+        NodeKind::Compute,
+        NodeKind::BurstBuffer,
+        NodeKind::Lnet,
+        NodeKind::Service,
+    ]
+    .map(|kind| machine.nodes_of(kind).len())
+}
+
+#[test]
+fn every_builtin_loads_under_its_name() {
+    for (name, title) in builtin() {
+        let machine = load(name);
+        assert_eq!(
+            (machine.name.as_str(), machine.title.as_str()),
+            (name, title)
+        );
+        assert!(machine.notes.len() > 40, "{name} has no notes");
+    }
+}
+
+#[test]
+fn counts_are_those_of_the_sources() {
+    assert_eq!(counts(&load("toy")), [56, 4, 0, 0]);
+    assert_eq!(counts(&load("trinity")), [57 * 360, 570, 57 * 4, 0]);
+    assert_eq!(counts(&load("trinity-phase2")), [10_080, 230, 28 * 4, 0]);
+    assert_eq!(counts(&load("theta")), [4_392, 0, 30, 76]);
+    assert_eq!(counts(&load("cori-phase1")), [1_630, 140, 130, 0]);
+    assert_eq!(counts(&load("cori")), [12_076, 288, 130, 94]);
+    assert_eq!(counts(&load("shaheen2")), [6_174, 268, 72, 0]);
+    assert_eq!(counts(&load("edison")), [5_586, 0, 0, 106]);
+}
+
+#[test]
+fn aries_links_have_the_published_rates() {
+    let network = load("trinity").network;
+    assert_eq!(network.rank1.rate, Rate(5_250_000_000));
+    assert_eq!(network.rank2.rate, Rate(15_750_000_000));
+    assert_eq!(network.global.rate, Rate(18_750_000_000));
+    assert_eq!(network.node.rate, Rate(8_000_000_000));
+    assert_eq!(network.router_traversal, Time::from_ns(100));
+    assert_eq!(network.packet, Bytes::kib(4));
+}

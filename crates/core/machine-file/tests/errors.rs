@@ -1,0 +1,262 @@
+//! What is wrong in a machine file is said with file, line, column, and what would be right.
+
+use forebay_machine_file::machine::Machine;
+
+/// The toy machine with one text replaced by another.
+fn problems(from: &str, to: &str) -> String {
+    let toy = include_str!("../../../../machines/toy.toml");
+    assert!(toy.contains(from), "the toy machine has no `{from}`");
+    let text = toy.replacen(from, to, 1);
+    match Machine::parse("toy.toml", &text, &|_| Err("no map".to_owned())) {
+        Ok(_) => "a machine".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+macro_rules! wrong {
+    ($($name:ident: $from:literal => $to:literal, $says:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            assert_eq!(problems($from, $to), $says);
+        }
+    )*};
+}
+
+wrong! {
+    unknown_key: "tile_rate = { value = \"5 GB/s\"" => "tile_rat = { value = \"5 GB/s\"",
+        "toy.toml:28:1: `network.rank1.tile_rate` is missing; expected tile_rate = { value = \"5.25 GB/s\", from = \"…\" }\ntoy.toml:30:1: unknown key `network.rank1.tile_rat`; expected `tile_rate` (known here: buffer, latency, tile_rate, tiles)";
+    unknown_key_of_an_entry: "groups = { value = 4, assumed" => "groups = { value = 4, assume",
+        "toy.toml:11:10: `network.groups` has no source; expected { value = 1, from = \"…\" }, or `assumed = \"why\"`, or `calibrated = \"row-id\"`\ntoy.toml:11:23: unknown key `network.groups.assume`; expected `assumed` (known here: value, from, assumed, calibrated, note)";
+    unknown_table: "[client]" => "[clients]",
+        "toy.toml:1:1: `client` is missing; expected a table `[client]`\ntoy.toml:62:2: unknown key `clients`; expected `client` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
+    number_without_a_source: "groups = { value = 4, assumed = \"toy\" }" => "groups = 4",
+        "toy.toml:11:10: `network.groups` is 4, without a source; expected { value = 4, from = \"…\" } or { value = 4, assumed = \"why\" }";
+    entry_without_a_source: "groups = { value = 4, assumed = \"toy\" }" => "groups = { value = 4 }",
+        "toy.toml:11:10: `network.groups` has no source; expected { value = 1, from = \"…\" }, or `assumed = \"why\"`, or `calibrated = \"row-id\"`";
+    entry_without_a_value: "groups = { value = 4, assumed = \"toy\" }" => "groups = { assumed = \"toy\" }",
+        "toy.toml:11:10: `network.groups.value` is missing; expected value = 1";
+    two_sources: "groups = { value = 4, assumed = \"toy\" }" => "groups = { value = 4, from = \"x\", assumed = \"toy\" }",
+        "toy.toml:11:45: `network.groups` has both `from` and `assumed`; expected one of the two (`note` for remarks)";
+    undefined_source: "groups = { value = 4, assumed = \"toy\" }" => "groups = { value = 4, from = \"paper\" }",
+        "toy.toml:11:30: `paper` is not in [sources]; expected a line `paper = \"…\"` in [sources]";
+    unused_source: "[network]\n" => "[sources]\npaper = \"A paper\"\n\n[network]\n",
+        "toy.toml:11:1: source `paper` is not used by any number; expected an entry with `from = \"paper\"`, or no such source";
+    source_that_is_no_text: "[network]\n" => "[sources]\npaper = 7\n\n[network]\n",
+        "toy.toml:11:9: source `paper` is 7, not a text; expected the document or data sheet in quotes";
+    not_a_whole_number: "groups = { value = 4," => "groups = { value = 4.5,",
+        "toy.toml:11:20: `network.groups` is 4.5, not a whole number; expected a whole number from 1 to 10000";
+    negative_count: "groups = { value = 4," => "groups = { value = -4,",
+        "toy.toml:11:20: `network.groups` is -4, out of range; expected a whole number from 1 to 10000";
+    no_groups: "groups = { value = 4," => "groups = { value = 0,",
+        "toy.toml:11:20: `network.groups` is 0, out of range; expected a whole number from 1 to 10000";
+    count_in_quotes: "groups = { value = 4," => "groups = { value = \"4\",",
+        "toy.toml:11:20: `network.groups` is \"4\", not a whole number; expected a whole number from 1 to 10000";
+    sockets_for_too_many_groups: "groups = { value = 4," => "groups = { value = 10_000,",
+        "toy.toml:16:34: `network.links_per_group_pair` is 1: with 9999 other groups this needs 9999 sockets of the 8 a group has; expected global_ports_per_group of at least 9999, or fewer groups";
+    missing_unit: "tile_rate = { value = \"8 GB/s\"" => "tile_rate = { value = \"8\"",
+        "toy.toml:24:25: `network.node.tile_rate`: `8` has no unit; expected a rate as `18.75 GB/s` (one of B/s, kB/s, MB/s, GB/s, TB/s, PB/s, KiB/s, MiB/s, GiB/s, TiB/s, PiB/s)";
+    quantity_without_quotes: "tile_rate = { value = \"8 GB/s\"" => "tile_rate = { value = 8",
+        "toy.toml:24:23: `network.node.tile_rate` is 8, which has no unit; expected a quantity with its unit in quotes, as \"5.25 GB/s\"";
+    unknown_unit: "tile_rate = { value = \"8 GB/s\"" => "tile_rate = { value = \"8 gb/s\"",
+        "toy.toml:24:26: `network.node.tile_rate`: unknown unit `gb/s` of a rate; expected `GB/s` (1,000,000,000 bytes a second) or `GiB/s` (1,073,741,824 bytes a second) or `Gbit/s` (1,000,000,000 bits a second)";
+    wrong_kind_of_unit: "tile_rate = { value = \"8 GB/s\"" => "tile_rate = { value = \"8 GB\"",
+        "toy.toml:24:26: `network.node.tile_rate`: unknown unit `GB` of a rate; expected `GB/s` (1,000,000,000 bytes a second) or `GiB/s` (1,073,741,824 bytes a second) or `Gbit/s` (1,000,000,000 bits a second)";
+    zero_rate: "tile_rate = { value = \"8 GB/s\"" => "tile_rate = { value = \"0 GB/s\"",
+        "toy.toml:24:23: `network.node.tile_rate` is \"0 GB/s\", out of range; expected 1 kB/s to 1 PB/s";
+    fraction_of_a_byte: "packet = { value = \"4 KiB\"" => "packet = { value = \"4.00001 KiB\"",
+        "toy.toml:20:21: `network.packet`: `4.00001 KiB` is not a whole number of bytes; expected a multiple of 1 byte";
+    packet_too_large: "packet = { value = \"4 KiB\"" => "packet = { value = \"2 MiB\"",
+        "toy.toml:20:20: `network.packet` is \"2 MiB\", out of range; expected 64 B to 1 MiB";
+    no_global_latency: "latency = { value = \"200 ns\"" => "latency = { value = \"0 ns\"",
+        "toy.toml:43:21: `network.global.latency` is \"0 ns\", out of range; expected 1 ps to 1 s";
+    buffer_below_a_packet: "buffer = { value = \"64 KiB\"" => "buffer = { value = \"4000 B\"",
+        "toy.toml:44:20: the buffer of 4 kB cannot hold one packet of 4 KiB; expected a buffer of at least 4 KiB, or smaller packets";
+    too_many_candidates: "candidates = { value = 2" => "candidates = { value = 5",
+        "toy.toml:48:24: `network.routing.candidates` is 5, out of range; expected a whole number from 1 to 4";
+    unknown_arrangement: "value = \"absolute\"" => "value = \"absolut\"",
+        "toy.toml:17:25: `network.arrangement` is \"absolut\", which is not known; expected `absolute` (known here: absolute, relative, circulant)";
+    unknown_routing: "value = \"progressive-adaptive\"" => "value = \"adaptive\"",
+        "toy.toml:47:23: `network.routing.algorithm` is \"adaptive\", which is not known; expected one of minimal, valiant, ugal-l, progressive-adaptive";
+    too_many_global_links: "links_per_group_pair = { value = 1," => "links_per_group_pair = { value = 3,",
+        "toy.toml:16:34: `network.links_per_group_pair` is 3: with 3 other groups this needs 9 sockets of the 8 a group has; expected links_per_group_pair of at most 2, or global_ports_per_group of at least 9";
+    groups_not_joined: "links_per_group_pair = { value = 1," => "links_per_group_pair = { value = 0,",
+        "toy.toml:16:34: `network.links_per_group_pair` is 0, so 4 groups are not joined; expected at least 1";
+    too_many_nodes_on_a_router: "nodes_per_router = { value = 2," => "nodes_per_router = { value = 3,",
+        "toy.toml:54:30: 3 nodes on a router that has 2 node ports; expected at most 2";
+    too_many_blades: "per_group = { value = 14," => "per_group = { value = 15,",
+        "toy.toml:52:1: the blades (8 compute in each group + 1 burst-buffer in each group) need 36 routers of 32; expected blades for at most 8 routers in each of 4 groups";
+    too_many_blades_in_all: "per_group = { value = 14," => "total = { value = 57,",
+        "toy.toml:52:1: the blades (29 compute in all + 1 burst-buffer in each group) need 33 routers of 32; expected blades for at most 8 routers in each of 4 groups";
+    unknown_kind_of_node: "kind = \"burst-buffer\"" => "kind = \"burstbuffer\"",
+        "toy.toml:58:8: `placement.blade.1.kind` is \"burstbuffer\", which is not known; expected `burst-buffer` (known here: compute, burst-buffer, lnet, service)";
+    no_count_of_nodes: "per_group = { value = 14, assumed = \"toy\" }\n" => "",
+        "toy.toml:52:1: the blade has no count of nodes; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }";
+    two_counts_of_nodes: "per_group = { value = 14, assumed = \"toy\" }" => "per_group = { value = 14, assumed = \"toy\" }\ntotal = { value = 14, assumed = \"toy\" }",
+        "toy.toml:52:1: the blade has both `per_group` and `total`; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }";
+    misspelt_count_of_nodes: "per_group = { value = 14," => "pergroup = { value = 14,",
+        "toy.toml:52:1: the blade has no count of nodes; expected per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }\ntoy.toml:55:1: unknown key `placement.blade.0.pergroup`; expected `per_group` (known here: kind, nodes_per_router, per_group, total)";
+    no_compute_node: "kind = \"compute\"" => "kind = \"service\"",
+        "toy.toml:52:3: the machine has no compute node; expected at least one node of kind compute in `[placement]`";
+    burst_buffers_not_described: "[burst_buffer]\n" => "[burst_bufer]\n",
+        "toy.toml:52:3: 4 burst-buffer nodes are placed, but nothing says what they are; expected a table `[burst_buffer]`\ntoy.toml:71:2: unknown key `burst_bufer`; expected `burst_buffer` (known here: burst_buffer, client, network, notes, pfs, placement, sources, title)";
+    no_threads: "threads = { value = 16," => "threads = { value = 0,",
+        "toy.toml:74:21: `burst_buffer.threads` is 0, out of range; expected a whole number from 1 to 65536";
+    stripe_not_of_substripes: "substripe = { value = \"512 KiB\"" => "substripe = { value = \"3 MiB\"",
+        "toy.toml:89:23: a stripe of 8 MiB is not made of substripes of 3 MiB; expected a substripe that divides the stripe";
+    card_below_a_stripe: "card_capacity = { value = \"1 TB\"" => "card_capacity = { value = \"1 MB\"",
+        "toy.toml:87:27: a card of 1 MB cannot hold one stripe of 8 MiB; expected a capacity of at least one stripe";
+    missing_title: "title = " => "name = ",
+        "toy.toml:1:1: `title` is missing; expected title = \"one line that says what machine this is\"\ntoy.toml:1:1: unknown key `name`; expected one of burst_buffer, client, network, notes, pfs, placement, sources, title";
+    missing_number: "threads = { value = 16, assumed = \"toy\" }\n" => "",
+        "toy.toml:71:1: `burst_buffer.threads` is missing; expected threads = { value = 1, from = \"…\" }";
+    missing_table_of_a_link: "[network.rank2]" => "[network.rank_2]",
+        "toy.toml:10:1: `network.rank2` is missing; expected a table `[network.rank2]`\ntoy.toml:34:10: unknown key `network.rank_2`; expected `rank2` (known here: arrangement, chassis_per_group, global, global_ports_per_group, groups, links_per_group_pair, node, node_ports_per_router, packet, plugging, rank1, rank2, router_traversal, routers_per_chassis, routing)";
+    not_toml: "[network]\n" => "[network\n",
+        "toy.toml:10:9: not TOML: unclosed table, expected `]`; expected a TOML document";
+    table_as_a_number: "[network.rank1]\n" => "[network]\nrank1 = 3\n[network.x]\n",
+        "toy.toml:28:2: not TOML: duplicate key; expected a TOML document";
+    map_and_blades: "[client]" => "[placement]\nmap = { value = \"toy.csv\", assumed = \"toy\" }\n[client]",
+        "toy.toml:62:1: both `placement.blade` and `placement.map`; expected one of the two";
+}
+
+/// A machine file with the map `nodes.csv` beside it.
+fn map_problems(map: &str) -> String {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let (before, rest) = toy.split_once("[[placement.blade]]").expect("blades");
+    let (_, after) = rest.split_once("[client]").expect("client");
+    let placement = "[placement]\n\
+        map = { value = \"nodes.csv\", assumed = \"test\" }\n\
+        compute = { value = 3, assumed = \"test\" }\n\
+        burst_buffer = { value = 1, assumed = \"test\" }\n\n";
+    let text = format!("{before}{placement}[client]{after}");
+    let result = Machine::parse("here/m.toml", &text, &|name| {
+        assert_eq!(name, "nodes.csv");
+        if map == "missing" {
+            Err("no such file".to_owned())
+        } else {
+            Ok(map.to_owned())
+        }
+    });
+    result.map_or_else(|error| error.to_string(), |_| "a machine".to_owned())
+}
+
+#[test]
+fn a_good_map_is_a_machine() {
+    let map = "# comment\ngroup,chassis,slot,nodes\n3,1,3,B\n0,0,0,CC\r\n1,0,2,C\n\n";
+    assert_eq!(map_problems(map), "a machine");
+}
+
+#[test]
+fn maps_say_where_they_are_wrong() {
+    let cases = [
+        (
+            "missing",
+            "here/m.toml:53:17: the node map here/nodes.csv cannot be read: no such file; expected a node map beside the machine file",
+        ),
+        (
+            "",
+            "here/nodes.csv:1:1: the node map is empty; expected `group,chassis,slot,nodes` and one line a router",
+        ),
+        (
+            "0,0,0,CC\n",
+            "here/nodes.csv:1:1: the first line is `0,0,0,CC`; expected `group,chassis,slot,nodes`",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,CC\n",
+            "here/nodes.csv:2:1: `0,0,CC` has 3 fields; expected group,chassis,slot,nodes",
+        ),
+        (
+            "group,chassis,slot,nodes\n4,0,0,CC\n",
+            "here/nodes.csv:2:1: group `4` is not in the machine; expected 0 to 3",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,2,0,CC\n",
+            "here/nodes.csv:2:3: chassis `2` is not in the machine; expected 0 to 1",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,-1,CC\n",
+            "here/nodes.csv:2:5: slot `-1` is not in the machine; expected 0 to 3",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,0,Cx\n",
+            "here/nodes.csv:2:8: unknown kind of node `x`; expected C (compute), B (burst buffer), L (LNET) or S (service)",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,0,CCC\n",
+            "here/nodes.csv:2:7: 3 nodes on one router; expected at most 2, its node ports",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,0,CC\n0,0,0,B\n",
+            "here/nodes.csv:3:1: `0,0,0,B`: this router was on line 2 already; expected one line a router",
+        ),
+        (
+            "group,chassis,slot,nodes\n0,0,0,CC\n0,0,1,B\n",
+            "here/m.toml:54:21: `placement.compute` is 3, but here/nodes.csv has 2; expected compute = { value = 2, from = \"…\" }, or another map",
+        ),
+    ];
+    for (map, says) in cases {
+        assert_eq!(map_problems(map), says);
+    }
+}
+
+#[test]
+fn a_map_elsewhere_is_refused() {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let (before, rest) = toy.split_once("[[placement.blade]]").expect("blades");
+    let (_, after) = rest.split_once("[client]").expect("client");
+    let placement = "[placement]\nmap = { value = \"../../etc/passwd\", assumed = \"test\" }\n";
+    let text = format!("{before}{placement}[client]{after}");
+    let error = Machine::parse("m.toml", &text, &|_| panic!("read a file elsewhere"));
+    assert_eq!(
+        error.expect_err("a path").to_string(),
+        "m.toml:53:17: `placement.map` is \"../../etc/passwd\"; \
+         expected the name of a file beside the machine file, without a path"
+    );
+}
+
+#[test]
+fn too_many_routers() {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let text = toy
+        .replace(
+            "chassis_per_group = { value = 2",
+            "chassis_per_group = { value = 1000",
+        )
+        .replace(
+            "routers_per_chassis = { value = 4",
+            "routers_per_chassis = { value = 1000",
+        );
+    let error = Machine::parse("m.toml", &text, &|_| Err(String::new())).expect_err("too large");
+    assert_eq!(
+        error.to_string(),
+        "m.toml:11:20: 4 groups of 1000 x 1000 routers are 4000000 routers; \
+         expected at most 1000000 routers"
+    );
+}
+
+#[test]
+fn all_problems_are_listed_in_the_order_of_the_file() {
+    let toy = include_str!("../../../../machines/toy.toml");
+    let text = toy
+        .replace("threads = { value = 16", "threads = { value = 0")
+        .replace("groups = { value = 4", "groups = { value = 0")
+        .replace("\"4 GB/s\"", "\"4\"");
+    let error = Machine::parse("m.toml", &text, &|_| Err(String::new())).expect_err("wrong");
+    let lines: Vec<usize> = error.problems.iter().map(|p| p.line).collect();
+    assert_eq!(lines, [11, 63, 74, 80]);
+}
+
+#[test]
+fn unknown_names_and_files() {
+    let says = |name: &str| Machine::load(name).expect_err("unknown").to_string();
+    assert_eq!(
+        says("trinty"),
+        "trinty: unknown machine; expected `trinity` (known here: toy, cori-phase1, theta, \
+         edison, shaheen2, trinity-phase2, cori, trinity), or the path of a file that ends in .toml"
+    );
+    assert_eq!(
+        says("no/such.toml"),
+        "no/such.toml: cannot be read: No such file or directory (os error 2); \
+         expected a readable machine file, or one of the built-in names"
+    );
+}

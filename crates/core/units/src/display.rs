@@ -1,0 +1,73 @@
+//! Units to text: the shortest exact form.
+
+use super::{Bytes, Rate, Time};
+use crate::parse::{BYTES, Quantity, RATE, TIME};
+use std::fmt;
+
+/// 12345 as 12,345.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Largest whole part of a printed number, where a larger unit is to be had.
+const MOST_WHOLE: u64 = 9_999;
+
+/// Most decimals of a printed number.
+const MOST_DECIMALS: usize = 9;
+
+/// `value` in the unit that needs the fewest digits, without rounding; at a tie the one with a
+/// whole part up to 999, then the one with fewer decimals.
+fn shortest(quantity: &Quantity, value: u64) -> String {
+    let mut best: Option<((bool, usize, bool, usize), String)> = None;
+    for unit in quantity.units.iter().filter(|u| u.printed) {
+        if value < unit.factor && unit.factor != 1 {
+            continue;
+        }
+        let whole = value / unit.factor;
+        // A binary fraction ends after at most 50 decimals, a decimal one after 15.
+        let mut rest = u128::from(value % unit.factor);
+        let factor = u128::from(unit.factor);
+        let mut fraction = String::new();
+        while rest != 0 {
+            rest *= 10;
+            fraction.push(char::from(b'0' + u8::try_from(rest / factor).unwrap_or(0)));
+            rest %= factor;
+        }
+        if fraction.len() > MOST_DECIMALS {
+            continue;
+        }
+        let digits = whole.to_string().len() + fraction.len();
+        let score = (whole > MOST_WHOLE, digits, whole > 999, fraction.len());
+        if best.as_ref().is_none_or(|(known, _)| score < *known) {
+            let point = if fraction.is_empty() { "" } else { "." };
+            best = Some((score, format!("{whole}{point}{fraction} {}", unit.name)));
+        }
+    }
+    best.map(|(_, text)| text).unwrap_or_default()
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shortest(&BYTES, self.0))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shortest(&RATE, self.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shortest(&TIME, self.0))
+    }
+}

@@ -1,0 +1,161 @@
+//! Bytes, rates and times as types: decimal and binary prefixes are never confused.
+//!
+//! Text becomes a unit by exact integer arithmetic (`"18.75 GB/s".parse::<Rate>()`), and a unit
+//! becomes text that parses back to the same value.
+
+mod display;
+pub mod human;
+mod parse;
+
+pub use display::grouped;
+pub use parse::UnitError;
+
+use serde::{Deserialize, Serialize};
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
+
+/// A number of bytes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// A data rate in bytes per second.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Rate(pub u64);
+
+/// A point in simulated time or a span of it, in picoseconds.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Time(pub u64);
+
+/// Picoseconds in one second.
+const PS_PER_SECOND: u64 = 1_000_000_000_000;
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `n` binary kilobytes of 1,024 bytes; saturates.
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1 << 10))
+    }
+
+    /// `n` binary megabytes of 1,048,576 bytes; saturates.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1 << 20))
+    }
+}
+
+impl Rate {
+    /// Time in which this rate moves `bytes`, rounded up to a whole picosecond. A rate of zero
+    /// and spans beyond 2^64 ps (213 days) give the longest time there is.
+    pub fn time_for(self, bytes: Bytes) -> Time {
+        if self.0 == 0 {
+            return if bytes.0 == 0 { Time::ZERO } else { Time::MAX };
+        }
+        let ps = (u128::from(bytes.0) * u128::from(PS_PER_SECOND)).div_ceil(u128::from(self.0));
+        Time(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+
+    /// Whole bytes that this rate moves in `time`, rounded down; saturates.
+    pub fn bytes_in(self, time: Time) -> Bytes {
+        let bytes = u128::from(self.0) * u128::from(time.0) / u128::from(PS_PER_SECOND);
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// In GB/s (10^9 bytes a second), for reports.
+    pub fn as_gbps(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The rate of `n` such links together; saturates.
+    pub fn times(self, n: u64) -> Rate {
+        Rate(self.0.saturating_mul(n))
+    }
+}
+
+impl Time {
+    /// The start of simulated time, or no time at all.
+    pub const ZERO: Time = Time(0);
+    /// The longest time: 2^64 − 1 ps, some 213 days.
+    pub const MAX: Time = Time(u64::MAX);
+
+    /// `n` nanoseconds; saturates.
+    pub const fn from_ns(n: u64) -> Time {
+        Time(n.saturating_mul(1_000))
+    }
+
+    /// `n` microseconds; saturates.
+    pub const fn from_us(n: u64) -> Time {
+        Time(n.saturating_mul(1_000_000))
+    }
+
+    /// `n` seconds; saturates.
+    pub const fn from_seconds(n: u64) -> Time {
+        Time(n.saturating_mul(PS_PER_SECOND))
+    }
+
+    /// In seconds, for reports.
+    pub fn as_seconds(self) -> f64 {
+        self.0 as f64 / PS_PER_SECOND as f64
+    }
+
+    /// In nanoseconds, for reports.
+    pub fn as_ns(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Time {
+        Time(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Adds, subtracts and sums a unit with itself, and multiplies it by a count. Overflow is the
+/// programmer's error: it panics in debug builds as for plain integers.
+macro_rules! arithmetic {
+    ($($unit:ident),*) => {$(
+        impl Add for $unit {
+            type Output = $unit;
+            fn add(self, other: $unit) -> $unit {
+                $unit(self.0 + other.0)
+            }
+        }
+        impl Sub for $unit {
+            type Output = $unit;
+            fn sub(self, other: $unit) -> $unit {
+                $unit(self.0 - other.0)
+            }
+        }
+        impl Mul<u64> for $unit {
+            type Output = $unit;
+            fn mul(self, n: u64) -> $unit {
+                $unit(self.0 * n)
+            }
+        }
+        impl AddAssign for $unit {
+            fn add_assign(&mut self, other: $unit) {
+                self.0 += other.0;
+            }
+        }
+        impl SubAssign for $unit {
+            fn sub_assign(&mut self, other: $unit) {
+                self.0 -= other.0;
+            }
+        }
+        impl Sum for $unit {
+            fn sum<I: Iterator<Item = $unit>>(items: I) -> $unit {
+                $unit(items.map(|x| x.0).sum())
+            }
+        }
+    )*};
+}
+
+arithmetic!(Bytes, Rate, Time);
