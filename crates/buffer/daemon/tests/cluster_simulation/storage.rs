@@ -5,10 +5,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use forebay_control::node::{self, Node};
-use forebay_control::node::{self, Node};
 use forebay_control::protocol::Instant;
-use forebay_control::protocol::Instant;
-use forebay_daemon::embedded::copies;
 use forebay_daemon::embedded::copies;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK, blocks};
