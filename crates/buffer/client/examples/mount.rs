@@ -2,7 +2,7 @@
 //! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
 //! unmounted from outside, or when its standard input ends.
 
-use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_client::{Fs, MountOptions, ClientOptions, StripedAdmin, mount};
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Place;
 use forebay_protocol::{Errno, InstanceId};
@@ -21,10 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .first()
         .map_or(Ok(16 << 10), |text| text.parse::<u64>())?
         << 20;
-    let start = |directory| Daemon::start(daemon::Options::new(directory));
+    let start = |directory| Daemon::start(daemon::InvalidOptions::new(directory));
     let daemons: Vec<Daemon> = flash.split(',').map(start).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
-    let admin = SpreadAdmin::connect(addresses.clone(), &Options::default())?;
+    let admin = StripedAdmin::connect(addresses.clone(), &ClientOptions::default())?;
     let id = InstanceId(1);
     let spec = InstanceSpec {
         id,
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Err(error) if error.errno != Errno::EEXIST => return Err(error.into()),
         _ => {}
     }
-    let fs = Fs::attach(addresses, id, Options::default())?;
+    let fs = Fs::attach(addresses, id, ClientOptions::default())?;
     let mounted = mount(fs, Path::new(at), &MountOptions::default())?;
     println!("mounted at {}", mounted.path().display());
     let mut line = String::new();

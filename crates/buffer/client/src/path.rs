@@ -47,7 +47,7 @@ impl Fs {
     }
 
     /// The directory that holds the last part of `path`, and that part.
-    pub fn place<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Errno> {
+    pub fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Errno> {
         let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
         let parent = path.parent().unwrap_or(Path::new(""));
         Ok((self.resolve(parent, true)?.ino, name))
@@ -60,7 +60,7 @@ impl Fs {
 
     /// Make and open a file, or open it if it exists.
     pub fn create_path(&self, path: &Path, mode: u16, open: OpenMode) -> Result<Opened, Errno> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.resolve_parent(path)?;
         self.create(parent, name, mode, false, open)
     }
 
@@ -82,12 +82,12 @@ impl Fs {
 
     /// Change a path, replacing what has the new one.
     pub fn rename_path(&self, from: &Path, to: &Path) -> Result<(), Errno> {
-        self.rename(self.place(from)?, self.place(to)?, OnExisting::Replace)
+        self.rename(self.resolve_parent(from)?, self.resolve_parent(to)?, OnExisting::Replace)
     }
 
     /// Remove a file or link.
     pub fn unlink_path(&self, path: &Path) -> Result<(), Errno> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.resolve_parent(path)?;
         self.unlink(parent, name)
     }
 }

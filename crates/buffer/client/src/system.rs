@@ -18,7 +18,7 @@ pub trait System: Debug + Send + Sync {
     /// Wait so long.
     fn sleep(&self, time: Duration);
     /// Connect to a daemon, waiting at most `patience` for another host.
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link>;
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection>;
 }
 
 /// One connection to a storage daemon, with one call outstanding at a time.
@@ -29,7 +29,7 @@ pub trait Channel: Debug + Send {
     /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer>;
     /// Where the daemon is, if on another host, so that it has to prove who it is.
-    fn far_end(&self) -> io::Result<Option<SocketAddr>>;
+    fn remote_address(&self) -> io::Result<Option<SocketAddr>>;
     /// How long sending or receiving may take.
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
     /// Send `call` with `payload` and wait for its reply.
@@ -40,7 +40,7 @@ pub trait Channel: Debug + Send {
 }
 
 /// A connection.
-pub type Link = Box<dyn Channel>;
+pub type Connection = Box<dyn Channel>;
 
 /// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ impl System for Os {
         std::thread::sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
         let stream = Stream::connect(address, patience)?;
         Ok(Box::new(connection::Link::new(stream)))
     }
@@ -70,7 +70,7 @@ impl Channel for connection::Link {
         connection::Link::receive(self, seq, into)
     }
 
-    fn far_end(&self) -> io::Result<Option<SocketAddr>> {
+    fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
         connection::Link::far_end(self)
     }
 

@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Fs, Options};
+use forebay_client::{Fs, ClientOptions};
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Link;
 use forebay_net::frame::{self, Flags, HEADER};
@@ -27,11 +27,11 @@ fn key() -> PoolKey {
 /// A daemon with these limits and an instance that is open to everybody of group 2000.
 fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let mut options = daemon::Options::new(temporary.dir("flash"));
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
     options.doors = doors;
-    options.limits.user_sessions = sessions;
+    options.limits.max_user_sessions = sessions;
     (users_pool(options, 0o770), temporary)
 }
 
@@ -43,10 +43,10 @@ fn tcp(daemon: &Daemon) -> SocketAddr {
 }
 
 fn from_another_host(daemon: &Daemon) -> Result<Fs, Errno> {
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        patience: Duration::from_secs(10),
-        ..Options::default()
+        timeout: Duration::from_secs(10),
+        ..ClientOptions::default()
     };
     Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options)
 }
@@ -255,10 +255,10 @@ fn a_user_does_not_take_all_sessions() {
 fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        patience: Duration::ZERO,
-        ..Options::default()
+        timeout: Duration::ZERO,
+        ..ClientOptions::default()
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -281,8 +281,8 @@ fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
 
 /// Connections that the daemon has.
 fn connections(daemon: &Daemon) -> u64 {
-    let report = daemon.watch().report(Duration::from_secs(5));
-    report.present.unwrap().connections
+    let report = daemon.stats().collect_report(Duration::from_secs(5));
+    report.gauges.unwrap().connections
 }
 
 fn wait_until(mut done: impl FnMut() -> bool) {

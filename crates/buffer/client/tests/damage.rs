@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, Fs, ClientOptions};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{Scrubbed, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
@@ -36,14 +36,14 @@ impl Flash {
         let temporary = Temporary::new();
         let flash = temporary.dir("flash");
         let key = PoolKey::new(b"a key of some length").unwrap();
-        let daemon = Daemon::start(daemon::Options {
+        let daemon = Daemon::start(daemon::InvalidOptions {
             tcp: Some("127.0.0.1:0".parse().unwrap()),
             key: Some(key.clone()),
-            ..daemon::Options::new(flash.clone())
+            ..daemon::InvalidOptions::new(flash.clone())
         })
         .unwrap();
         make_instance(daemon.address(), 1 << 30);
-        let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+        let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
         let opened = fs.create_path(Path::new(FILE), 0o644, READ_WRITE).unwrap();
         opened.file.write_all_at(&contents(), 0).unwrap();
         let ino = opened.attr.ino;
@@ -59,20 +59,20 @@ impl Flash {
     }
 
     fn fs(&self) -> Fs {
-        Fs::attach(self.daemon.address(), INSTANCE, Options::default()).unwrap()
+        Fs::attach(self.daemon.address(), INSTANCE, ClientOptions::default()).unwrap()
     }
 
     /// A client on another host, to which data come over the network.
     fn remote(&self) -> Fs {
-        let options = Options {
+        let options = ClientOptions {
             key: Some(self.key.clone()),
-            ..Options::default()
+            ..ClientOptions::default()
         };
         Fs::attach(self.daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
     }
 
     fn scrub(&self) -> Scrubbed {
-        let admin = Admin::connect(self.daemon.address(), Options::default()).unwrap();
+        let admin = Admin::connect(self.daemon.address(), ClientOptions::default()).unwrap();
         admin.scrub(INSTANCE).unwrap()
     }
 

@@ -18,7 +18,7 @@ const EACH: u64 = 200;
 fn counts(pool: &Pool) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for daemon in &pool.daemons {
-        for (kind, requests) in daemon.watch().report(Duration::ZERO).requests {
+        for (kind, requests) in daemon.stats().collect_report(Duration::ZERO).requests {
             *all.entry(kind).or_default() += requests.latency.count();
         }
     }

@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, Fs, ClientOptions};
 use forebay_net::auth;
 use forebay_net::connection::Link;
 use forebay_net::frame::{self, Flags, HEADER};
@@ -74,18 +74,18 @@ impl Drop for Munged {
     }
 }
 
-fn by(munge: Munge) -> Options {
-    Options {
-        patience: Duration::from_secs(5),
+fn by(munge: Munge) -> ClientOptions {
+    ClientOptions {
+        timeout: Duration::from_secs(5),
         munge: Some(munge),
-        ..Options::default()
+        ..ClientOptions::default()
     }
 }
 
 /// A daemon that listens on TCP and knows its peers by `munge`, with an instance of user 1000,
 /// group 2000.
 fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
-    let mut options = daemon::Options::new(temporary.dir("flash"));
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.munge = Some(munge);
     users_pool(options, 0o770)
@@ -137,7 +137,7 @@ fn a_host_without_the_right_key_is_refused() {
     let address = daemon.tcp_address().unwrap();
     let stranger = Fs::attach(address.clone(), INSTANCE, by(other.munge()));
     assert_eq!(stranger.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
-    let nobody = Fs::attach(address, INSTANCE, Options::default());
+    let nobody = Fs::attach(address, INSTANCE, ClientOptions::default());
     assert_eq!(nobody.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
 }
 

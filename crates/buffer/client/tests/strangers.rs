@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, Fs, ClientOptions};
 use forebay_net::connection::Link;
 use forebay_net::frame::{self, HEADER};
 use forebay_net::stream::Stream;
@@ -20,15 +20,15 @@ use std::path::Path;
 use std::time::Duration;
 use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
 
-const ONCE: fn() -> Options = || Options {
-    patience: Duration::ZERO,
-    ..Options::default()
+const ONCE: fn() -> ClientOptions = || ClientOptions {
+    timeout: Duration::ZERO,
+    ..ClientOptions::default()
 };
 
 /// A daemon with an instance of user 1000, group 2000.
 fn pool() -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let options = daemon::Options::new(temporary.dir("flash"));
+    let options = daemon::InvalidOptions::new(temporary.dir("flash"));
     (users_pool(options, 0o750), temporary)
 }
 
@@ -90,7 +90,7 @@ fn an_instance_is_for_its_user_and_group() {
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     let (daemon, _temporary) = pool();
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     for (name, errno) in [
         (&b"a/b"[..], Errno::EINVAL),
         (b"../x", Errno::EINVAL),
@@ -117,7 +117,7 @@ fn names_that_lead_elsewhere_are_refused() {
 #[test]
 fn noise_closes_the_connection_and_hurts_nobody_else() {
     let (daemon, _temporary) = pool();
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
     let request = Request::GetAttr { ino: Ino::ROOT };
     frame::put_call(
@@ -188,7 +188,7 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
         ask(Request::GetAttr { ino: Ino::ROOT }),
         Reply::Failed(Errno::ENOTCONN)
     );
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     for session in 0..5 {
         let resume = forebay_protocol::message::Resume {
             session: forebay_protocol::SessionId(session),
@@ -218,10 +218,10 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
 #[test]
 fn one_directory_is_for_one_daemon() {
     let (daemon, temporary) = pool();
-    let second = Daemon::start(daemon::Options::new(temporary.0.join("flash")));
-    assert!(matches!(second, Err(StartError::Busy(_))));
+    let second = Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash")));
+    assert!(matches!(second, Err(StartError::DirectoryInUse(_))));
     drop(daemon);
-    Daemon::start(daemon::Options::new(temporary.0.join("flash"))).unwrap();
+    Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash"))).unwrap();
 }
 
 /// A group member who may read a file does not get to write to it by opening the same handle again,

@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::protocol::{ActivationId, Command, Instant, MountPlan, News, Order, Peer, Report};
+use crate::protocol::{ActivationId, Command, Timestamp, MountPlan, ReportBody, StampedCommand, Peer, Report};
 
 /// Ended activations that are remembered, so that a late command does not mount them again.
 const ENDED_KEPT: usize = 4096;
 
 /// What happens to a host.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum ComputeInput {
     /// The controller wants something.
-    Order(Order),
+    Command(StampedCommand),
     /// [`Effect::Mount`] was carried out.
     Mounted(ActivationId, Result<(), String>),
     /// [`Effect::Unmount`] was carried out.
@@ -25,7 +25,7 @@ pub enum Input {
 
 /// What a host does, in this order.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum ComputeEffect {
     /// Mount an instance.
     Mount(MountPlan),
     /// Unmount it, once its files are closed and its data is on the storage nodes.
@@ -35,7 +35,7 @@ pub enum Effect {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MountState {
+enum LocalMountState {
     Mounting,
     Mounted,
     /// Another copy is being mounted in the place of the one that was mounted at this turn.
@@ -48,20 +48,20 @@ enum MountState {
 
 /// A host's state.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct ComputeNode {
     name: String,
     /// The count with which the agent started.
     first: u64,
     count: u64,
-    mounts: BTreeMap<ActivationId, (MountPlan, MountState)>,
+    mounts: BTreeMap<ActivationId, (MountPlan, LocalMountState)>,
     ended: BTreeSet<ActivationId>,
-    effects: Vec<Effect>,
+    effects: Vec<ComputeEffect>,
 }
 
-impl Host {
+impl ComputeNode {
     /// A host whose agent starts now. The time makes its report counter rise over restarts.
-    pub fn new(name: String, now: Instant) -> Host {
-        Host {
+    pub fn new(name: String, now: Timestamp) -> ComputeNode {
+        ComputeNode {
             name,
             first: now.0 << 16,
             count: now.0 << 16,
@@ -72,56 +72,56 @@ impl Host {
     }
 
     /// Takes an input and says what to do about it, in this order.
-    pub fn step(&mut self, input: Input) -> Vec<Effect> {
+    pub fn step(&mut self, input: ComputeInput) -> Vec<ComputeEffect> {
         match input {
-            Input::Order(order) => match order.command {
-                Command::Mount(plan) => self.mount(plan, order.heard),
+            ComputeInput::Command(order) => match order.command {
+                Command::Mount(plan) => self.mount(plan, order.last_report),
                 Command::Unmount(activation) => self.unmount(activation),
                 // For storage nodes; a message that went astray.
                 _ => {}
             },
-            Input::Mounted(activation, outcome) => self.mounted(activation, outcome),
-            Input::Unmounted(activation, outcome) => self.unmounted(activation, outcome),
-            Input::Tick => {
+            ComputeInput::Mounted(activation, outcome) => self.mounted(activation, outcome),
+            ComputeInput::Unmounted(activation, outcome) => self.unmounted(activation, outcome),
+            ComputeInput::Tick => {
                 let mounts = self.mounts.keys().copied().collect();
-                self.report(News::HostAlive(mounts));
+                self.report(ReportBody::ComputeHeartbeat(mounts));
             }
         }
         std::mem::take(&mut self.effects)
     }
 
-    fn report(&mut self, what: News) {
+    fn report(&mut self, what: ReportBody) {
         self.count += 1;
-        let from = Peer::Host(self.name.clone());
-        self.effects.push(Effect::Report(Report {
+        let from = Peer::ComputeNode(self.name.clone());
+        self.effects.push(ComputeEffect::Report(Report {
             from,
-            count: self.count,
-            what,
+            sequence: self.count,
+            body: what,
         }));
     }
 
     fn mount(&mut self, plan: MountPlan, heard: u64) {
         let activation = plan.activation;
         if self.ended.contains(&activation) {
-            return self.report(News::Unmounted(activation));
+            return self.report(ReportBody::Unmounted(activation));
         }
         let known = self.mounts.get(&activation);
-        match known.map(|(known, state)| (known.turn, *state)) {
-            Some((turn, MountState::Mounted)) if turn < plan.turn => {
-                let state = MountState::Remounting(turn);
+        match known.map(|(known, state)| (known.generation, *state)) {
+            Some((turn, LocalMountState::Mounted)) if turn < plan.generation => {
+                let state = LocalMountState::Remounting(turn);
                 self.mounts.insert(activation, (plan.clone(), state));
-                self.effects.push(Effect::Mount(plan));
+                self.effects.push(ComputeEffect::Mount(plan));
             }
-            Some((turn, MountState::Mounted)) => self.report(News::Mounted(activation, turn)),
+            Some((turn, LocalMountState::Mounted)) => self.report(ReportBody::Mounted(activation, turn)),
             Some(_) => {}
             None if heard < self.first => {
                 let mounts = self.mounts.keys().copied().collect();
-                self.report(News::HostAlive(mounts));
+                self.report(ReportBody::ComputeHeartbeat(mounts));
             }
             None => {
                 self.mounts
-                    .insert(activation, (plan.clone(), MountState::Mounting));
-                self.effects.push(Effect::Mount(plan));
+                    .insert(activation, (plan.clone(), LocalMountState::Mounting));
+                self.effects.push(ComputeEffect::Mount(plan));
             }
         }
     }
@@ -129,16 +129,16 @@ impl Host {
     fn unmount(&mut self, activation: ActivationId) {
         let Some((plan, state)) = self.mounts.get_mut(&activation) else {
             self.end(activation);
-            return self.report(News::Unmounted(activation));
+            return self.report(ReportBody::Unmounted(activation));
         };
         match state {
-            MountState::Mounting => *state = MountState::Unwanted(false),
-            MountState::Remounting(_) => *state = MountState::Unwanted(true),
-            MountState::Mounted => {
-                *state = MountState::Unmounting;
-                self.effects.push(Effect::Unmount(plan.clone()));
+            LocalMountState::Mounting => *state = LocalMountState::Unwanted(false),
+            LocalMountState::Remounting(_) => *state = LocalMountState::Unwanted(true),
+            LocalMountState::Mounted => {
+                *state = LocalMountState::Unmounting;
+                self.effects.push(ComputeEffect::Unmount(plan.clone()));
             }
-            MountState::Unwanted(_) | MountState::Unmounting => {}
+            LocalMountState::Unwanted(_) | LocalMountState::Unmounting => {}
         }
     }
 
@@ -147,30 +147,30 @@ impl Host {
             return;
         };
         match (outcome, *state) {
-            (Ok(()), MountState::Mounting | MountState::Remounting(_)) => {
-                *state = MountState::Mounted;
-                let turn = plan.turn;
-                self.report(News::Mounted(activation, turn));
+            (Ok(()), LocalMountState::Mounting | LocalMountState::Remounting(_)) => {
+                *state = LocalMountState::Mounted;
+                let turn = plan.generation;
+                self.report(ReportBody::Mounted(activation, turn));
             }
-            (Err(reason), MountState::Remounting(before)) => {
+            (Err(reason), LocalMountState::Remounting(before)) => {
                 // What was mounted still is: the controller may name yet another copy.
-                let turn = std::mem::replace(&mut plan.turn, before);
-                *state = MountState::Mounted;
-                self.report(News::MountFailed(activation, turn, reason));
+                let turn = std::mem::replace(&mut plan.generation, before);
+                *state = LocalMountState::Mounted;
+                self.report(ReportBody::MountFailed(activation, turn, reason));
             }
-            (Ok(()), MountState::Unwanted(_)) | (Err(_), MountState::Unwanted(true)) => {
-                *state = MountState::Unmounting;
-                self.effects.push(Effect::Unmount(plan.clone()));
+            (Ok(()), LocalMountState::Unwanted(_)) | (Err(_), LocalMountState::Unwanted(true)) => {
+                *state = LocalMountState::Unmounting;
+                self.effects.push(ComputeEffect::Unmount(plan.clone()));
             }
-            (Ok(()), MountState::Mounted | MountState::Unmounting) => {}
+            (Ok(()), LocalMountState::Mounted | LocalMountState::Unmounting) => {}
             (Err(reason), state) => {
-                let turn = plan.turn;
+                let turn = plan.generation;
                 self.mounts.remove(&activation);
-                if state == MountState::Unwanted(false) {
+                if state == LocalMountState::Unwanted(false) {
                     self.end(activation);
-                    self.report(News::Unmounted(activation));
+                    self.report(ReportBody::Unmounted(activation));
                 } else {
-                    self.report(News::MountFailed(activation, turn, reason));
+                    self.report(ReportBody::MountFailed(activation, turn, reason));
                 }
             }
         }
@@ -184,10 +184,10 @@ impl Host {
             Ok(()) => {
                 self.mounts.remove(&activation);
                 self.end(activation);
-                self.report(News::Unmounted(activation));
+                self.report(ReportBody::Unmounted(activation));
             }
             // Files are still open there: the controller asks again.
-            Err(_) => *state = MountState::Mounted,
+            Err(_) => *state = LocalMountState::Mounted,
         }
     }
 
@@ -205,56 +205,56 @@ mod tests {
     use crate::protocol::{InstanceId, Owner};
     use forebay_job_script::AccessMode;
 
-    fn order(turn: u32) -> Input {
+    fn order(turn: u32) -> ComputeInput {
         let plan = MountPlan {
             activation: ActivationId(1),
             instance: InstanceId(2),
             mode: AccessMode::LoadBalanced,
-            turn,
+            generation: turn,
             path: "/jobs/1/ldbalance/".into(),
             owner: Owner { uid: 7, gid: 7 },
             nodes: Vec::new(),
             addresses: vec![format!("10.0.0.{turn}:7511")],
         };
         let command = Command::Mount(plan);
-        Input::Order(Order {
-            heard: u64::MAX,
+        ComputeInput::Command(StampedCommand {
+            last_report: u64::MAX,
             command,
         })
     }
 
     /// A host that has mounted the copy of turn 1.
-    fn host() -> Host {
-        let mut host = Host::new("n1".into(), Instant(0));
-        assert!(matches!(&host.step(order(1))[..], [Effect::Mount(_)]));
-        assert_eq!(said(&mut host, Ok(())), [News::Mounted(ActivationId(1), 1)]);
+    fn host() -> ComputeNode {
+        let mut host = ComputeNode::new("n1".into(), Timestamp(0));
+        assert!(matches!(&host.step(order(1))[..], [ComputeEffect::Mount(_)]));
+        assert_eq!(said(&mut host, Ok(())), [ReportBody::Mounted(ActivationId(1), 1)]);
         host
     }
 
-    fn news(effects: Vec<Effect>) -> Vec<News> {
+    fn news(effects: Vec<ComputeEffect>) -> Vec<ReportBody> {
         let news = effects.into_iter().filter_map(|effect| match effect {
-            Effect::Report(report) => Some(report.what),
+            ComputeEffect::Report(report) => Some(report.body),
             _ => None,
         });
         news.collect()
     }
 
-    fn said(host: &mut Host, outcome: Result<(), String>) -> Vec<News> {
-        news(host.step(Input::Mounted(ActivationId(1), outcome)))
+    fn said(host: &mut ComputeNode, outcome: Result<(), String>) -> Vec<ReportBody> {
+        news(host.step(ComputeInput::Mounted(ActivationId(1), outcome)))
     }
 
     #[test]
     fn another_copy_is_mounted_once_and_late_orders_do_not_bring_the_old_one_back() {
         let mut host = host();
         assert!(
-            matches!(&host.step(order(2))[..], [Effect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
+            matches!(&host.step(order(2))[..], [ComputeEffect::Mount(plan)] if plan.addresses == ["10.0.0.2:7511"])
         );
         assert!(host.step(order(2)).is_empty());
-        assert_eq!(said(&mut host, Ok(())), [News::Mounted(ActivationId(1), 2)]);
+        assert_eq!(said(&mut host, Ok(())), [ReportBody::Mounted(ActivationId(1), 2)]);
         for late in [1, 2] {
             assert_eq!(
                 news(host.step(order(late))),
-                [News::Mounted(ActivationId(1), 2)]
+                [ReportBody::Mounted(ActivationId(1), 2)]
             );
         }
     }
@@ -266,15 +266,15 @@ mod tests {
         let failed = said(&mut host, Err("away".into()));
         assert_eq!(
             failed,
-            [News::MountFailed(ActivationId(1), 2, "away".into())]
+            [ReportBody::MountFailed(ActivationId(1), 2, "away".into())]
         );
-        assert!(matches!(&host.step(order(3))[..], [Effect::Mount(_)]));
-        let unmount = Input::Order(Order {
-            heard: u64::MAX,
+        assert!(matches!(&host.step(order(3))[..], [ComputeEffect::Mount(_)]));
+        let unmount = ComputeInput::Command(StampedCommand {
+            last_report: u64::MAX,
             command: Command::Unmount(ActivationId(1)),
         });
         assert!(host.step(unmount).is_empty());
-        let outcome = Input::Mounted(ActivationId(1), Err("away".into()));
-        assert!(matches!(&host.step(outcome)[..], [Effect::Unmount(_)]));
+        let outcome = ComputeInput::Mounted(ActivationId(1), Err("away".into()));
+        assert!(matches!(&host.step(outcome)[..], [ComputeEffect::Unmount(_)]));
     }
 }

@@ -61,16 +61,16 @@ number! {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Instant(pub u64);
+pub struct Timestamp(pub u64);
 
-impl Instant {
+impl Timestamp {
     /// This much later.
-    pub fn plus(self, milliseconds: u64) -> Instant {
-        Instant(self.0.saturating_add(milliseconds))
+    pub fn plus_ms(self, milliseconds: u64) -> Timestamp {
+        Timestamp(self.0.saturating_add(milliseconds))
     }
 
     /// Milliseconds since `earlier`, or zero.
-    pub fn since(self, earlier: Instant) -> u64 {
+    pub fn ms_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
@@ -89,9 +89,9 @@ pub struct Owner {
 #[serde(rename_all = "lowercase")]
 pub enum Peer {
     /// A storage node: keeps fragments and moves data.
-    Node(NodeId),
+    StorageNode(NodeId),
     /// A compute node, by its host name: mounts.
-    Host(String),
+    ComputeNode(String),
 }
 
 /// A fragment of an instance as its node needs to know it.
@@ -133,10 +133,10 @@ pub struct StagePlan {
     /// Whose instance it is: the one who made it, if it is persistent.
     pub instance_owner: Owner,
     /// What and where.
-    pub what: Stage,
+    pub directive: Stage,
     /// Directories of the parallel file system out of which no path may lead; empty for anywhere.
     #[serde(default)]
-    pub below: Vec<String>,
+    pub pfs_roots: Vec<String>,
     /// Whether what was copied is read back from its storage and compared.
     #[serde(default)]
     pub read_back: bool,
@@ -154,7 +154,7 @@ pub struct MountPlan {
     /// Rises when the host is to mount another copy of a load-balanced instance, in the place of
     /// the one that it has mounted.
     #[serde(default)]
-    pub turn: u32,
+    pub generation: u32,
     /// Where to mount it.
     pub path: String,
     /// Whose instance it is: the one who made it, if it is persistent, whoever uses it.
@@ -188,11 +188,11 @@ pub enum Command {
 
 /// A command on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct StampedCommand {
     /// Count of the peer's last report that the controller had seen. A peer that has forgotten
     /// everything since (an agent started anew, a disk replaced) makes and mounts nothing on an
     /// order from before: the controller must first learn what is gone.
-    pub heard: u64,
+    pub last_report: u64,
     /// What is wanted.
     pub command: Command,
 }
@@ -204,53 +204,53 @@ pub struct Report {
     /// The sender.
     pub from: Peer,
     /// Its counter.
-    pub count: u64,
+    pub sequence: u64,
     /// What it says.
-    pub what: News,
+    pub body: ReportBody,
 }
 
 /// A file that could not be staged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unstaged {
+pub struct FailedFile {
     /// Its path at the source, as messages name it.
     pub path: String,
     /// The number of `errno(3)` that comes closest.
-    pub code: i32,
+    pub errno: i32,
 }
 
 /// Why a stage failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WrittenTrouble")]
-pub struct Trouble {
+pub struct StageFailure {
     /// In words.
     pub reason: String,
     /// The files that were in the way, as far as they are known: at most [`Trouble::FILES`], with
     /// at most [`Trouble::TEXT`] bytes of paths.
-    pub files: Vec<Unstaged>,
+    pub files: Vec<FailedFile>,
     /// How far it came all the same.
     pub moved: Progress,
 }
 
-impl Trouble {
+impl StageFailure {
     /// Most files that are named.
-    pub const FILES: usize = 1000;
+    pub const MAX_FILES: usize = 1000;
     /// Most bytes in their paths.
-    pub const TEXT: usize = 256 << 10;
+    pub const MAX_PATH_BYTES: usize = 256 << 10;
 
     /// With as many of the files as there is room for.
     pub fn new(
         reason: String,
-        files: impl IntoIterator<Item = Unstaged>,
+        files: impl IntoIterator<Item = FailedFile>,
         moved: Progress,
-    ) -> Trouble {
+    ) -> StageFailure {
         let mut text = 0;
-        let fits = |file: &Unstaged| {
+        let fits = |file: &FailedFile| {
             text += file.path.len();
-            text <= Trouble::TEXT
+            text <= StageFailure::MAX_PATH_BYTES
         };
-        let files = files.into_iter().take(Trouble::FILES).take_while(fits);
+        let files = files.into_iter().take(StageFailure::MAX_FILES).take_while(fits);
         let files = files.collect();
-        Trouble {
+        StageFailure {
             reason,
             files,
             moved,
@@ -258,17 +258,17 @@ impl Trouble {
     }
 }
 
-impl From<String> for Trouble {
-    fn from(reason: String) -> Trouble {
-        Trouble {
+impl From<String> for StageFailure {
+    fn from(reason: String) -> StageFailure {
+        StageFailure {
             reason,
-            ..Trouble::default()
+            ..StageFailure::default()
         }
     }
 }
 
-impl From<&str> for Trouble {
-    fn from(reason: &str) -> Trouble {
+impl From<&str> for StageFailure {
+    fn from(reason: &str) -> StageFailure {
         reason.to_owned().into()
     }
 }
@@ -280,20 +280,20 @@ enum WrittenTrouble {
     Reason(String),
     Whole {
         reason: String,
-        files: Vec<Unstaged>,
+        files: Vec<FailedFile>,
         moved: Progress,
     },
 }
 
-impl From<WrittenTrouble> for Trouble {
-    fn from(written: WrittenTrouble) -> Trouble {
+impl From<WrittenTrouble> for StageFailure {
+    fn from(written: WrittenTrouble) -> StageFailure {
         match written {
             WrittenTrouble::Reason(reason) => reason.into(),
             WrittenTrouble::Whole {
                 reason,
                 files,
                 moved,
-            } => Trouble::new(reason, files, moved),
+            } => StageFailure::new(reason, files, moved),
         }
     }
 }
@@ -301,23 +301,23 @@ impl From<WrittenTrouble> for Trouble {
 /// What a peer reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum News {
+pub enum ReportBody {
     /// A storage node lives and has these fragments, all of them.
-    NodeAlive(Vec<FragmentId>),
+    StorageHeartbeat(Vec<FragmentId>),
     /// A host lives and has these mounts, all of them.
-    HostAlive(Vec<ActivationId>),
+    ComputeHeartbeat(Vec<ActivationId>),
     /// The fragment can be used.
     FragmentReady(FragmentId),
     /// There is no room for the fragment now.
     FragmentRefused(FragmentId, String),
     /// The fragment is gone, with what was in it.
-    FragmentGone(FragmentId),
+    FragmentRemoved(FragmentId),
     /// How far a stage's attempt is.
     StageProgress(StageId, u32, Progress),
     /// All of it is moved and safe.
     StageDone(StageId, u32, Progress),
     /// It cannot be moved; the source is untouched.
-    StageFailed(StageId, u32, Trouble),
+    StageFailed(StageId, u32, StageFailure),
     /// It was stopped.
     StageCancelled(StageId),
     /// The instance is mounted, as the plan of this turn said.

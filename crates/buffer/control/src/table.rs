@@ -18,7 +18,7 @@ pub struct Change {
 
 /// A record that cannot be read back.
 #[derive(Debug)]
-pub struct Unreadable {
+pub struct CorruptRecord {
     /// The table's name.
     pub table: &'static str,
     /// The record's number.
@@ -27,7 +27,7 @@ pub struct Unreadable {
     pub reason: serde_json::Error,
 }
 
-impl std::fmt::Display for Unreadable {
+impl std::fmt::Display for CorruptRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -37,7 +37,7 @@ impl std::fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for CorruptRecord {}
 
 /// A table of records.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     }
 
     /// Reads a record back as it was made durable.
-    pub fn restore(&mut self, key: u64, value: &[u8]) -> Result<(), Unreadable> {
-        let row = serde_json::from_slice(value).map_err(|reason| Unreadable {
+    pub fn restore(&mut self, key: u64, value: &[u8]) -> Result<(), CorruptRecord> {
+        let row = serde_json::from_slice(value).map_err(|reason| CorruptRecord {
             table: self.name,
             key,
             reason,
@@ -86,7 +86,7 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     }
 
     /// Adds or replaces a record.
-    pub fn put(&mut self, key: u64, row: T) {
+    pub fn insert(&mut self, key: u64, row: T) {
         self.rows.insert(key, row);
         self.changed.insert(key);
     }
@@ -119,7 +119,7 @@ impl<T: Serialize + DeserializeOwned> Table<T> {
     }
 
     /// Appends what changed since the last call.
-    pub fn drain(&mut self, changes: &mut Vec<Change>) {
+    pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
         for key in std::mem::take(&mut self.changed) {
             // Records are plain data with string keys: writing them as JSON cannot fail.
             let value = self

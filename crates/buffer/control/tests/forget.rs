@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, Driven, Peers, ROOT};
 use forebay_control::controller::*;
-use forebay_control::node::{self, Node};
+use forebay_control::node::{self, StorageNode};
 use forebay_control::protocol::*;
 use forebay_control::table::Change;
 use forebay_policy::pool::NodeId;
@@ -16,25 +16,25 @@ type Records = BTreeMap<(String, u64), Vec<u8>>;
 
 /// Nodes with ten granules each, of which some say nothing; copies on them never end.
 struct Pool {
-    nodes: Vec<Node>,
+    nodes: Vec<StorageNode>,
     silent: BTreeSet<u32>,
     records: Records,
 }
 
 impl Pool {
-    fn node(&mut self, id: u32, input: node::Input, inputs: &mut Vec<Input>) {
+    fn node(&mut self, id: u32, input: node::StorageInput, inputs: &mut Vec<ControllerInput>) {
         for effect in self.nodes[id as usize].step(input) {
             let next = match effect {
-                node::Effect::Report(report) => {
-                    inputs.push(Input::Report(report));
+                node::StorageEffect::Report(report) => {
+                    inputs.push(ControllerInput::Report(report));
                     continue;
                 }
-                node::Effect::Create(plan) => node::Input::Created(plan.fragment, Ok(())),
-                node::Effect::Destroy(plan) => node::Input::Destroyed(plan.fragment, Ok(())),
-                node::Effect::StopCopy(stage, attempt) => {
-                    node::Input::Copied(stage, attempt, node::Copied::Stopped)
+                node::StorageEffect::Create(plan) => node::StorageInput::Created(plan.fragment, Ok(())),
+                node::StorageEffect::Destroy(plan) => node::StorageInput::Destroyed(plan.fragment, Ok(())),
+                node::StorageEffect::StopMover(stage, attempt) => {
+                    node::StorageInput::MoverEnded(stage, attempt, node::MoverOutcome::Stopped)
                 }
-                node::Effect::BeginCopy(_) | node::Effect::Persist(_) => continue,
+                node::StorageEffect::StartMover(_) | node::StorageEffect::Persist(_) => continue,
             };
             self.node(id, next, inputs);
         }
@@ -52,19 +52,19 @@ impl Peers for Pool {
         }
     }
 
-    fn tick(&mut self, inputs: &mut Vec<Input>) {
+    fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for id in 0..self.nodes.len() as u32 {
             if !self.silent.contains(&id) {
-                self.node(id, node::Input::Tick, inputs);
+                self.node(id, node::StorageInput::Tick, inputs);
             }
         }
     }
 
-    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
-        if let Peer::Node(NodeId(id)) = peer
+    fn carry_out(&mut self, peer: Peer, order: StampedCommand, inputs: &mut Vec<ControllerInput>) {
+        if let Peer::StorageNode(NodeId(id)) = peer
             && !self.silent.contains(&id)
         {
-            self.node(id, node::Input::Order(order), inputs);
+            self.node(id, node::StorageInput::Command(order), inputs);
         }
     }
 }
@@ -78,7 +78,7 @@ const JOB: &str = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
                    #DW stage_out type=file source=$DW_JOB_STRIPED/c destination=/pfs/c\n";
 
 fn site() -> Site {
-    let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let peers = Pool {
         nodes: (0..3).map(node).collect(),
         silent: BTreeSet::new(),
@@ -90,12 +90,12 @@ fn site() -> Site {
 
 fn forget(site: &mut Site, caller: Owner, node: u32, lost: bool) -> Outcome {
     let node = NodeId(node);
-    site.ask(caller, Request::Forget { node, lost })
+    site.ask(caller, Request::ForgetNode { node, allow_data_loss: lost })
 }
 
 fn lost(outcome: Outcome) -> Vec<String> {
     match outcome.unwrap() {
-        Answer::Forgotten(losses) => losses.into_iter().map(|loss| loss.label).collect(),
+        Answer::NodeForgotten(losses) => losses.into_iter().map(|loss| loss.label).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -181,7 +181,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
     };
     // Each node moves one; none of them ends.
     let envelope = |number, request| {
-        Input::Request(Box::new(Envelope {
+        ControllerInput::Request(Box::new(Envelope {
             client: 99,
             number,
             caller: ADA,
@@ -189,7 +189,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         }))
     };
     let token = "7".to_owned();
-    let now = Instant(site.now);
+    let now = Timestamp(site.now);
     let begin = envelope(1, Request::StageOut { token });
     site.controller.step(now, begin);
     site.pass(2000);
@@ -198,7 +198,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
     site.pass(OFFLINE);
     // One job is being taken down, and that waits for the node.
     let (token, hurry) = ("7".to_owned(), true);
-    let now = Instant(site.now);
+    let now = Timestamp(site.now);
     let end = envelope(2, Request::Teardown { token, hurry });
     site.controller.step(now, end);
     site.pass(60_000);
@@ -250,11 +250,11 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     // With what it had, also of the instance that is still in the books.
     assert_eq!(site.peers.nodes[1].fragments().len(), 2);
     let mut inputs = Vec::new();
-    site.peers.node(1, node::Input::Tick, &mut inputs);
+    site.peers.node(1, node::StorageInput::Tick, &mut inputs);
     let mut orders = Vec::new();
     for input in inputs {
-        for effect in site.controller.step(Instant(site.now), input) {
-            if let Effect::Send(Peer::Node(NodeId(1)), order) = effect {
+        for effect in site.controller.step(Timestamp(site.now), input) {
+            if let ControllerEffect::Send(Peer::StorageNode(NodeId(1)), order) = effect {
                 orders.push(order);
             }
         }
@@ -262,7 +262,7 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     let status = site.controller.status();
     assert!(status.nodes[1].forgotten && !status.nodes[1].online);
     assert_eq!(status.pools[0].quantity, 20, "not offered yet");
-    let removes = |order: &Order| matches!(order.command, Command::RemoveFragment(_));
+    let removes = |order: &StampedCommand| matches!(order.command, Command::RemoveFragment(_));
     assert_eq!(orders.iter().filter(|order| removes(order)).count(), 2);
     site.peers.silent.clear();
     site.pass(3000);

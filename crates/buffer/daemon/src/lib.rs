@@ -15,4 +15,4 @@ pub mod scrub;
 pub mod views;
 
 pub use activity::Status;
-pub use control::Control;
+pub use control::ControllerClient;

@@ -71,7 +71,7 @@ fn remove(key: u64) -> Change {
 }
 
 fn keys(file: &Path) -> Vec<u64> {
-    let rows = Database::open(file).unwrap().load().unwrap();
+    let rows = Database::open(file).unwrap().load_records().unwrap();
     rows.iter().map(|(_, key, _)| *key).collect()
 }
 

@@ -5,79 +5,79 @@ use std::time::Duration;
 
 use super::RunError;
 use forebay_control::controller::Request;
-use forebay_daemon::Control;
-use forebay_daemon::activity::Source;
+use forebay_daemon::ControllerClient;
+use forebay_daemon::activity::StatusSource;
 use forebay_daemon::activity::Status;
-use forebay_daemon::embedded::{self, HOST, Pool, PoolOptions};
-use forebay_daemon::hosts::{Remote, ServeError};
+use forebay_daemon::embedded::{self, HOST_NAME, EmbeddedPool, EmbeddedPoolOptions};
+use forebay_daemon::hosts::{RemoteController, DaemonError};
 
 /// Which pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum PoolSelection {
     /// One in a directory, for this process alone.
-    Embedded(PoolOptions),
+    Embedded(EmbeddedPoolOptions),
     /// The one over several hosts that this file describes.
     Shared(PathBuf),
 }
 
-impl From<ServeError> for RunError {
-    fn from(error: ServeError) -> RunError {
+impl From<DaemonError> for RunError {
+    fn from(error: DaemonError) -> RunError {
         RunError::Shared(error)
     }
 }
 
 /// A pool in use.
-pub enum Buffer {
+pub enum PoolHandle {
     /// One in a directory.
-    Embedded(Pool),
+    Embedded(EmbeddedPool),
     /// One over several hosts.
-    Shared(Remote),
+    Shared(RemoteController),
 }
 
-impl Buffer {
+impl PoolHandle {
     /// Opens an embedded pool, or connects to a shared one.
-    pub fn open(which: &Which) -> Result<Buffer, RunError> {
+    pub fn open(which: &PoolSelection) -> Result<PoolHandle, RunError> {
         Ok(match which {
-            Which::Embedded(options) => Buffer::Embedded(Pool::open(options)?),
-            Which::Shared(file) => Buffer::Shared(Remote::open(file)?),
+            PoolSelection::Embedded(options) => PoolHandle::Embedded(EmbeddedPool::open(options)?),
+            PoolSelection::Shared(file) => PoolHandle::Shared(RemoteController::open(file)?),
         })
     }
 
     /// The same for those who have nothing to do in a pool that is not there yet: none is made.
-    pub fn open_existing(which: &Which) -> Result<Buffer, RunError> {
-        if let Which::Embedded(options) = which {
-            embedded::is_there(options)?;
+    pub fn open_existing(which: &PoolSelection) -> Result<PoolHandle, RunError> {
+        if let PoolSelection::Embedded(options) = which {
+            embedded::check_exists(options)?;
         }
-        Buffer::open(which)
+        PoolHandle::open(which)
     }
 
     /// Its controller.
-    pub fn control(&self) -> &dyn Control {
+    pub fn controller(&self) -> &dyn ControllerClient {
         match self {
-            Buffer::Embedded(pool) => pool.asker(),
-            Buffer::Shared(remote) => remote,
+            PoolHandle::Embedded(pool) => pool.asker(),
+            PoolHandle::Shared(remote) => remote,
         }
     }
 
     /// The host that mounts when no other is named, if there is one.
     pub fn host(&self) -> Option<&str> {
         match self {
-            Buffer::Embedded(_) => Some(HOST),
-            Buffer::Shared(remote) => remote.host(),
+            PoolHandle::Embedded(_) => Some(HOST_NAME),
+            PoolHandle::Shared(remote) => remote.host(),
         }
     }
 
     /// The status of this pool, which is `which`, again and again, for another thread; an embedded
     /// one answers within `patience` or not at all.
-    pub fn source(&self, which: &Which, patience: Duration) -> Source {
+    pub fn status_source(&self, which: &PoolSelection, patience: Duration) -> StatusSource {
         match self {
-            Buffer::Embedded(pool) => {
+            PoolHandle::Embedded(pool) => {
                 let asker = pool.asker().clone();
                 Box::new(move || asker.status_within(patience))
             }
-            Buffer::Shared(_) => {
+            PoolHandle::Shared(_) => {
                 let which = which.clone();
-                Box::new(move || status(&which).map_err(|error| error.to_string()))
+                Box::new(move || pool_status(&which).map_err(|error| error.to_string()))
             }
         }
     }
@@ -85,18 +85,18 @@ impl Buffer {
     /// Gives it back: an embedded pool is made durable and unmounted.
     pub fn close(self) -> Result<(), RunError> {
         match self {
-            Buffer::Embedded(pool) => Ok(pool.close()?),
-            Buffer::Shared(_) => Ok(()),
+            PoolHandle::Embedded(pool) => Ok(pool.close()?),
+            PoolHandle::Shared(_) => Ok(()),
         }
     }
 }
 
 /// The status of a pool; of an embedded one whether or not a process uses it.
-pub fn status(which: &Which) -> Result<Status, RunError> {
+pub fn pool_status(which: &PoolSelection) -> Result<Status, RunError> {
     match which {
-        Which::Embedded(options) => Ok(embedded::status(options)?),
-        Which::Shared(file) => {
-            let remote = Remote::open(file)?;
+        PoolSelection::Embedded(options) => Ok(embedded::status(options)?),
+        PoolSelection::Shared(file) => {
+            let remote = RemoteController::open(file)?;
             remote
                 .status()
                 .map_err(|failure| RunError::Step("status", failure))
@@ -105,12 +105,12 @@ pub fn status(which: &Which) -> Result<Status, RunError> {
 }
 
 /// Asks one thing of a pool and waits until it is done.
-pub fn order(which: &Which, step: &'static str, request: Request) -> Result<(), RunError> {
+pub fn request_once(which: &PoolSelection, step: &'static str, request: Request) -> Result<(), RunError> {
     let buffer = match request {
-        Request::CreatePersistent { .. } => Buffer::open(which)?,
-        _ => Buffer::open_existing(which)?,
+        Request::CreatePersistent { .. } => PoolHandle::open(which)?,
+        _ => PoolHandle::open_existing(which)?,
     };
-    let outcome = buffer.control().ask(request);
+    let outcome = buffer.controller().request(request);
     buffer.close()?;
     outcome
         .map(drop)

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
-use forebay_store::objects::Removal;
+use forebay_store::objects::RemovalProgress;
 
-use super::life::Stop;
+use super::life::StepError;
 use forebay_control::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus};
 use forebay_control::protocol::Progress;
-use forebay_daemon::Control;
+use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
 
 /// Whoever waits is told why after this time without anything to see, and again when the reason
@@ -30,7 +30,7 @@ pub trait Observer {
     fn progress(&mut self, stages: &[StageStatus]);
     /// A job's data are being destroyed: so many of so many files are gone, on the nodes that have
     /// counted them; called as often.
-    fn removing(&mut self, removed: u64, files: u64);
+    fn removal(&mut self, removed: u64, files: u64);
     /// Something worth knowing.
     fn note(&mut self, text: &str);
     /// Something is odd, but no reason to stop.
@@ -39,12 +39,12 @@ pub trait Observer {
 
 /// An observer that says nothing.
 #[derive(Debug, Default)]
-pub struct Quiet;
+pub struct SilentObserver;
 
-impl Observer for Quiet {
+impl Observer for SilentObserver {
     fn phase(&mut self, _: &str) {}
     fn progress(&mut self, _: &[StageStatus]) {}
-    fn removing(&mut self, _: u64, _: u64) {}
+    fn removal(&mut self, _: u64, _: u64) {}
     fn note(&mut self, _: &str) {}
     fn warning(&mut self, _: &str) {}
 }
@@ -75,24 +75,24 @@ impl Interrupt {
 /// Asks for a step and waits until it is done, has failed, or the process is interrupted. Meanwhile
 /// the observer is told of those stages that are `of` the step, and of the reason if nothing goes
 /// on for long.
-pub(super) fn wait(
-    pool: &dyn Control,
+pub(super) fn await_step(
+    pool: &dyn ControllerClient,
     request: Request,
     of: impl Fn(&StageStatus) -> bool,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let job = job(&request).map(str::to_owned);
-    let answer = pool.begin(request).map_err(Stop::Failed)?;
+    let answer = pool.submit(request).map_err(StepError::Failed)?;
     let (mut heard, mut told, mut seen) = (Instant::now(), None, Default::default());
     loop {
         match answer.recv_timeout(LOOK) {
-            Ok(outcome) => return outcome.map(|_| ()).map_err(Stop::Failed),
+            Ok(outcome) => return outcome.map(|_| ()).map_err(StepError::Failed),
             Err(RecvTimeoutError::Disconnected) => {
                 let reason = "the pool's controller has ended";
-                return Err(Stop::Failed(Failure::new(Cause::Failed, reason)));
+                return Err(StepError::Failed(Failure::new(Cause::Failed, reason)));
             }
-            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(Stop::Interrupted),
+            Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(StepError::Interrupted),
             Err(RecvTimeoutError::Timeout) => {
                 // Progress is not worth failing for.
                 let status = pool.status();
@@ -107,10 +107,10 @@ pub(super) fn wait(
                 }
                 let removal = status.as_ref().ok().and_then(|status| {
                     let removal = removal(status, job.as_deref()?)?;
-                    (removal.objects > 0).then_some(removal)
+                    (removal.total_objects > 0).then_some(removal)
                 });
                 if let Some(removal) = removal {
-                    observer.removing(removal.removed, removal.objects);
+                    observer.removal(removal.removed_objects, removal.total_objects);
                 }
                 let now = (running, removal);
                 if now != seen {
@@ -128,12 +128,12 @@ pub(super) fn wait(
 }
 
 /// How far the removal of a job's own instance is.
-fn removal(status: &Status, job: &str) -> Option<Removal> {
+fn removal(status: &Status, job: &str) -> Option<RemovalProgress> {
     let mut sessions = status.sessions.iter();
     let session = sessions.find(|session| session.ending && session.token == job)?;
     let mut own = status.instances.iter();
     let own = own.find(|instance| instance.session == session.id)?;
-    status.removal(own.id)
+    status.removal_progress(own.id)
 }
 
 /// The job whose life a request is about.
@@ -190,7 +190,7 @@ fn why(status: Result<Status, Failure>, job: Option<&str>) -> String {
 }
 
 /// What a session's stages of one direction have moved.
-pub(super) fn sum(status: &Status, token: &str, direction: Direction) -> Progress {
+pub(super) fn sum_progress(status: &Status, token: &str, direction: Direction) -> Progress {
     let of = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
     status
         .stages

@@ -8,9 +8,9 @@
 mod counter;
 mod exposition;
 mod latency;
-mod responder;
+mod exporter;
 
 pub use counter::Counter;
-pub use exposition::{Exposition, Kind};
+pub use exposition::{Exposition, MetricKind};
 pub use latency::{Latency, LatencySnapshot};
-pub use responder::Responder;
+pub use exporter::Exporter;

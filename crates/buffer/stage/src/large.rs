@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::copy::{Part, Pieces, copy};
+use crate::copy::{CopyRange, Pieces, copy};
 use crate::error::Failure;
 use crate::file::{OpenFile, fatal};
-use crate::mover::Job;
+use crate::mover::StageContext;
 use crate::request::Verify;
 
 /// Large files of which parts are still to be copied.
-pub(crate) type Queue = Mutex<VecDeque<Arc<Large>>>;
+pub(crate) type Queue = Mutex<VecDeque<Arc<LargeFile>>>;
 
 /// A large file, of which threads take one part after the other.
-pub(crate) struct Large {
+pub(crate) struct LargeFile {
     file: OpenFile,
     parts: u64,
     next: AtomicU64,
@@ -25,21 +25,21 @@ pub(crate) struct Large {
     resumed: bool,
 }
 
-impl Job<'_> {
+impl StageContext<'_> {
     pub fn open_large(&self, file: OpenFile, size: u64) -> Result<(), Failure> {
         let making = |e| Failure::target("making its copy", e);
-        let was = file.hidden.opened_state().map_err(making)?;
+        let was = file.hidden.opened_stat().map_err(making)?;
         let resumable = was.size == size;
         if !resumable {
             // Before it has its length, by which it is known to be resumable.
             if let Some(journal) = &self.journal {
                 journal.begin_anew(&file.key).map_err(fatal)?;
             }
-            file.hidden.resize(0).map_err(making)?;
-            file.hidden.resize(size).map_err(making)?;
+            file.hidden.truncate(0).map_err(making)?;
+            file.hidden.truncate(size).map_err(making)?;
         }
-        let parts = size.div_ceil(self.options.segment.max(1));
-        let large = Large {
+        let parts = size.div_ceil(self.options.segment_bytes.max(1));
+        let large = LargeFile {
             file,
             parts,
             next: AtomicU64::new(0),
@@ -54,7 +54,7 @@ impl Job<'_> {
     }
 
     /// The next part of a large file that nobody copies yet.
-    pub fn claim(&self) -> Option<(Arc<Large>, u64)> {
+    pub fn claim(&self) -> Option<(Arc<LargeFile>, u64)> {
         let mut queue = self.large.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(large) = queue.front() {
             let part = large.next.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Job<'_> {
         None
     }
 
-    pub fn part(&self, large: &Large, part: u64, buffer: &mut [u8]) {
+    pub fn part(&self, large: &LargeFile, part: u64, buffer: &mut [u8]) {
         if !large.failed.load(Ordering::Relaxed) {
             let outcome = if self.is_stopped() {
                 Err(Failure::Cancelled)
@@ -91,18 +91,18 @@ impl Job<'_> {
         // Parts that a journal knows of are kept for the next run, unless the file is at fault.
         let keep = self.journal.is_some() && failed && self.is_stopped();
         if outcome.is_err() && !keep {
-            let _ = large.file.parent.remove(&large.file.hidden_name);
+            let _ = large.file.parent.unlink(&large.file.hidden_name);
         }
         if !failed {
             self.note(&large.file.shown, outcome);
         }
     }
 
-    fn copy_part(&self, large: &Large, part: u64, buffer: &mut [u8]) -> Result<(), Failure> {
+    fn copy_part(&self, large: &LargeFile, part: u64, buffer: &mut [u8]) -> Result<(), Failure> {
         let file = &large.file;
         let size = file.state.size;
-        let from = part.saturating_mul(self.options.segment);
-        let to = from.saturating_add(self.options.segment).min(size);
+        let from = part.saturating_mul(self.options.segment_bytes);
+        let to = from.saturating_add(self.options.segment_bytes).min(size);
         let known = self
             .journal
             .as_ref()
@@ -116,7 +116,7 @@ impl Job<'_> {
             self.progress.staged_bytes(to - from);
             (known.digest.clone(), Pieces::All(from, to))
         } else {
-            let range = Part {
+            let range = CopyRange {
                 source: &*file.source,
                 target: &*file.hidden,
                 from,
@@ -125,8 +125,8 @@ impl Job<'_> {
             };
             let sum = copy(&range, self.options.verify, self.progress, buffer)?;
             // The journal knows when this host was started anew, but not those of the storage nodes.
-            if file.hidden.must_flush() && self.journal.is_some() {
-                let flushed = file.hidden.flush();
+            if file.hidden.needs_fdatasync() && self.journal.is_some() {
+                let flushed = file.hidden.fdatasync();
                 flushed.map_err(|e| Failure::target("putting it on stable storage", e))?;
             }
             self.record(&file.key, Some(part), &file.state, sum.digest.clone())?;
@@ -141,7 +141,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn whole_large(&self, large: &Large) -> Result<(), Failure> {
+    fn whole_large(&self, large: &LargeFile) -> Result<(), Failure> {
         let mut digests =
             std::mem::take(&mut *large.digests.lock().unwrap_or_else(PoisonError::into_inner));
         digests.sort_by_key(|(part, ..)| *part);

@@ -37,11 +37,11 @@ mod stable;
 mod verify;
 mod walk;
 
-pub use end::{Identity, Space};
+pub use end::{Identity, Namespace};
 pub use error::{Problem, StageError};
-pub use journal::{Host, Os, Pages};
+pub use journal::{JournalHost, Os, AppendFile};
 pub use meter::Meter;
-pub use mover::stage;
-pub use place::Place;
-pub use progress::{Amount, Phase, Progress, Snapshot, Times};
-pub use request::{Item, Options, Report, Request, Verify, What};
+pub use mover::run_stage;
+pub use place::StagePath;
+pub use progress::{StageAmount, Phase, ProgressCounters, StageProgress, Times};
+pub use request::{StageItem, StageOptions, StageReport, StageRequest, Verify, ItemKind};

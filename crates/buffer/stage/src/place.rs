@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::end::{
-    Body, FileSystem, Folder, Found, Identity, Kind, Space, make_within, open_folder, open_path,
+    FileHandle, FileSystem, DirHandle, Found, Identity, FileKind, Namespace, make_within, open_folder, open_path,
     open_within,
 };
 use crate::error::{Problem, describe};
@@ -18,7 +18,7 @@ const LEADS_OUT: &str =
 
 /// A path on one side.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct StagePath {
     end: End,
     path: PathBuf,
 }
@@ -27,38 +27,38 @@ pub struct Place {
 enum End {
     Outside(Option<Arc<Identity>>),
     Replaced(Arc<dyn FileSystem>),
-    Inside(Arc<Space>),
+    Inside(Arc<Namespace>),
 }
 
 impl End {
     /// Opens a directory that is not in an instance.
-    fn open_outside(&self, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+    fn open_outside(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
         match self {
             End::Outside(who) => open_folder(path, who),
-            End::Replaced(outside) => outside.open_folder(path),
+            End::Replaced(outside) => outside.open_dir(path),
             End::Inside(_) => Err(Errno::INVAL),
         }
     }
 }
 
-impl Place {
+impl StagePath {
     /// A path of the parallel file system, symbolic links in it followed, reached with the rights
     /// of this process.
-    pub fn outside(path: impl Into<PathBuf>) -> Place {
-        Place::outside_as(path, None)
+    pub fn pfs(path: impl Into<PathBuf>) -> StagePath {
+        StagePath::pfs_as(path, None)
     }
 
     /// The same, with someone else's rights.
-    pub fn outside_as(path: impl Into<PathBuf>, who: Option<Arc<Identity>>) -> Place {
-        Place {
+    pub fn pfs_as(path: impl Into<PathBuf>, who: Option<Arc<Identity>>) -> StagePath {
+        StagePath {
             end: End::Outside(who),
             path: path.into(),
         }
     }
 
     /// A path of what takes the place of the parallel file system.
-    pub fn on(outside: &Arc<dyn FileSystem>, path: impl Into<PathBuf>) -> Place {
-        Place {
+    pub fn on_file_system(outside: &Arc<dyn FileSystem>, path: impl Into<PathBuf>) -> StagePath {
+        StagePath {
             end: End::Replaced(outside.clone()),
             path: path.into(),
         }
@@ -66,8 +66,8 @@ impl Place {
 
     /// `path` in an instance's name space. Neither `..` nor a symbolic link leads out of it;
     /// missing directories are made when it is a target.
-    pub fn inside(space: &Arc<Space>, path: impl Into<PathBuf>) -> Place {
-        Place {
+    pub fn in_instance(space: &Arc<Namespace>, path: impl Into<PathBuf>) -> StagePath {
+        StagePath {
             end: End::Inside(space.clone()),
             path: path.into(),
         }
@@ -99,7 +99,7 @@ impl Place {
     }
 
     /// Opens the directory that is there.
-    pub(crate) fn open_folder(&self) -> Result<Box<dyn Folder>, Problem> {
+    pub(crate) fn open_dir(&self) -> Result<Box<dyn DirHandle>, Problem> {
         let opened = match &self.end {
             End::Outside(_) | End::Replaced(_) => self.end.open_outside(&self.path),
             End::Inside(space) => match open_within(space, &self.path) {
@@ -115,7 +115,7 @@ impl Place {
     }
 
     /// Opens the file that is there.
-    pub(crate) fn open_file(&self) -> Result<Box<dyn Body>, Problem> {
+    pub(crate) fn open_file(&self) -> Result<Box<dyn FileHandle>, Problem> {
         let opened = match &self.end {
             End::Outside(who) => open_path(&self.path, who),
             End::Replaced(outside) => outside.open_file(&self.path),
@@ -134,8 +134,8 @@ impl Place {
     /// The contents of a file of at most `most` bytes.
     pub fn read(&self, most: u64) -> Result<Vec<u8>, Problem> {
         let file = self.open_file()?;
-        let state = file.state().map_err(|errno| self.cannot_open(errno))?;
-        if state.kind != Kind::File {
+        let state = file.stat().map_err(|errno| self.cannot_open(errno))?;
+        if state.kind != FileKind::File {
             return Err(self.problem("is not a file", Errno::INVAL));
         }
         if state.size > most {
@@ -143,22 +143,22 @@ impl Place {
             return Err(self.problem(reason, Errno::FBIG));
         }
         let mut bytes = vec![0; usize::try_from(state.size).unwrap_or(0)];
-        let read = file.read(&mut bytes, 0);
+        let read = file.read_at(&mut bytes, 0);
         bytes.truncate(read.map_err(|errno| self.problem(describe(errno), errno))?);
         Ok(bytes)
     }
 
     /// The directory and the name in it of a file that is to be made.
-    pub(crate) fn open_parent(&self) -> Result<(Box<dyn Folder>, OsString), Problem> {
+    pub(crate) fn open_parent(&self) -> Result<(Box<dyn DirHandle>, OsString), Problem> {
         let name = self.path.file_name();
         let name = name.ok_or_else(|| self.problem("names no file", Errno::INVAL))?;
         let parent = self.path.parent().unwrap_or(Path::new(""));
-        let place = Place {
+        let place = StagePath {
             end: self.end.clone(),
             path: parent.to_owned(),
         };
         let folder = match &self.end {
-            End::Inside(_) => place.make()?.0,
+            End::Inside(_) => place.open_or_mkdir()?.0,
             End::Outside(_) | End::Replaced(_) => {
                 let path = if parent.as_os_str().is_empty() {
                     Path::new(".")
@@ -184,7 +184,7 @@ impl Place {
 
     /// Opens a directory that is to be a target, making it if need be (inside an instance with
     /// all above it), and says whether it was made.
-    pub(crate) fn make(&self) -> Result<(Box<dyn Folder>, bool), Problem> {
+    pub(crate) fn open_or_mkdir(&self) -> Result<(Box<dyn DirHandle>, bool), Problem> {
         match &self.end {
             End::Inside(space) => make_within(space, &self.path).map_err(|errno| {
                 let reason = match errno {
@@ -198,7 +198,7 @@ impl Place {
             }),
             End::Outside(_) | End::Replaced(_) => {
                 let (parent, name) = self.open_parent()?;
-                let made = parent.make(&name);
+                let made = parent.mkdir(&name);
                 made.and_then(|made| Ok((self.end.open_outside(&self.path)?, made)))
                     .map_err(|errno| self.cannot_open(errno))
             }
@@ -207,14 +207,14 @@ impl Place {
 }
 
 /// Opens the directory `path` below `folder`, following no symbolic link.
-pub(crate) fn descend(folder: &dyn Folder, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+pub(crate) fn descend(folder: &dyn DirHandle, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
     let mut components = path.components();
     let Some(first) = components.next() else {
-        return folder.again();
+        return folder.try_clone();
     };
-    let mut here = folder.folder(first.as_os_str())?;
+    let mut here = folder.open_dir(first.as_os_str())?;
     for component in components {
-        here = here.folder(component.as_os_str())?;
+        here = here.open_dir(component.as_os_str())?;
     }
     Ok(here)
 }

@@ -8,13 +8,13 @@ use std::sync::{Arc, PoisonError};
 use rustix::io::Errno;
 
 use crate::copy::{Pieces, digest_of};
-use crate::end::{Folder, Put, State};
+use crate::end::{DirHandle, PutOutcome, FileStat};
 use crate::error::{Failure, Problem, describe};
 use crate::file::{Destination, fatal, hidden_name};
 use crate::journal::{Copied, Journal};
-use crate::mover::{Directory, Job};
+use crate::mover::{DirPair, StageContext};
 use crate::request::Verify;
-use crate::verify::Whereabouts;
+use crate::verify::CopyLocation;
 
 /// Copies that are made sure of together.
 const TOGETHER: usize = 512;
@@ -24,7 +24,7 @@ struct Copy {
     /// Which tree it is in.
     tree: usize,
     /// Its directory.
-    parent: Arc<dyn Folder>,
+    parent: Arc<dyn DirHandle>,
     /// In the journal.
     key: PathBuf,
     copied: Copied,
@@ -32,29 +32,29 @@ struct Copy {
 
 /// Copies that are to be noted in the journal when they are on stable storage.
 #[derive(Default)]
-pub(crate) struct Unsure {
+pub(crate) struct UnconfirmedCopies {
     waiting: Vec<Copy>,
     /// A storage node has forgotten some, and nobody knows which.
     lost: Option<Errno>,
 }
 
-impl Job<'_> {
+impl StageContext<'_> {
     /// Copies a small file in one piece, as it was at one moment. `false`: it has to be opened to be
     /// copied.
     pub fn small(
         &self,
-        here: &Directory,
-        seen: &State,
+        here: &DirPair,
+        seen: &FileStat,
         to: &Destination,
         whole: &mut Vec<u8>,
     ) -> Result<bool, Failure> {
         let journal = self.journal.as_ref();
         // Of what an earlier run has copied more is to be looked at.
         let known = journal.is_some_and(|journal| journal.known(&to.key, None).is_some());
-        if known || !seen.is_small() || seen.size > self.options.segment.max(1) {
+        if known || !seen.is_small() || seen.size > self.options.segment_bytes.max(1) {
             return Ok(false);
         }
-        let fetched = here.source.fetch(&to.name, seen, whole);
+        let fetched = here.source.read_small_file(&to.name, seen, whole);
         let Some(state) = fetched.map_err(|e| Failure::source("opening it", e))? else {
             return Ok(false);
         };
@@ -67,17 +67,17 @@ impl Job<'_> {
         };
         if journal.is_some_and(Journal::goes_on) {
             // What is left of it if that run made it step by step.
-            let _ = to.parent.remove(&hidden_name(&to.name));
+            let _ = to.parent.unlink(&hidden_name(&to.name));
         }
-        let put = to.parent.put(&to.name, whole, &state);
+        let put = to.parent.put_small_file(&to.name, whole, &state);
         let put = put.map_err(|e| Failure::target("making its copy", e))?;
-        if put == Put::Not {
+        if put == PutOutcome::Unsupported {
             step_by_step(&*to.parent, &to.name, whole, &state)?;
         }
         self.progress.staged_bytes(state.size);
         match put {
-            Put::Unsure => self.unsure(to, &state, digest.clone())?,
-            Put::Done | Put::Not => self.record(&to.key, None, &state, digest.clone())?,
+            PutOutcome::Unsynced => self.unsure(to, &state, digest.clone())?,
+            PutOutcome::Stored | PutOutcome::Unsupported => self.record(&to.key, None, &state, digest.clone())?,
         }
         self.count(&state);
         self.to_read_back(&to.at, [(Pieces::All(0, state.size), digest)]);
@@ -86,13 +86,13 @@ impl Job<'_> {
     }
 
     /// Has a copy noted in the journal when it is on stable storage.
-    fn unsure(&self, to: &Destination, state: &State, digest: String) -> Result<(), Failure> {
+    fn unsure(&self, to: &Destination, state: &FileStat, digest: String) -> Result<(), Failure> {
         let Some(journal) = &self.journal else {
             return Ok(());
         };
         let tree = match &to.at {
-            Whereabouts::Tree { tree, .. } => tree.index,
-            Whereabouts::Single(_) => 0,
+            CopyLocation::Tree { tree, .. } => tree.index,
+            CopyLocation::Single(_) => 0,
         };
         let mut unsure = self.unsure.lock().unwrap_or_else(PoisonError::into_inner);
         unsure.waiting.push(Copy {
@@ -119,16 +119,16 @@ impl Job<'_> {
     }
 }
 
-fn settle(unsure: &mut Unsure, journal: &Journal) -> Result<(), Problem> {
+fn settle(unsure: &mut UnconfirmedCopies, journal: &Journal) -> Result<(), Problem> {
     let waiting = std::mem::take(&mut unsure.waiting);
-    let mut trees: BTreeMap<usize, &Arc<dyn Folder>> = BTreeMap::new();
+    let mut trees: BTreeMap<usize, &Arc<dyn DirHandle>> = BTreeMap::new();
     for copy in &waiting {
         trees.entry(copy.tree).or_insert(&copy.parent);
     }
     // A node that has forgotten something says so once; what came before may be gone, too.
     let flushed = match unsure.lost {
         Some(errno) => Err(errno),
-        None => trees.values().try_for_each(|folder| folder.flush()),
+        None => trees.values().try_for_each(|folder| folder.syncfs()),
     };
     if let Err(errno) = flushed {
         unsure.lost = Some(errno);
@@ -146,10 +146,10 @@ fn settle(unsure: &mut Unsure, journal: &Journal) -> Result<(), Problem> {
 
 /// Makes a file under a hidden name, and gives it its own when it is whole.
 fn step_by_step(
-    parent: &dyn Folder,
+    parent: &dyn DirHandle,
     name: &OsStr,
     whole: &[u8],
-    state: &State,
+    state: &FileStat,
 ) -> Result<(), Failure> {
     let hidden_name = hidden_name(name);
     let hidden = parent.create(&hidden_name, false);
@@ -169,7 +169,7 @@ fn step_by_step(
     };
     let filled = fill();
     if filled.is_err() {
-        let _ = parent.remove(&hidden_name);
+        let _ = parent.unlink(&hidden_name);
     }
     filled
 }

@@ -6,5 +6,5 @@ pub mod log;
 pub mod namespace;
 pub mod objects;
 pub mod recovery;
-pub mod shard;
+pub mod node;
 pub mod storage;

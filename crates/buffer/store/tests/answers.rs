@@ -11,7 +11,7 @@ use forebay_protocol::{
     Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
 };
 use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, NodeState};
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -38,10 +38,10 @@ fn start() -> Shard<MemoryObjects> {
 
 /// With these objects, and clients on the daemon's host or not.
 fn start_with(objects: MemoryObjects, local: bool) -> Shard<MemoryObjects> {
-    let state = State::default();
+    let state = NodeState::default();
     let (now, limits) = (Now::default(), Limits::default());
     let mut shard = Shard::start(state, 0, objects, limits, None, now, [1; 32]).unwrap();
-    shard.set_boot(5);
+    shard.set_boot_id(5);
     let root = Peer {
         uid: 0,
         gid: 0,
@@ -146,7 +146,7 @@ fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
 fn is_given_back(shard: &mut Shard<MemoryObjects>) {
     for (second, expected) in [(10, vec![]), (30, vec![Reply::Failed(Errno::EAGAIN)])] {
         let now = Now {
-            steady: second * 1_000_000_000,
+            steady_ns: second * 1_000_000_000,
             ..Now::default()
         };
         let mut effects = Vec::new();
@@ -222,12 +222,12 @@ fn hear(
 fn incarnation(shard: &mut Shard<MemoryObjects>) -> Incarnation {
     let mut effects = Vec::new();
     let now = Now {
-        steady: 1_000_000_000,
+        steady_ns: 1_000_000_000,
         ..Now::default()
     };
     shard.step(now, Input::Tick, &mut effects);
     let sender = effects.iter().find_map(|effect| match effect {
-        Effect::ToPeer { message, .. } => Some(message.sender),
+        Effect::SendToPeer { message, .. } => Some(message.sender),
         _ => None,
     });
     sender.unwrap()
@@ -311,7 +311,7 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     let asked = (2..22).find_map(|seq| {
         let effects = say(&mut shard, OTHER, seq, make(&format!("d{seq}"), New::Dir));
         effects.iter().find_map(|effect| match effect {
-            Effect::ToPeer { message, .. } => match &message.say {
+            Effect::SendToPeer { message, .. } => match &message.say {
                 Say::Prepare { tx, wave, .. } => Some((seq, *tx, *wave)),
                 _ => None,
             },
@@ -321,7 +321,7 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     let (seq, tx, wave) = asked.unwrap();
     let found = Ok(vec![Found::Inode(Ino(1 << 48 | 9), Kind::Dir)]);
     hear(&mut shard, own, 2, Say::Vote { tx, wave, found });
-    shard.step(Now::default(), Input::Synced(u64::MAX), &mut Vec::new());
+    shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
     // It has happened here, and the other node is not heard of again. The client's connection breaks,
     // and another one repeats the request.
     let again = ConnId(3);
@@ -334,7 +334,7 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     };
     for (conn, second) in [(OTHER, 0), (again, 70)] {
         let at = |second: u64| Now {
-            steady: second * 1_000_000_000,
+            steady_ns: second * 1_000_000_000,
             ..Now::default()
         };
         if conn == again {
@@ -386,7 +386,7 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     // bring the file back.
     let told = |effects: &[Effect<ObjectId>]| {
         effects.iter().any(|effect| match effect {
-            Effect::ToPeer { message, .. } => {
+            Effect::SendToPeer { message, .. } => {
                 matches!(&message.say, Say::Checked { gone, .. } if *gone == [attr.ino])
             }
             _ => false,
@@ -394,7 +394,7 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     };
     assert!(!told(&hear(&mut shard, own, 1, Say::Check(vec![attr.ino]))));
     let mut effects = Vec::new();
-    shard.step(Now::default(), Input::Synced(u64::MAX), &mut effects);
+    shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
     assert!(told(&effects));
     assert!(told(&hear(&mut shard, own, 2, Say::Check(vec![attr.ino]))));
 }
@@ -425,7 +425,7 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
         instance: InstanceId(7),
         ino: attr.ino,
     };
-    objects.put_to_rest(object);
+    objects.add_durable_checksums(object);
     let open = Request::Open {
         ino: attr.ino,
         handle: HandleId(1),
@@ -446,7 +446,7 @@ fn unsealed(
     let mut effects = Vec::new();
     shard.step(
         Now::default(),
-        Input::Unsealed(object, result),
+        Input::ChecksumsInvalidated(object, result),
         &mut effects,
     );
     effects
@@ -457,7 +457,7 @@ fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     let (mut shard, objects, object, open) = at_rest();
     let asked = |effects: &[Effect<ObjectId>]| {
         let asks =
-            |effect: &&Effect<ObjectId>| matches!(effect, Effect::Unseal(of) if *of == object);
+            |effect: &&Effect<ObjectId>| matches!(effect, Effect::InvalidateChecksums(of) if *of == object);
         (effects.iter().filter(asks).count(), replies(effects).len())
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 3, open.clone())), (1, 0));
@@ -477,7 +477,7 @@ fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 5, open)), (1, 0));
     assert_eq!(asked(&say(&mut shard, OTHER, 6, cut)), (0, 0));
-    objects.unseal(object);
+    objects.invalidate_checksums(object);
     let opened = replies(&unsealed(&mut shard, object, Ok(())));
     assert!(
         matches!(&opened[..], [Reply::Opened { .. }, Reply::Attr(attr)] if attr.size == 3),
@@ -490,6 +490,6 @@ fn nobody_is_answered_who_has_gone_while_checksums_were_taken_off() {
     let (mut shard, objects, object, open) = at_rest();
     say(&mut shard, OTHER, 3, open);
     shard.step(Now::default(), Input::Disconnected(OTHER), &mut Vec::new());
-    objects.unseal(object);
+    objects.invalidate_checksums(object);
     assert!(unsealed(&mut shard, object, Ok(())).is_empty());
 }

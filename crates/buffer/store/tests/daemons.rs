@@ -10,7 +10,7 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::placement::Place;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
-use forebay_store::daemon::{Daemon, Options};
+use forebay_store::daemon::{Daemon, InvalidOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn key() -> PoolKey {
 }
 
 fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
-    let mut options = Options::new(dir);
+    let mut options = InvalidOptions::new(dir);
     options.sync_interval = Duration::from_millis(50);
     (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
     Daemon::start(options).unwrap()

@@ -12,7 +12,7 @@ use forebay_protocol::address::Address;
 use forebay_protocol::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, Resume};
 use forebay_protocol::placement::Place;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use forebay_store::daemon::{Daemon, Options};
+use forebay_store::daemon::{Daemon, InvalidOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -83,7 +83,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let dir = TempDir::new().unwrap();
-        let mut options = Options::new(dir.path());
+        let mut options = InvalidOptions::new(dir.path());
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key());
         let daemon = Daemon::start(options).unwrap();

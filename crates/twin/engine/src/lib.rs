@@ -25,7 +25,7 @@ mod run;
 mod simulation;
 
 pub use queue::{Queue, prefetch};
-pub use simulation::{Context, Partition, Progress, Silent, Simulation, Statistics};
+pub use simulation::{Context, Partition, Progress, NoProgress, Simulation, Statistics};
 
 /// Simulated time in picoseconds since the simulation's start. 2^64 ps are 213 days.
 pub type Picoseconds = u64;

@@ -7,7 +7,7 @@ const RETRY_AFTER: u32 = 32;
 
 /// Which way of sharing the work is quicker.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct LoadSharing {
     /// Seconds an event in the last epoch in which thread 0 ran all; in which all threads ran.
     alone: Option<f64>,
     together: Option<f64>,
@@ -15,9 +15,9 @@ pub(crate) struct Pace {
     untried: u32,
 }
 
-impl Pace {
+impl LoadSharing {
     /// Whether to share the next epoch's work, given how the last one went.
-    pub(crate) fn share_next(&mut self, alone: bool, events: u64, time: Duration) -> bool {
+    pub(crate) fn shares_next_epoch(&mut self, alone: bool, events: u64, time: Duration) -> bool {
         let cost = time.as_secs_f64() / events.max(1) as f64;
         *(if alone {
             &mut self.alone

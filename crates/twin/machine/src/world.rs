@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A machine and the jobs on it.
-pub(crate) struct World {
+pub(crate) struct Scenario {
     pub machine: Machine,
     /// The machine's network with the routing and packet size of this run.
     pub network: Arc<Network>,
@@ -21,7 +21,7 @@ pub(crate) struct World {
     pub each_link: bool,
 }
 
-impl World {
+impl Scenario {
     /// Notes progress.
     pub fn count_done(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);

@@ -67,7 +67,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         .output
         .begin(&format!("interference-{}", machine.name))?;
     let progress = Shown::start("interference", output.display);
-    let run = study::interference(
+    let run = study::simulate_interference(
         &machine,
         test,
         args.nodes,

@@ -16,7 +16,7 @@ use clap::Args;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
-use forebay_workload::ior::{self, Ior, IorError, Layout, NodeOrder, Processes};
+use forebay_workload::ior::{self, Ior, IorError, AccessPattern, NodeOrder, Processes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -76,13 +76,13 @@ fn of_nodes(nodes: u32) -> String {
 }
 
 /// Checks that a test fits a job before anything is simulated.
-pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layout, Failure> {
+pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<AccessPattern, Failure> {
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
         Failure::Input(format!(
             "{nodes} nodes with {ppn} processes each are too many processes"
         ))
     })?;
-    Layout::new(
+    AccessPattern::new(
         test,
         Processes {
             count,
@@ -106,7 +106,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     for test in &tests {
         for nodes in &args.nodes.0 {
             layout(test, *nodes, args.ppn, args.sim.seed)?;
-            study::ior_fits(&machine, test, *nodes, args.ppn, &options)
+            study::check_ior_fits(&machine, test, *nodes, args.ppn, &options)
                 .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
         }
     }
@@ -172,7 +172,7 @@ impl Job<'_> {
                 &format!("{} nodes", thousands((*nodes).into())),
                 output.display,
             );
-            let point = study::ior_point(
+            let point = study::simulate_ior(
                 self.machine,
                 self.test,
                 *nodes,

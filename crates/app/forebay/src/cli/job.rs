@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use crate::show::{self, Terminal};
 use clap::{Subcommand, ValueEnum};
-use forebay_daemon::embedded::PoolOptions;
+use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, Recovered, Recovery, RunError, RunOptions, Which, recover, run_job, stage_now,
-    status,
+    OnFailure, Recovered, Recovery, RunError, RunOptions, PoolSelection, recover, run_job, stage_now,
+    pool_status,
 };
 use forebay_job_script::{Direction, JobScript};
 
@@ -208,24 +208,24 @@ pub fn run(command: JobCommand) -> ExitCode {
 }
 
 /// Milliseconds since 1970.
-fn now() -> forebay_control::protocol::Instant {
+fn now() -> forebay_control::protocol::Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
-    forebay_control::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
+    forebay_control::protocol::Timestamp(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode {
-    let (Which::Embedded(PoolOptions {
+fn show_top(pool: &PoolSelection, once: bool, interval: std::time::Duration) -> ExitCode {
+    let (PoolSelection::Embedded(EmbeddedPoolOptions {
         directory: path, ..
     })
-    | Which::Shared(path)) = pool;
+    | PoolSelection::Shared(path)) = pool;
     let name = std::path::absolute(path);
     let options = TopOptions {
         name: name.as_deref().unwrap_or(path).display().to_string(),
         interval,
         once,
     };
-    let mut source = || status(pool).map_err(|error| error.to_string());
+    let mut source = || pool_status(pool).map_err(|error| error.to_string());
     match top(&options, &mut source) {
         Ok(text) => answer(&text.unwrap_or_default()),
         Err(failure) => super::fail(&failure),
@@ -260,7 +260,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             run_to_end(&options, terminal)
         }
         JobCommand::Status { pool, json } => {
-            let found = status(&pool.which()?)?;
+            let found = pool_status(&pool.which()?)?;
             Ok(answer(&if json {
                 serde_json::to_string_pretty(&found).unwrap_or_default() + "\n"
             } else {

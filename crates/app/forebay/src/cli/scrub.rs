@@ -20,7 +20,7 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
             args.directory.display()
         )));
     }
-    let found = forebay_daemon::scrub::scrub(&args.directory).map_err(Failure::Failed)?;
+    let found = forebay_daemon::scrub::scrub_directory(&args.directory).map_err(Failure::Failed)?;
     let columns = [
         Column::text("instance", 0),
         Column::number("whole", 0),

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_daemon::activity::{self, Responder, Source};
+use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
+    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, DaemonError, StorageDaemon, host_name,
 };
 
 use super::answer;
@@ -82,7 +82,7 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
 }
 
 enum Ended {
-    Serve(ServeError),
+    Serve(DaemonError),
     Metrics(String),
 }
 
@@ -99,11 +99,11 @@ fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), End
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     let name = arguments.name.clone().unwrap_or_else(host_name);
-    let metrics = |source: Source| -> Result<Option<Responder>, Ended> {
+    let metrics = |source: StatusSource| -> Result<Option<Exporter>, Ended> {
         let Some(address) = arguments.metrics else {
             return Ok(None);
         };
-        let responder = activity::serve(address, source).map_err(Ended::Metrics)?;
+        let responder = activity::serve_metrics(address, source).map_err(Ended::Metrics)?;
         tell(format_args!(
             "metrics at http://{}/metrics",
             responder.address()

@@ -134,7 +134,7 @@ fn simulate(
         };
         let label = format!("{}, {} {}", case.id, run.label, case.axis());
         let progress = Shown::start(&label, output.display);
-        let point = study::ior_point(&machine, test, run.nodes, run.ppn, &options, &progress)
+        let point = study::simulate_ior(&machine, test, run.nodes, run.ppn, &options, &progress)
             .map_err(|e| refused(&e))?;
         points.push((run, point));
     }

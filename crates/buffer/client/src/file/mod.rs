@@ -120,7 +120,7 @@ impl File {
         }
         let permit = self.permit(false)?;
         let requests = nodes.iter().map(|node| (*node, self.open_request(permit)));
-        self.fs.sessions.each(None, requests, |node, said| {
+        self.fs.sessions.call_nodes(None, requests, |node, said| {
             if let (Ok(said), Ok(place)) = (said, self.place(node)) {
                 place.get_or_init(|| self.opened_part(node, permit, said.descriptor));
             }
@@ -146,7 +146,7 @@ impl File {
 
     fn opened_part(&self, node: Node, permit: Permit, descriptor: Option<OwnedFd>) -> Part {
         let handle = self.home.handle;
-        if let Ok(session) = self.fs.sessions.with(node) {
+        if let Ok(session) = self.fs.sessions.session(node) {
             session.remember_object(handle, permit, self.part_mode());
         }
         Part::new(node, handle, descriptor)
@@ -155,7 +155,7 @@ impl File {
     /// Open the data object on `node`, which is not home; also when that node has forgotten it.
     fn open_part(&self, node: Node) -> Result<Part, Errno> {
         let mut permit = self.permit(false)?;
-        let session = self.fs.sessions.with(node)?;
+        let session = self.fs.sessions.session(node)?;
         let mut said = session.call(None, self.open_request(permit));
         if let Err(Errno::EKEYREJECTED) = said {
             permit = self.permit(true)?;
@@ -173,7 +173,7 @@ impl File {
             return Ok(permit);
         }
         let handle = self.home.handle;
-        let session = self.fs.sessions.with(self.home.node)?;
+        let session = self.fs.sessions.session(self.home.node)?;
         match session.call(None, Request::Permit { handle })?.reply {
             Reply::Permit(new) => Ok(*permit.insert(new)),
             _ => Err(Errno::EPROTO),
@@ -229,7 +229,7 @@ impl File {
             return self.write_striped(data, offset);
         }
         self.list();
-        let length = self.home.claim(&self.fs, data.len(), offset)?;
+        let length = self.home.reserve_for_write(&self.fs, data.len(), offset)?;
         self.home.write(&self.fs, &data[..length], offset)
     }
 
@@ -246,8 +246,8 @@ impl File {
         self.list();
         // The end may lie anywhere in a block.
         let cost = blocks(BLOCK - 1, data.len() as u64);
-        while !self.home.draw(cost) {
-            if self.home.reserve(&self.fs, cost)? < cost {
+        while !self.home.take_reserved(cost) {
+            if self.home.extend_reservation(&self.fs, cost)? < cost {
                 // Too little is left to be sure of an unknown place; a known one may need less.
                 return self.write_at(data, self.length()?);
             }
@@ -282,20 +282,20 @@ impl Drop for File {
         // Home last: when a file's last writer closes it there, home asks the others for lengths.
         let (fs, handle) = (&self.fs, self.home.handle);
         let close = |part: &Part| {
-            if let Ok(session) = fs.sessions.with(part.node) {
-                session.forget(handle);
+            if let Ok(session) = fs.sessions.session(part.node) {
+                session.forget_handle(handle);
             }
-            let returned = part.promised();
+            let returned = part.reserved();
             (part.node, Request::Close { handle, returned })
         };
         let others = self.parts().filter(|part| part.node != self.home.node);
-        fs.sessions.each(None, others.map(close), |_, _| {});
-        let session = fs.sessions.with(self.home.node);
-        let locked = session.is_ok_and(|session| session.forget_locks(self.ino, handle));
+        fs.sessions.call_nodes(None, others.map(close), |_, _| {});
+        let session = fs.sessions.session(self.home.node);
+        let locked = session.is_ok_and(|session| session.forget_locks_of_handle(self.ino, handle));
         let (node, request) = close(&self.home);
         // Others may be waiting for locks, or for the space that this one was promised.
         let urgent = locked || !matches!(request, Request::Close { returned: 0, .. });
-        if let Some(closes) = fs.closes.as_ref().filter(|_| !urgent)
+        if let Some(closes) = fs.close_batch.as_ref().filter(|_| !urgent)
             && !fs.sessions.striped()
             && closes.push(node, handle)
         {

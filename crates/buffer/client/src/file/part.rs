@@ -49,7 +49,7 @@ impl Part {
     }
 
     /// What is promised and not used.
-    pub fn promised(&self) -> u64 {
+    pub fn reserved(&self) -> u64 {
         self.grant.load(Ordering::Acquire)
     }
 
@@ -86,11 +86,11 @@ impl Part {
 
     fn read_remote(&self, fs: &Fs, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let request = self.read_request(into.len(), offset);
-        let session = fs.sessions.with(self.node)?;
-        match session.bulk(request.clone(), &[], into, false) {
+        let session = fs.sessions.session(self.node)?;
+        match session.data_call(request.clone(), &[], into, false) {
             Err(Errno::EBADF) => {
-                session.renew()?;
-                session.bulk(request, &[], into, false)
+                session.reset_data_connections()?;
+                session.data_call(request, &[], into, false)
             }
             other => other,
         }
@@ -142,8 +142,8 @@ impl Part {
     ) -> Result<(usize, u64), Errno> {
         let data = &data[..data.len().min(MAX_DATA)];
         let request = self.write_request(offset, append);
-        let session = fs.sessions.with(self.node)?;
-        let mut result = session.bulk(request.clone(), data, &mut [], append);
+        let session = fs.sessions.session(self.node)?;
+        let mut result = session.data_call(request.clone(), data, &mut [], append);
         let at = if append { BLOCK - 1 } else { offset };
         let cost = blocks(at, data.len() as u64);
         let mut tries = 0;
@@ -154,14 +154,14 @@ impl Part {
             // case nothing was written. It may be restarted again meanwhile.
             tries += 1;
             if errno == Errno::EBADF {
-                session.renew()?;
+                session.reset_data_connections()?;
             }
             self.grant.store(0, Ordering::Release);
-            if self.reserve(fs, cost)? < cost {
+            if self.extend_reservation(fs, cost)? < cost {
                 return Err(Errno::ENOSPC);
             }
-            self.draw(cost);
-            result = session.bulk(request.clone(), data, &mut [], append);
+            self.take_reserved(cost);
+            result = session.data_call(request.clone(), data, &mut [], append);
         }
         match result? {
             (Reply::Written { count, offset }, _) => Ok((count as usize, offset)),
@@ -172,12 +172,12 @@ impl Part {
     /// Take from the promise what a write of `length` bytes at `offset` needs, having it extended
     /// if need be. Returns the bytes that may be written: fewer, but some, when the node is nearly
     /// full; `ENOSPC` when it is.
-    pub fn claim(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
+    pub fn reserve_for_write(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
         self.note(fs)?;
         let mut length = length;
-        while !self.draw(blocks(offset, length as u64)) {
+        while !self.take_reserved(blocks(offset, length as u64)) {
             let cost = blocks(offset, length as u64);
-            let granted = self.reserve(fs, cost)?;
+            let granted = self.extend_reservation(fs, cost)?;
             if granted < cost {
                 let fits = (granted / BLOCK * BLOCK).saturating_sub(offset % BLOCK) as usize;
                 if fits == 0 {
@@ -190,7 +190,7 @@ impl Part {
     }
 
     /// Take `cost` bytes from the promise, if it has as many: something is about to be written.
-    pub fn draw(&self, cost: u64) -> bool {
+    pub fn take_reserved(&self, cost: u64) -> bool {
         self.grant
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
                 grant.checked_sub(cost)
@@ -199,9 +199,9 @@ impl Part {
     }
 
     /// Have the promise extended to at least `cost` bytes. Returns how far it goes.
-    pub fn reserve(&self, fs: &Fs, cost: u64) -> Result<u64, Errno> {
+    pub fn extend_reservation(&self, fs: &Fs, cost: u64) -> Result<u64, Errno> {
         let mut epoch = lock(&self.grant_epoch);
-        let session = fs.sessions.with(self.node)?;
+        let session = fs.sessions.session(self.node)?;
         let now = self.grant.load(Ordering::Acquire);
         if now >= cost && *epoch == session.epoch() {
             return Ok(now); // another thread was faster
@@ -213,7 +213,7 @@ impl Part {
             let returned = reply.unwrap_or(returned);
             self.ask(session, returned, cost.saturating_sub(returned))
         };
-        if is_short(&reply, cost) && fs.give_back(self.node, self.handle) {
+        if is_short(&reply, cost) && fs.return_reservations(self.node, self.handle) {
             reply = again(reply);
         }
         if is_short(&reply, cost) && fs.may_flush_removals() {
@@ -244,15 +244,15 @@ impl Part {
     /// not outlive a power cut.
     fn note(&self, fs: &Fs) -> Result<(), Errno> {
         if self.local.is_none() {
-            self.unsynced.note(fs.sessions.with(self.node)?.boot());
+            self.unsynced.record_change(fs.sessions.session(self.node)?.boot_id());
         }
         Ok(())
     }
 
     /// Return what is promised and not used.
-    pub fn give_back(&self, fs: &Fs) {
+    pub fn return_reservation(&self, fs: &Fs) {
         if self.grant.swap(0, Ordering::AcqRel) > 0
-            && let Ok(session) = fs.sessions.with(self.node)
+            && let Ok(session) = fs.sessions.session(self.node)
         {
             let _ = self.ask(session, 0, 0);
         }

@@ -2,8 +2,8 @@
 
 use super::File;
 use super::part::Part;
-use crate::cuts::{Boots, is_undone};
-use crate::unsynced::Taken;
+use crate::truncations::{BootIds, may_be_undone};
+use crate::unsynced::PendingSync;
 use forebay_protocol::layout::{BLOCK, Layout, blocks};
 use forebay_protocol::message::Allocate;
 use forebay_protocol::{Errno, HandleId, Ino, Node, Request};
@@ -12,16 +12,16 @@ use rustix::fs::SeekFrom;
 impl File {
     /// Make the data durable, and the attributes too unless `data_only`: all of the file's data on
     /// all nodes, whoever wrote them.
-    pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
+    pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
         let request = Request::Sync {
             handle: Some(self.home.handle),
             data_only,
         };
         // What has become durable stays as it is.
-        self.fs.sessions.end_old_writes()?;
+        self.fs.sessions.fence_writes()?;
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
-        let taken: Vec<(&Part, Taken)> = parts.collect();
-        let cut = self.fs.sessions.cuts.take(self.ino);
+        let taken: Vec<(&Part, PendingSync)> = parts.collect();
+        let cut = self.fs.sessions.truncations.take(self.ino);
         let nodes: Vec<Node> = taken.iter().map(|(part, _)| part.node).collect();
         let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
             self.sync_others(&request, &nodes)
@@ -41,13 +41,13 @@ impl File {
         if let Some(cut) = cut {
             match &synced {
                 Ok(others) => self.check_cut(&cut, others)?,
-                Err(_) => self.fs.sessions.cuts.put_back(self.ino, cut),
+                Err(_) => self.fs.sessions.truncations.put_back(self.ino, cut),
             }
         }
         for (part, taken) in taken {
             if synced.is_err() {
                 part.unsynced.put_back(taken);
-            } else if taken.is_lost(self.fs.sessions.with(part.node)?.boot()) {
+            } else if taken.is_lost(self.fs.sessions.session(part.node)?.boot_id()) {
                 tracing::error!(ino = %self.ino, node = part.node.0,
                     "the storage node was started anew, and data that were not synced are gone");
                 return Err(Errno::EIO);
@@ -69,9 +69,9 @@ impl File {
     }
 
     /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?
-    fn check_cut(&self, cut: &Boots, others: &[Node]) -> Result<(), Errno> {
+    fn check_cut(&self, cut: &BootIds, others: &[Node]) -> Result<(), Errno> {
         for node in others.iter().chain([&self.home.node]) {
-            if is_undone(cut, *node, self.fs.sessions.with(*node)?.boot()) {
+            if may_be_undone(cut, *node, self.fs.sessions.session(*node)?.boot_id()) {
                 tracing::error!(ino = %self.ino, node = node.0,
                     "the storage node was started anew, and what was cut off the file may be back");
                 return Err(Errno::EIO);
@@ -99,7 +99,7 @@ impl File {
         let requests = nodes.iter().map(|node| (*node, request.clone()));
         self.fs
             .sessions
-            .each(None, requests, |node, said| match said {
+            .call_nodes(None, requests, |node, said| match said {
                 Ok(_) => {}
                 Err(Errno::EBADF | Errno::ESTALE) => again.push(node),
                 Err(errno) => failed = Some(errno),
@@ -113,7 +113,7 @@ impl File {
 
     /// Reserve, free or clear a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
-        self.fs.sessions.end_old_writes()?;
+        self.fs.sessions.fence_writes()?;
         if !self.fs.sessions.striped() {
             return self.allocate_part(&self.home, offset, length, what);
         }
@@ -165,7 +165,7 @@ impl File {
         self.with_part(part, || {
             let ask = || self.fs.call(part.node, request.clone());
             let mut reply = ask();
-            if reply == Err(Errno::ENOSPC) && self.fs.give_back(part.node, HandleId(0)) {
+            if reply == Err(Errno::ENOSPC) && self.fs.return_reservations(part.node, HandleId(0)) {
                 reply = ask();
             }
             if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
@@ -248,12 +248,12 @@ impl File {
 
     /// Draw the space for `length` bytes that are about to be written at `offset` through the
     /// [`descriptor`](File::descriptor). `ENOSPC`: the instance has no room for all of them.
-    pub fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
+    pub fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
         self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
         self.list();
         let cost = blocks(offset, length);
-        while !self.home.draw(cost) {
-            if self.home.reserve(&self.fs, cost)? < cost {
+        while !self.home.take_reserved(cost) {
+            if self.home.extend_reservation(&self.fs, cost)? < cost {
                 return Err(Errno::ENOSPC);
             }
         }
@@ -262,7 +262,7 @@ impl File {
 
     /// Copy within the instance; less than asked for at the end of this file. `EXDEV`: the two
     /// cannot be copied between directly.
-    pub fn copy_to(
+    pub fn copy_file_range(
         &self,
         offset: u64,
         to: &File,
@@ -281,7 +281,7 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        to.promise(to_offset, length)?;
+        to.reserve_space(to_offset, length)?;
         let (mut from, mut into) = (offset, to_offset);
         let copied = rustix::fs::copy_file_range(
             source,

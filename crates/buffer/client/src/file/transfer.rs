@@ -6,8 +6,8 @@
 
 use super::File;
 use super::part::Part;
-use crate::session::{Lane, bulk_receive};
-use crate::sessions::WINDOW;
+use crate::session::{DataConnection, receive_data_reply};
+use crate::sessions::MAX_IN_FLIGHT;
 use forebay_protocol::layout::Piece;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Errno, Reply, Request};
@@ -19,7 +19,7 @@ struct Flying<'a, M> {
     piece: Piece,
     memory: M,
     /// `None`: no connection took it, and it has to be sent again.
-    lane: Option<Lane>,
+    lane: Option<DataConnection>,
 }
 
 /// How far a write has come.
@@ -128,13 +128,13 @@ impl File {
                     self.land_read(first, &mut short)?;
                 }
             }
-            let session = self.fs.sessions.with(piece.node)?;
+            let session = self.fs.sessions.session(piece.node)?;
             let request = part.read_request(memory.len(), piece.object_offset);
             flying.push_back(Flying {
                 part,
                 piece,
                 memory,
-                lane: session.bulk_send(request, &[]),
+                lane: session.send_data_call(request, &[]),
             });
         }
         for first in flying {
@@ -154,7 +154,7 @@ impl File {
             memory,
             lane,
         } = flying;
-        let answer = lane.and_then(|lane| bulk_receive(lane, memory));
+        let answer = lane.and_then(|lane| receive_data_reply(lane, memory));
         let count = match answer {
             Some((Reply::Data, count)) => count,
             Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
@@ -204,8 +204,8 @@ impl File {
                     outcome.settle(piece, result);
                 }
             }
-            let lane = self.fs.sessions.with(piece.node).map(|session| {
-                session.bulk_send(part.write_request(piece.object_offset, false), memory)
+            let lane = self.fs.sessions.session(piece.node).map(|session| {
+                session.send_data_call(part.write_request(piece.object_offset, false), memory)
             });
             flying.push_back(Flying {
                 part,
@@ -227,7 +227,7 @@ impl File {
     /// Have room for `length` bytes of a piece, or fewer. Returns its part of the file, and how many.
     fn claim(&self, piece: Piece, length: usize) -> Result<(&Part, usize), Errno> {
         let part = self.part(piece.node)?;
-        let claim = || part.claim(&self.fs, length, piece.object_offset);
+        let claim = || part.reserve_for_write(&self.fs, length, piece.object_offset);
         Ok((part, self.with_part(part, claim)?))
     }
 
@@ -238,7 +238,7 @@ impl File {
             memory,
             lane,
         } = flying;
-        let answer = lane.and_then(|lane| bulk_receive(lane, &mut []));
+        let answer = lane.and_then(|lane| receive_data_reply(lane, &mut []));
         let result = match answer {
             Some((Reply::Written { count, .. }, _)) => Ok(count as usize),
             Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {
@@ -261,7 +261,7 @@ impl File {
     pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
         let handle = self.home.handle;
         let node = self.home.node;
-        let _turn = self.fs.sessions.turn();
+        let _turn = self.fs.sessions.acquire_append_slot();
         self.fs.call(node, Request::AppendLock { handle })?;
         let written = self.length().and_then(|end| {
             self.check_write(end, data.len())?;
@@ -269,7 +269,7 @@ impl File {
         });
         if written.is_err() {
             // It must not come to lie over what is appended next.
-            self.fs.sessions.try_to_end_old_writes();
+            self.fs.sessions.try_fence_writes();
         }
         // If home is not there to be told, the lock is gone with it.
         let _ = self.fs.call(node, Request::AppendUnlock { handle });
@@ -285,5 +285,5 @@ fn note(short: &mut Vec<(Piece, usize)>, piece: Piece, count: usize) {
 
 /// Must the oldest answer be waited for before `piece` is sent?
 fn must_land<M>(flying: &VecDeque<Flying<'_, M>>, piece: &Piece) -> bool {
-    flying.len() >= WINDOW || flying.iter().any(|other| other.piece.node == piece.node)
+    flying.len() >= MAX_IN_FLIGHT || flying.iter().any(|other| other.piece.node == piece.node)
 }

@@ -20,9 +20,9 @@ impl Fs {
     /// Make a request of `node` that is answered with attributes, and say how long they may be
     /// believed.
     pub(crate) fn attr_for(&self, node: Node, request: Request) -> Result<(Attr, Duration), Errno> {
-        let said = self.said(node, request)?;
+        let said = self.request(node, request)?;
         match said.reply {
-            Reply::Attr(attr) => self.complete_for(attr, said.valid),
+            Reply::Attr(attr) => self.complete_for(attr, said.ttl),
             Reply::Elsewhere { ino, .. } => self.attr_of(ino),
             _ => Err(Errno::EPROTO),
         }
@@ -31,9 +31,9 @@ impl Fs {
     /// Attributes of an inode, and how long they may be believed.
     pub(crate) fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
         let request = Request::GetAttr { ino };
-        let said = self.said(ino.shard(), request)?;
+        let said = self.request(ino.shard(), request)?;
         match said.reply {
-            Reply::Attr(attr) => self.complete_for(attr, said.valid),
+            Reply::Attr(attr) => self.complete_for(attr, said.ttl),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -50,14 +50,14 @@ impl Fs {
                 parent,
                 name: name.to_vec(),
             };
-            let said = self.ask(parent.shard(), request)?;
+            let said = self.exchange(parent.shard(), request)?;
             let heard = Instant::now();
             let ino = match said.reply {
                 Reply::Attr(attr) => {
-                    let (attr, valid) = self.complete_for(attr, said.valid)?;
+                    let (attr, valid) = self.complete_for(attr, said.ttl)?;
                     return Ok((Some(attr), valid));
                 }
-                Reply::Failed(Errno::ENOENT) => return Ok((None, said.valid)),
+                Reply::Failed(Errno::ENOENT) => return Ok((None, said.ttl)),
                 Reply::Failed(errno) => return Err(errno),
                 Reply::Elsewhere { ino, .. } => ino,
                 _ => return Err(Errno::EPROTO),
@@ -67,7 +67,7 @@ impl Fs {
                 Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
                 other => {
                     let (attr, valid) = other?;
-                    let named = said.valid.saturating_sub(heard.elapsed());
+                    let named = said.ttl.saturating_sub(heard.elapsed());
                     return Ok((Some(attr), valid.min(named)));
                 }
             }
@@ -117,7 +117,7 @@ impl Fs {
         let mut objects = Vec::with_capacity(usize::from(self.sessions.layout().nodes()));
         let mut failed = None;
         self.sessions
-            .each(None, ask, |node, said| match said.map(|said| said.reply) {
+            .call_nodes(None, ask, |node, said| match said.map(|said| said.reply) {
                 Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
                 Ok(_) => failed = Some(Errno::EPROTO),
                 Err(errno) => failed = Some(errno),
@@ -139,8 +139,8 @@ impl Fs {
             .map(|(node, inos)| (node, Request::GetAttrs { inos }));
         let mut found = HashMap::new();
         let mut failed = None;
-        self.sessions.each(self.caller.as_ref(), ask, |_, said| {
-            let valid = said.as_ref().map_or(Duration::ZERO, |said| said.valid);
+        self.sessions.call_nodes(self.caller.as_ref(), ask, |_, said| {
+            let valid = said.as_ref().map_or(Duration::ZERO, |said| said.ttl);
             until = until.min(Instant::now() + valid);
             match said.map(|said| said.reply) {
                 Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
@@ -173,19 +173,19 @@ impl Fs {
             bytes,
             attrs,
         };
-        let said = self.said(ino.shard(), request)?;
+        let said = self.request(ino.shard(), request)?;
         let Reply::Entries { mut entries, end } = said.reply else {
             return Err(Errno::EPROTO);
         };
         let valid = if attrs {
-            self.complete_page(&mut entries, said.valid)?
+            self.complete_page(&mut entries, said.ttl)?
         } else {
-            said.valid
+            said.ttl
         };
         Ok(DirPage {
             entries,
             end,
-            valid,
+            ttl: valid,
         })
     }
 }

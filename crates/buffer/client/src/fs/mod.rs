@@ -6,13 +6,13 @@ mod caller;
 mod open;
 mod whole;
 
-pub(crate) use caller::{Mattered, Process};
+pub(crate) use caller::{GroupHints, CallerProcess};
 pub use open::Opened;
 
-use crate::closes::Closes;
+use crate::close_batch::CloseBatch;
 use crate::file::{File, Removals};
-use crate::session::Options;
-use crate::sessions::{Nodes, Sessions};
+use crate::session::ClientOptions;
+use crate::sessions::{NodeAddresses, Sessions};
 use forebay_protocol::message::{Entry, New, OnExisting, SetAttr, XattrMode};
 use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
@@ -23,11 +23,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Fs {
     /// Tells of closed files that nobody waits for. Ends before the sessions do.
-    pub(crate) closes: Option<Arc<Closes>>,
+    pub(crate) close_batch: Option<Arc<CloseBatch>>,
     pub(crate) sessions: Arc<Sessions>,
     caller: Option<Caller>,
     /// Who can be asked for the caller's groups.
-    process: Option<Process>,
+    process: Option<CallerProcess>,
     /// Files being written, whose unused promises of space can be given back when it runs out.
     pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
     pub(crate) removals: Arc<Removals>,
@@ -41,7 +41,7 @@ pub struct DirPage {
     /// Nothing follows.
     pub end: bool,
     /// How long all that may be believed.
-    pub(crate) valid: Duration,
+    pub(crate) ttl: Duration,
 }
 
 /// Capacity and use of an instance.
@@ -61,13 +61,13 @@ impl Fs {
     /// Attach to an instance. `nodes` are the addresses of its storage daemons in the order of its
     /// nodes, or the address of any one of them, which then gives those of the others.
     pub fn attach(
-        nodes: impl Into<Nodes>,
+        nodes: impl Into<NodeAddresses>,
         instance: InstanceId,
-        options: Options,
+        options: ClientOptions,
     ) -> Result<Fs, Errno> {
-        let sessions = Sessions::begin(&nodes.into(), instance, options, false)?;
+        let sessions = Sessions::open(&nodes.into(), instance, options, false)?;
         Ok(Fs {
-            closes: None,
+            close_batch: None,
             sessions: Arc::new(sessions),
             caller: None,
             process: None,
@@ -85,7 +85,7 @@ impl Fs {
     }
 
     /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
-    pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: Process) -> Fs {
+    pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: CallerProcess) -> Fs {
         Fs {
             caller: Some(process.caller(uid, gid)),
             process: Some(process),
@@ -94,14 +94,14 @@ impl Fs {
     }
 
     pub(crate) fn call(&self, node: Node, request: Request) -> Result<Reply, Errno> {
-        self.said(node, request).map(|said| said.reply)
+        self.request(node, request).map(|said| said.reply)
     }
 
     /// Other sessions with the same instance, which are told what may be cached.
     pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
-        let sessions = Arc::new(self.sessions.again_for_cache()?);
+        let sessions = Arc::new(self.sessions.open_for_cache()?);
         Ok(Fs {
-            closes: Closes::start(&sessions).map(Arc::new),
+            close_batch: CloseBatch::start(&sessions).map(Arc::new),
             sessions,
             caller: self.caller.clone(),
             process: self.process.clone(),
@@ -139,7 +139,7 @@ impl Fs {
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
         let handle = file.map(File::handle);
         if set.size.is_some() {
-            self.before_cut(ino)?;
+            self.before_truncate(ino)?;
         }
         self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
     }
@@ -157,7 +157,7 @@ impl Fs {
     }
 
     /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
-    pub fn make(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
+    pub fn make_inode(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
         let name = name.to_vec();
         let request = Request::Make {
             parent,
@@ -170,14 +170,14 @@ impl Fs {
 
     /// Make a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
-        self.make(parent, name, New::Dir, mode)
+        self.make_inode(parent, name, New::Dir, mode)
     }
 
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
         self.done(parent.shard(), Request::Unlink { parent, name })?;
-        self.removals.note();
+        self.removals.record();
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Fs {
             existing,
         };
         self.done(parent.shard(), request)?;
-        self.removals.note();
+        self.removals.record();
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Fs {
     }
 
     /// Capacity and use, of all nodes together.
-    pub fn stat_fs(&self) -> Result<StatFs, Errno> {
+    pub fn statfs(&self) -> Result<StatFs, Errno> {
         let mut total = StatFs::default();
         self.ask_all(&Request::StatFs, |reply| match reply {
             Reply::StatFs {
@@ -290,7 +290,7 @@ impl Fs {
         let mut result = Ok(());
         let requests = self.sessions.nodes().map(|node| (node, request.clone()));
         self.sessions
-            .each(self.caller.as_ref(), requests, |_, said| {
+            .call_nodes(self.caller.as_ref(), requests, |_, said| {
                 let taken = said.and_then(|said| take(said.reply));
                 result = result.and(taken);
             });

@@ -20,7 +20,7 @@ pub struct Opened {
     /// It was made by this request.
     pub created: bool,
     /// How long the attributes may be believed.
-    pub(crate) valid: Duration,
+    pub(crate) ttl: Duration,
     /// When they were received.
     heard: Instant,
 }
@@ -79,10 +79,10 @@ impl Fs {
     /// Have the data objects say what the file's home could not.
     fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
         let attr = self.complete(opened.attr)?;
-        let valid = opened.valid.saturating_sub(opened.heard.elapsed());
+        let valid = opened.ttl.saturating_sub(opened.heard.elapsed());
         Ok(Opened {
             attr,
-            valid,
+            ttl: valid,
             ..opened
         })
     }
@@ -98,7 +98,7 @@ impl Fs {
 
     /// A daemon of this host passes data objects, and only so can they be read and written.
     fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
-        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
+        let descriptor = open.descriptor || self.sessions.session(node)?.is_local();
         Ok(OpenMode { descriptor, ..open })
     }
 
@@ -114,9 +114,9 @@ impl Fs {
         mode: OpenMode,
         request: impl Fn(OpenMode) -> Request,
     ) -> Result<Found, Errno> {
-        let truncate = mode.truncate && self.sessions.may_cut();
-        let boots = truncate.then(|| self.sessions.boots());
-        let said = self.said(node, request(OpenMode { truncate, ..mode }))?;
+        let truncate = mode.truncate && self.sessions.may_truncate_on_open();
+        let boots = truncate.then(|| self.sessions.boot_ids());
+        let said = self.request(node, request(OpenMode { truncate, ..mode }))?;
         let heard = Instant::now();
         let (attr, created, permit) = match said.reply {
             Reply::Opened {
@@ -127,7 +127,7 @@ impl Fs {
             Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        self.sessions.with(node)?.remember(handle, attr.ino, mode);
+        self.sessions.session(node)?.remember_file(handle, attr.ino, mode);
         let file = File::new(
             self.clone(),
             attr.ino,
@@ -140,30 +140,30 @@ impl Fs {
             file,
             attr,
             created,
-            valid: said.valid,
+            ttl: said.ttl,
             heard,
         };
         if created {
             // Nobody can have written to it yet.
             opened.attr.unsettled = None;
         } else if let Some(boots) = boots {
-            self.sessions.cuts.note(attr.ino, boots);
+            self.sessions.truncations.record(attr.ino, boots);
         } else if mode.truncate {
             let empty = SetAttr {
                 size: Some(0),
                 ..SetAttr::default()
             };
             opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
-            opened.valid = Duration::ZERO;
+            opened.ttl = Duration::ZERO;
         }
         Ok(Found::Here(opened))
     }
 
     /// A file is about to be cut shorter: from now on nothing may be carried out that was written
     /// before, and a later sync has to know whether a power cut has undone it.
-    pub(super) fn before_cut(&self, ino: Ino) -> Result<(), Errno> {
-        self.sessions.end_old_writes()?;
-        self.sessions.cuts.note(ino, self.sessions.boots());
+    pub(super) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
+        self.sessions.fence_writes()?;
+        self.sessions.truncations.record(ino, self.sessions.boot_ids());
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ impl Fs {
     ///
     /// `EOPNOTSUPP`: this file has to be made step by step, as one that is longer than
     /// [`MAX_WHOLE`], or takes the name of something on another storage node.
-    pub fn put(
+    pub fn put_file(
         &self,
         (parent, name): (Ino, &[u8]),
         set: SetAttr,
@@ -28,13 +28,13 @@ impl Fs {
             data,
         };
         let made = self.attr(parent.shard(), request)?;
-        self.removals.note();
+        self.removals.record();
         Ok(made)
     }
 
     /// Attributes and contents of a regular file, as they are at one moment. `EOPNOTSUPP`: it has
     /// to be opened for that, as one that is longer than [`MAX_WHOLE`], or is being written.
-    pub fn fetch(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
+    pub fn fetch_file(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
         match self.call(ino.shard(), Request::Fetch { ino })? {
             Reply::Whole { attr, data } if data.len() as u64 == attr.size => Ok((attr, data)),
             _ => Err(Errno::EPROTO),
@@ -43,6 +43,6 @@ impl Fs {
 
     /// Is the storage daemon that is the home of `ino` on this host?
     pub fn is_local(&self, ino: Ino) -> Result<bool, Errno> {
-        Ok(self.sessions.with(ino.shard())?.is_local())
+        Ok(self.sessions.session(ino.shard())?.is_local())
     }
 }

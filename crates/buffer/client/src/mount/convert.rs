@@ -7,10 +7,10 @@ use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel's `FMODE_EXEC` among the flags of an open: for executing the file.
-pub const FOR_EXEC: i32 = 0x20;
+pub const FMODE_EXEC: i32 = 0x20;
 /// The bits of `access(2)`.
-pub const READ: u16 = 4;
-pub const EXECUTE: u16 = 1;
+pub const ACCESS_READ: u16 = 4;
+pub const ACCESS_EXECUTE: u16 = 1;
 
 pub fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0)

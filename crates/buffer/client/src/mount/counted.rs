@@ -16,14 +16,14 @@ use std::time::{Instant, SystemTime};
 
 /// Passes every operation on to `inner`, those too that it leaves to their defaults.
 #[derive(Debug)]
-pub struct Counted<F> {
+pub struct Instrumented<F> {
     inner: F,
     counters: Arc<Counters>,
 }
 
-impl<F> Counted<F> {
-    pub fn new(inner: F, counters: Arc<Counters>) -> Counted<F> {
-        Counted { inner, counters }
+impl<F> Instrumented<F> {
+    pub fn new(inner: F, counters: Arc<Counters>) -> Instrumented<F> {
+        Instrumented { inner, counters }
     }
 
     fn time(&self, op: Op) -> Timed<'_> {
@@ -44,7 +44,7 @@ struct Timed<'a> {
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        self.counters.done(self.op, self.begun.elapsed());
+        self.counters.record(self.op, self.begun.elapsed());
     }
 }
 
@@ -60,7 +60,7 @@ macro_rules! timed {
     };
 }
 
-impl<F: Filesystem> Filesystem for Counted<F> {
+impl<F: Filesystem> Filesystem for Instrumented<F> {
     fn init(&mut self, req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.inner.init(req, config)
     }
@@ -84,7 +84,7 @@ impl<F: Filesystem> Filesystem for Counted<F> {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.counters.asked.add(u64::from(size));
+        self.counters.read_requested.add(u64::from(size));
         let _timed = self.time(Op::Read);
         self.inner
             .read(req, ino, fh, offset, size, flags, lock_owner, reply);

@@ -1,7 +1,7 @@
 //! Opening, reading and writing through the mount.
 
 use super::convert;
-use super::open_files::{OpenFile, Shared};
+use super::open_files::{OpenFile, SharedInode};
 use super::served::MountedFs;
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{Allocate, SetAttr};
@@ -43,7 +43,7 @@ impl MountedFs {
         match answer {
             Ok(answer) => match answer.backing {
                 Some(id) => {
-                    self.registered();
+                    self.mark_registered();
                     reply.opened_passthrough(answer.handle, answer.flags, &id);
                 }
                 None => reply.opened(answer.handle, answer.flags),
@@ -55,11 +55,11 @@ impl MountedFs {
     /// What may be executed is opened for that, also by those who may not read it.
     fn fs_to_open(&self, request: &Request, ino: INodeNo, flags: i32) -> Result<Fs, Errno> {
         let fs = self.fs_for(request);
-        if flags & convert::FOR_EXEC == 0 || !self.trusted {
+        if flags & convert::FMODE_EXEC == 0 || !self.trusted {
             return Ok(fs);
         }
-        fs.access(convert::ino(ino), convert::EXECUTE)?;
-        Ok(self.fs_for_all())
+        fs.access(convert::ino(ino), convert::ACCESS_EXECUTE)?;
+        Ok(self.fs_as_root())
     }
 
     pub fn do_create(
@@ -73,21 +73,21 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
-        self.known.add(parent, name);
-        let made = self.naming(parent, || {
+        self.negative_lookups.add_name(parent, name);
+        let made = self.track_name(parent, || {
             let made = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
-            let valid = made.valid;
+            let valid = made.ttl;
             Ok((made, valid))
         });
         let answer = made.and_then(|(opened, _)| {
             let taken =
                 self.take_in(&opened, flags, |descriptor| reply.open_backing(descriptor))?;
-            Ok((convert::attr(&opened.attr), opened.valid, taken))
+            Ok((convert::attr(&opened.attr), opened.ttl, taken))
         });
         match answer {
             Ok((attr, valid, answer)) => match answer.backing {
                 Some(id) => {
-                    self.registered();
+                    self.mark_registered();
                     let (handle, flags) = (answer.handle, answer.flags);
                     reply.created_passthrough(&valid, &attr, Generation(0), handle, flags, &id);
                 }
@@ -107,7 +107,7 @@ impl MountedFs {
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<Answer, Errno> {
         let ino = opened.attr.ino;
-        let shared = self.opens.enter(ino);
+        let shared = self.opens.acquire_inode(ino);
         if opened.attr.mode & 0o6000 != 0 {
             shared.set_id.store(true, Ordering::Release);
         }
@@ -115,7 +115,7 @@ impl MountedFs {
         let backing = match result {
             Ok(backing) => backing,
             Err(error) => {
-                self.opens.leave(ino);
+                self.opens.release_inode(ino);
                 return Err(error);
             }
         };
@@ -141,7 +141,7 @@ impl MountedFs {
     fn register(
         &self,
         opened: &Opened,
-        shared: &Shared,
+        shared: &SharedInode,
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<Option<Arc<BackingId>>, Errno> {
         let Some(descriptor) = opened.file.descriptor().filter(|_| self.passthrough()) else {
@@ -151,7 +151,7 @@ impl MountedFs {
             Ok(backing) => Ok(Some(backing)),
             Err(error) => {
                 // All opens of an inode must be alike, so this is for all or for none.
-                if self.give_up_passthrough() {
+                if self.disable_passthrough() {
                     tracing::info!(%error, "the kernel does not take data objects directly");
                     Ok(None)
                 } else {
@@ -200,7 +200,7 @@ impl MountedFs {
     }
 
     fn clear_set_id(&self, open: &OpenFile) -> Result<(), Errno> {
-        let fs = self.fs_for_all();
+        let fs = self.fs_as_root();
         let mode = fs.get_attr(open.file.ino())?.mode;
         let mut without = mode & !0o4000;
         if mode & 0o010 != 0 {
@@ -217,7 +217,7 @@ impl MountedFs {
     }
 
     pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
-        self.open_file(handle)?.file.sync(data_only)
+        self.open_file(handle)?.file.fsync(data_only)
     }
 
     pub fn do_allocate(
@@ -257,7 +257,7 @@ impl MountedFs {
         let length = length.min(u64::from(u32::MAX));
         Ok(from
             .file
-            .copy_to(from_offset, &to.file, to_offset, length)? as u32)
+            .copy_file_range(from_offset, &to.file, to_offset, length)? as u32)
     }
 
     pub fn do_set_attr(
@@ -279,15 +279,15 @@ impl MountedFs {
         let handle = open.as_ref().map(|open| open.file.handle());
         let closed = mode.is_some_and(|mode| mode & 0o111 != 0o111);
         if closed {
-            self.known.forget(ino);
+            self.negative_lookups.forget_directory(ino);
         }
         let request_set = forebay_protocol::Request::SetAttr { ino, handle, set };
         let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
         if gains {
-            self.opens.note_set_id(ino);
+            self.opens.mark_set_id(ino);
         }
         if closed && attr.0.kind == Kind::Dir {
-            std::thread::sleep(self.entries.left(ino));
+            std::thread::sleep(self.cached_entries.time_left(ino));
         }
         Ok(attr)
     }

@@ -26,11 +26,11 @@ struct Given {
 
 /// Directories some of whose names the kernel may keep.
 #[derive(Debug, Default)]
-pub struct Entries(Mutex<HashMap<Ino, Given>>);
+pub struct CachedEntries(Mutex<HashMap<Ino, Given>>);
 
-impl Entries {
+impl CachedEntries {
     /// Ask for a name in `dir` by `ask`, which says for how long it may be kept.
-    pub fn asking<T>(&self, dir: Ino, ask: impl FnOnce() -> T, kept: impl Fn(&T) -> Duration) -> T {
+    pub fn track_lookup<T>(&self, dir: Ino, ask: impl FnOnce() -> T, kept: impl Fn(&T) -> Duration) -> T {
         {
             let mut given = lock(&self.0);
             if given.len() >= MANY {
@@ -55,7 +55,7 @@ impl Entries {
     }
 
     /// How long it takes until no name in `dir` is kept that was given so far.
-    pub fn left(&self, dir: Ino) -> Duration {
+    pub fn time_left(&self, dir: Ino) -> Duration {
         let given = lock(&self.0);
         match given.get(&dir) {
             None => Duration::ZERO,
@@ -71,16 +71,16 @@ mod tests {
 
     #[test]
     fn a_directory_is_waited_for_as_long_as_its_names_are_kept() {
-        let entries = Entries::default();
-        assert_eq!(entries.left(Ino(1)), Duration::ZERO);
-        entries.asking(Ino(1), || (), |()| Duration::ZERO);
-        assert_eq!(entries.left(Ino(1)), Duration::ZERO);
-        entries.asking(Ino(1), || (), |()| Duration::from_secs(100));
-        entries.asking(Ino(1), || (), |()| Duration::from_secs(10));
-        assert!(entries.left(Ino(1)) > Duration::from_secs(90));
-        assert_eq!(entries.left(Ino(2)), Duration::ZERO);
-        let left = || entries.left(Ino(2));
-        let during = entries.asking(Ino(2), left, |_| Duration::ZERO);
+        let entries = CachedEntries::default();
+        assert_eq!(entries.time_left(Ino(1)), Duration::ZERO);
+        entries.track_lookup(Ino(1), || (), |()| Duration::ZERO);
+        assert_eq!(entries.time_left(Ino(1)), Duration::ZERO);
+        entries.track_lookup(Ino(1), || (), |()| Duration::from_secs(100));
+        entries.track_lookup(Ino(1), || (), |()| Duration::from_secs(10));
+        assert!(entries.time_left(Ino(1)) > Duration::from_secs(90));
+        assert_eq!(entries.time_left(Ino(2)), Duration::ZERO);
+        let left = || entries.time_left(Ino(2));
+        let during = entries.track_lookup(Ino(2), left, |_| Duration::ZERO);
         assert!(during > Duration::from_nanos(CACHE_TIME));
     }
 }

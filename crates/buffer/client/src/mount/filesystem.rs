@@ -138,7 +138,7 @@ impl Filesystem for MountedFs {
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
         for (dir, name) in [from, to] {
-            self.known.add(dir, name); // both may lead to something else, or be gone
+            self.negative_lookups.add_name(dir, name); // both may lead to something else, or be gone
         }
         empty(reply, self.fs_for(request).rename(from, to, existing));
     }
@@ -287,7 +287,7 @@ impl Filesystem for MountedFs {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.do_access(request, ino, convert::READ) {
+        match self.do_access(request, ino, convert::ACCESS_READ) {
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
             Err(error) => reply.error(errno(error)),
         }

@@ -39,15 +39,15 @@ impl Book {
 
 /// Directories all of whose names are known.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct NegativeLookups {
     book: Mutex<Book>,
     hasher: RandomState,
 }
 
-impl Known {
+impl NegativeLookups {
     /// An answer to something that was asked at `asked` says that this mount was alone, and stays so
     /// for the time that names may be kept.
-    pub fn alone(&self, asked: Instant) {
+    pub fn confirm_alone(&self, asked: Instant) {
         let mut book = lock(&self.book);
         if !book.is_alone(Instant::now()) {
             book.clear(); // others may have come and gone
@@ -57,7 +57,7 @@ impl Known {
     }
 
     /// An empty directory that everybody may search has just been made, and nobody was told of it.
-    pub fn made(&self, dir: Ino) {
+    pub fn add_directory(&self, dir: Ino) {
         let mut book = lock(&self.book);
         if book.dirs.len() >= MOST_DIRS {
             book.clear();
@@ -68,7 +68,7 @@ impl Known {
     }
 
     /// A name is about to come to be in a directory.
-    pub fn add(&self, dir: Ino, name: &[u8]) {
+    pub fn add_name(&self, dir: Ino, name: &[u8]) {
         let mut book = lock(&self.book);
         let Some(names) = book.dirs.get_mut(&dir) else {
             return;
@@ -82,7 +82,7 @@ impl Known {
     }
 
     /// Not everybody will be allowed to search the directory.
-    pub fn forget(&self, dir: Ino) {
+    pub fn forget_directory(&self, dir: Ino) {
         let mut book = lock(&self.book);
         if let Some(names) = book.dirs.remove(&dir) {
             book.names -= names.len();
@@ -90,7 +90,7 @@ impl Known {
     }
 
     /// Is it certain that a directory has no such name?
-    pub fn lacks(&self, dir: Ino, name: &[u8]) -> bool {
+    pub fn is_absent(&self, dir: Ino, name: &[u8]) -> bool {
         if matches!(name, b"." | b"..") {
             return false;
         }
@@ -108,24 +108,24 @@ mod tests {
 
     const DIR: Ino = Ino(7);
 
-    fn with_dir() -> Known {
-        let known = Known::default();
-        known.alone(Instant::now());
-        known.made(DIR);
+    fn with_dir() -> NegativeLookups {
+        let known = NegativeLookups::default();
+        known.confirm_alone(Instant::now());
+        known.add_directory(DIR);
         known
     }
 
     #[test]
     fn what_was_not_made_is_not_there() {
         let known = with_dir();
-        assert!(known.lacks(DIR, b"a"));
-        known.add(DIR, b"a");
-        assert!(!known.lacks(DIR, b"a"));
-        assert!(known.lacks(DIR, b"b"));
-        assert!(!known.lacks(DIR, b".."));
-        assert!(!known.lacks(Ino(8), b"b"));
-        known.forget(DIR);
-        assert!(!known.lacks(DIR, b"b"));
+        assert!(known.is_absent(DIR, b"a"));
+        known.add_name(DIR, b"a");
+        assert!(!known.is_absent(DIR, b"a"));
+        assert!(known.is_absent(DIR, b"b"));
+        assert!(!known.is_absent(DIR, b".."));
+        assert!(!known.is_absent(Ino(8), b"b"));
+        known.forget_directory(DIR);
+        assert!(!known.is_absent(DIR, b"b"));
         assert_eq!(lock(&known.book).names, 0);
     }
 
@@ -134,29 +134,29 @@ mod tests {
         let known = with_dir();
         let past = Instant::now().checked_sub(Duration::from_nanos(CACHE_TIME));
         lock(&known.book).alone = past;
-        assert!(!known.lacks(DIR, b"a"));
-        known.made(Ino(8));
-        known.alone(Instant::now());
-        assert!(!known.lacks(DIR, b"a"));
-        assert!(!known.lacks(Ino(8), b"a"));
+        assert!(!known.is_absent(DIR, b"a"));
+        known.add_directory(Ino(8));
+        known.confirm_alone(Instant::now());
+        assert!(!known.is_absent(DIR, b"a"));
+        assert!(!known.is_absent(Ino(8), b"a"));
         // An answer to what was asked long ago tells nothing of now.
-        known.made(DIR);
-        assert!(known.lacks(DIR, b"a"));
+        known.add_directory(DIR);
+        assert!(known.is_absent(DIR, b"a"));
         lock(&known.book).alone = None;
         if let Some(past) = past {
-            known.alone(past);
+            known.confirm_alone(past);
         }
-        known.made(DIR);
-        assert!(!known.lacks(DIR, b"a"));
+        known.add_directory(DIR);
+        assert!(!known.is_absent(DIR, b"a"));
     }
 
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
         let known = with_dir();
         for number in 0..=MOST_NAMES {
-            known.add(DIR, &number.to_le_bytes());
+            known.add_name(DIR, &number.to_le_bytes());
         }
-        assert!(!known.lacks(DIR, b"name"));
+        assert!(!known.is_absent(DIR, b"name"));
         assert_eq!(lock(&known.book).names, 0);
     }
 }

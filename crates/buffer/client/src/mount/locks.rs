@@ -65,7 +65,7 @@ impl LockWaits {
                     let Some(open) = waiter.open.upgrade() else {
                         return false;
                     };
-                    let waits = open.file.waits_for_lock(waiter.ticket);
+                    let waits = open.file.is_lock_pending(waiter.ticket);
                     let stays = waits && !waiter.is_interrupted();
                     if waits && !stays {
                         interrupted.push((open, waiter.ticket));
@@ -136,7 +136,7 @@ impl MountedFs {
             return empty(reply, open.file.unlock_for(owner, start, end));
         }
         // What can be had at once needs no ticket.
-        let in_the_way = open.file.lock_now(wanted);
+        let in_the_way = open.file.try_lock_for(wanted);
         match in_the_way {
             Ok(None) => return reply.ok(),
             Ok(Some(_)) if !sleep => return reply.error(errno(Errno::EAGAIN)),
@@ -151,7 +151,7 @@ impl MountedFs {
         };
         let to_answer = reply.clone();
         let done = Box::new(move |result| answer(&to_answer, result));
-        match open.file.lock_later(wanted, done) {
+        match open.file.lock_async(wanted, done) {
             Ok(Some(ticket)) => self.lock_waits.add(Waiter {
                 pid,
                 open: Arc::downgrade(&open),

@@ -28,7 +28,7 @@ mod served;
 pub use counters::MountReport;
 
 use crate::fs::Fs;
-use counted::Counted;
+use counted::Instrumented;
 use counters::Counters;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use served::MountedFs;
@@ -118,7 +118,7 @@ impl Mount {
     }
 
     /// Has someone else unmounted it?
-    pub fn has_ended(&self) -> bool {
+    pub fn is_unmounted(&self) -> bool {
         self.session
             .as_ref()
             .is_none_or(|session| session.guard.is_finished())
@@ -168,7 +168,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     drop(fs);
     let served = MountedFs::new(own, options.passthrough);
     let counters = Arc::<Counters>::default();
-    let served = Counted::new(served, counters.clone());
+    let served = Instrumented::new(served, counters.clone());
     let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
     Ok(Mount {
         session: Some(session),

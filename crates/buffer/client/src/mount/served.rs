@@ -1,11 +1,11 @@
 //! What the mount serves, and the shapes of its answers.
 
 use super::convert::{self, errno};
-use super::entries::Entries;
-use super::known::Known;
+use super::entries::CachedEntries;
+use super::known::NegativeLookups;
 use super::locks::LockWaits;
 use super::open_files::OpenFiles;
-use crate::fs::{Fs, Mattered, Process};
+use crate::fs::{Fs, GroupHints, CallerProcess};
 use forebay_protocol::Request as wire;
 use forebay_protocol::message::New;
 use forebay_protocol::{Attr, Caller, Errno, Ino, Kind};
@@ -21,9 +21,9 @@ pub struct MountedFs {
     pub(super) fs: Fs,
     /// We are root, and say on whose behalf we ask; the daemon checks what they may.
     pub(super) trusted: bool,
-    mattered: Arc<Mattered>,
-    pub(super) entries: Entries,
-    pub(super) known: Known,
+    mattered: Arc<GroupHints>,
+    pub(super) cached_entries: CachedEntries,
+    pub(super) negative_lookups: NegativeLookups,
     pub(super) passthrough: AtomicBool,
     /// A data object has been registered: too late to do without passthrough.
     registered: AtomicBool,
@@ -37,8 +37,8 @@ impl MountedFs {
             fs,
             trusted: rustix::process::geteuid().is_root(),
             mattered: Arc::default(),
-            entries: Entries::default(),
-            known: Known::default(),
+            cached_entries: CachedEntries::default(),
+            negative_lookups: NegativeLookups::default(),
             passthrough: AtomicBool::new(passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
@@ -51,17 +51,17 @@ impl MountedFs {
     }
 
     /// Registering a data object failed. `false`: others succeeded before.
-    pub(super) fn give_up_passthrough(&self) -> bool {
+    pub(super) fn disable_passthrough(&self) -> bool {
         self.passthrough.store(false, Ordering::Release);
         !self.registered.load(Ordering::Acquire)
     }
 
-    pub(super) fn registered(&self) {
+    pub(super) fn mark_registered(&self) {
         self.registered.store(true, Ordering::Release);
     }
 
     /// As one who may do anything, if we are.
-    pub(super) fn fs_for_all(&self) -> Fs {
+    pub(super) fn fs_as_root(&self) -> Fs {
         if !self.trusted {
             return self.fs.clone();
         }
@@ -83,7 +83,7 @@ impl MountedFs {
     ) -> Result<(Attr, Duration), Errno> {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
-        self.known.add(parent, &name);
+        self.negative_lookups.add_name(parent, &name);
         let make = wire::Make {
             parent,
             name,
@@ -91,20 +91,20 @@ impl MountedFs {
             mode,
         };
         let fs = self.fs_for(request);
-        let made = self.naming(parent, || fs.attr_for(parent.shard(), make));
+        let made = self.track_name(parent, || fs.attr_for(parent.shard(), make));
         // The kernel lets nobody look into its parent before it has the answer.
         if let Ok((attr, valid)) = &made
             && attr.kind == Kind::Dir
             && attr.mode & 0o111 == 0o111
             && !valid.is_zero()
         {
-            self.known.made(attr.ino);
+            self.negative_lookups.add_directory(attr.ino);
         }
         made
     }
 
     /// Do what answers with a name in `dir`.
-    pub(super) fn naming<T>(
+    pub(super) fn track_name<T>(
         &self,
         dir: Ino,
         ask: impl FnOnce() -> Result<(T, Duration), Errno>,
@@ -113,7 +113,7 @@ impl MountedFs {
         let ask = || {
             let answer = ask();
             if matches!(&answer, Ok((_, valid)) if !valid.is_zero()) {
-                self.known.alone(asked);
+                self.negative_lookups.confirm_alone(asked);
             }
             answer
         };
@@ -123,16 +123,16 @@ impl MountedFs {
         let kept = |answer: &Result<(T, Duration), Errno>| {
             answer.as_ref().map_or(Duration::ZERO, |(_, valid)| *valid)
         };
-        self.entries.asking(dir, ask, kept)
+        self.cached_entries.track_lookup(dir, ask, kept)
     }
 
     pub(super) fn fs_for(&self, request: &Request) -> Fs {
         if !self.trusted {
             return self.fs.clone();
         }
-        let process = Process {
+        let process = CallerProcess {
             pid: request.pid(),
-            mattered: self.mattered.clone(),
+            group_hints: self.mattered.clone(),
         };
         self.fs
             .on_behalf_of_process(request.uid(), request.gid(), process)

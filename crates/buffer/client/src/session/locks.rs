@@ -6,7 +6,7 @@
 
 use super::{Session, lock};
 use crate::sessions::Sessions;
-use crate::system::Link;
+use crate::system::Connection;
 use forebay_protocol::lock::{FileLock, Held, Ranges};
 use forebay_protocol::message::WATCH_SLOT;
 use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Node, Reply, Request};
@@ -20,17 +20,17 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What is done when a lock that was waited for is held, or will never be.
-pub type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+pub type LockCallback = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 struct Waiter {
     ino: Ino,
     wanted: Held,
-    done: Done,
+    done: LockCallback,
 }
 
 /// What a session knows of its locks.
 #[derive(Default)]
-pub struct Book {
+pub struct LockTable {
     held: BTreeMap<(Ino, LockOwner), Ranges>,
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
@@ -38,7 +38,7 @@ pub struct Book {
     watched: bool,
 }
 
-impl fmt::Debug for Book {
+impl fmt::Debug for LockTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Book")
             .field("held", &self.held)
@@ -47,7 +47,7 @@ impl fmt::Debug for Book {
     }
 }
 
-impl Book {
+impl LockTable {
     fn hold(&mut self, ino: Ino, held: Held) {
         let ranges = self.held.entry((ino, held.lock.owner)).or_default();
         ranges.set(held);
@@ -88,7 +88,7 @@ impl Session {
 
     /// Take a lock as soon as it can be had. `Some`: a ticket to [cancel](Session::cancel_lock) the
     /// wait by.
-    pub fn lock_later(&self, ino: Ino, wanted: Held, done: Done) -> Option<u64> {
+    pub fn lock_async(&self, ino: Ino, wanted: Held, done: LockCallback) -> Option<u64> {
         let ticket = {
             let mut book = lock(&self.locks);
             book.tickets += 1;
@@ -97,11 +97,11 @@ impl Session {
             ticket
         };
         self.ask_for(ticket, wanted);
-        self.waits_for(ticket).then_some(ticket)
+        self.is_lock_pending(ticket).then_some(ticket)
     }
 
     /// Is the lock of this ticket still waited for?
-    pub fn waits_for(&self, ticket: u64) -> bool {
+    pub fn is_lock_pending(&self, ticket: u64) -> bool {
         lock(&self.locks).waiting.contains_key(&ticket)
     }
 
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Give up what an owner has locked of a range.
-    pub fn unlock(
+    pub fn unlock_range(
         &self,
         ino: Ino,
         handle: HandleId,
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// A handle is being closed, and its locks go with it. `false`: the session has none at all.
-    pub fn forget_locks(&self, ino: Ino, handle: HandleId) -> bool {
+    pub fn forget_locks_of_handle(&self, ino: Ino, handle: HandleId) -> bool {
         let mut book = lock(&self.locks);
         if book.held.is_empty() && book.waiting.is_empty() {
             return false;
@@ -204,7 +204,7 @@ impl Session {
 
     /// The daemon has started again: take the locks again, on a connection that is the first to do
     /// so. `seq` is that of the last call on it.
-    pub(super) fn claim_locks(&self, link: &mut Link, seq: &mut u64) -> io::Result<()> {
+    pub(super) fn reclaim_locks(&self, link: &mut Connection, seq: &mut u64) -> io::Result<()> {
         let held: Vec<(Ino, Held)> = {
             let book = lock(&self.locks);
             let all = book.held.iter();
@@ -238,8 +238,8 @@ impl Session {
 
 impl Sessions {
     /// The session with `node`, for locks: what becomes of them is watched from now on.
-    pub fn for_locks(self: &Arc<Sessions>, node: Node) -> Result<&Session, Errno> {
-        let session = self.with(node)?;
+    pub fn session_for_locks(self: &Arc<Sessions>, node: Node) -> Result<&Session, Errno> {
+        let session = self.session(node)?;
         let mut book = lock(&session.locks);
         if !book.watched {
             let sessions = Arc::downgrade(self);
@@ -262,7 +262,7 @@ fn watch(sessions: &Weak<Sessions>, node: Node) {
             return;
         };
         seq += 1;
-        let connected = all.with(node).ok().and_then(|session| {
+        let connected = all.session(node).ok().and_then(|session| {
             let link = session.connect(WATCH_SLOT, seq, false).ok()?;
             let epoch = session.epoch();
             // A daemon that has started again does not know who waits.
@@ -298,7 +298,7 @@ fn watch(sessions: &Weak<Sessions>, node: Node) {
                 let Some(all) = sessions.upgrade() else {
                     return;
                 };
-                if let Ok(session) = all.with(node) {
+                if let Ok(session) = all.session(node) {
                     for ticket in &tickets {
                         session.lock_came(*ticket, epoch);
                     }

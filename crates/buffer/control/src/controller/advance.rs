@@ -4,12 +4,12 @@ use super::*;
 use crate::protocol::*;
 
 impl Controller {
-    pub(super) fn advance(&mut self) {
+    pub(super) fn advance_teardowns(&mut self) {
         self.release_mounts();
-        self.begin_anew();
-        self.drop_forgotten();
-        self.choose_copies();
-        self.drop_abandoned();
+        self.recreate_instances();
+        self.drop_forgotten_fragments();
+        self.choose_replicas();
+        self.drop_abandoned_instances();
         for key in self.state.sessions.keys() {
             if self
                 .state
@@ -33,8 +33,8 @@ impl Controller {
                 .hosts
                 .keys()
                 .filter(|host| {
-                    let silence = self.silence(&Peer::Host((*host).clone()));
-                    silence.min(self.now.since(since)) > self.settings.host_dead_after
+                    let silence = self.silence(&Peer::ComputeNode((*host).clone()));
+                    silence.min(self.now.ms_since(since)) > self.settings.host_dead_after_ms
                 })
                 .cloned()
                 .collect();
@@ -84,10 +84,10 @@ impl Controller {
         for stage in &session.stages {
             self.state.stages.remove(stage.0);
             self.progress.remove(stage);
-            self.sent.remove(&commands::Subject::Stage(*stage));
+            self.last_sent.remove(&commands::CommandTarget::Stage(*stage));
         }
-        self.asked.forget(id);
-        self.unstaged.remove(&id);
+        self.job_stages.remove_session(id);
+        self.failed_files.remove(&id);
         self.state.sessions.remove(id.0);
     }
 
@@ -105,7 +105,7 @@ impl Controller {
             }
         }
         // Of what its nodes have not removed some may be on nodes that are given up.
-        self.drop_forgotten();
+        self.drop_forgotten_fragments();
         if self.state.fragments_of(id).next().is_some() {
             return false;
         }

@@ -16,21 +16,21 @@ use crate::protocol::*;
 impl Controller {
     /// Instances with a fragment that is still to be made on a node that has gone offline. They were
     /// never ready, so nobody has used them.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn recreate_instances(&mut self) {
         let fragments = self.state.fragments.iter();
         let stuck: Vec<(FragmentId, InstanceId)> = fragments
-            .filter(|(_, f)| f.state == FragmentState::Wanted && !self.node_online(f.node))
+            .filter(|(_, f)| f.state == FragmentState::Requested && !self.node_online(f.node))
             .map(|(id, f)| (FragmentId(id), f.instance))
             .collect();
         let (copies, parts): (Vec<_>, Vec<_>) = stuck
             .into_iter()
-            .partition(|(_, id)| self.is_of_copies(*id));
+            .partition(|(_, id)| self.is_replicated_instance(*id));
         for (copy, instance) in copies {
-            self.replace_copy(copy, instance);
+            self.replace_replica(copy, instance);
         }
         let parts: BTreeSet<InstanceId> = parts.into_iter().map(|(_, id)| id).collect();
         for id in parts {
-            self.abandon(id);
+            self.abandon_instance(id);
         }
         let empty = |i: &Instance| i.fragments.is_empty() && !i.ending && i.broken.is_none();
         let instances = self.state.instances.iter();
@@ -44,14 +44,14 @@ impl Controller {
     }
 
     /// The instance gets another number, and has no fragments yet.
-    pub(super) fn abandon(&mut self, old: InstanceId) {
+    pub(super) fn abandon_instance(&mut self, old: InstanceId) {
         let Some(instance) = self.state.instances.get(old.0).cloned() else {
             return;
         };
         if instance.broken.is_some() || instance.ending {
             return;
         }
-        let new = InstanceId(self.state.number());
+        let new = InstanceId(self.state.next_id());
         for fragment in &instance.fragments {
             if let Some(fragment) = self.state.fragments.get_mut(fragment.0) {
                 fragment.state = FragmentState::Ending;
@@ -102,7 +102,7 @@ impl Controller {
         let Some(spec) = session.and_then(|session| session.setup.instance.clone()) else {
             return;
         };
-        let (pool, shares) = match self.allocate(&spec) {
+        let (pool, shares) = match self.allocate_granules(&spec) {
             Ok(found) => found,
             Err(refusal) => {
                 let ending = |f: &Fragment| f.state == FragmentState::Ending;
@@ -129,7 +129,7 @@ impl Controller {
             let Some(mode) = row.map(|row| row.mode) else {
                 continue;
             };
-            let namespaces = self.namespaces(*configuration, mode, &fragments);
+            let namespaces = self.add_namespaces(*configuration, mode, &fragments);
             if let Some(row) = self.state.configurations.get_mut(configuration.0) {
                 row.namespaces = namespaces;
             }
@@ -138,13 +138,13 @@ impl Controller {
             instance.fragments = fragments;
             let granules = shares.iter().map(|share| share.granules);
             let granules = granules.fold(0, u64::saturating_add);
-            let capacity = pool::bytes(granules, pool.granularity);
+            let capacity = pool::bytes_in(granules, pool.granularity);
             instance.capacity = capacity.unwrap_or(Bytes(u64::MAX));
         }
     }
 
     /// Instances that were begun anew under another number are gone when their fragments are.
-    pub(super) fn drop_abandoned(&mut self) {
+    pub(super) fn drop_abandoned_instances(&mut self) {
         let instances = self.state.instances.iter();
         let gone: Vec<u64> = instances
             .filter(|(_, instance)| instance.ending && instance.fragments.is_empty())

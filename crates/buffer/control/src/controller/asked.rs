@@ -11,7 +11,7 @@ use crate::protocol::*;
 
 /// The last stage of each path in an instance for which a running job has asked for one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct JobStages {
     last: BTreeMap<(SessionId, BufferPath), StageId>,
 }
 
@@ -27,16 +27,16 @@ fn asked_for(what: &Stage) -> Option<&BufferPath> {
     }
 }
 
-impl Asked {
+impl JobStages {
     /// A stage was asked for; it takes the place of an earlier one of the same path.
-    pub fn note(&mut self, session: SessionId, id: StageId, what: &Stage) {
+    pub fn insert(&mut self, session: SessionId, id: StageId, what: &Stage) {
         if let Some(inside) = asked_for(what) {
             self.last.insert((session, inside.clone()), id);
         }
     }
 
     /// A session has ended.
-    pub fn forget(&mut self, session: SessionId) {
+    pub fn remove_session(&mut self, session: SessionId) {
         let first = BufferPath {
             space: Space::Job,
             path: String::new(),
@@ -50,7 +50,7 @@ impl Asked {
     }
 
     /// These stages are not known any more.
-    pub fn forget_stages(&mut self, stages: &[StageId]) {
+    pub fn remove_stages(&mut self, stages: &[StageId]) {
         self.last.retain(|_, id| !stages.contains(id));
     }
 
@@ -84,22 +84,22 @@ impl Asked {
 
 /// A stage that a running job has asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskedStage {
+pub struct RequestedStage {
     /// Its number.
     pub id: StageId,
     /// What and where.
-    pub what: Stage,
+    pub directive: Stage,
     /// How far.
     pub state: StageState,
     /// Files and bytes.
     pub progress: Progress,
     /// If it failed: the files that were in the way, as far as they are remembered.
-    pub unstaged: Vec<Unstaged>,
+    pub failed_files: Vec<FailedFile>,
 }
 
 /// How the files of an instance are striped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stripes {
+pub struct Striping {
     /// Bytes in a stripe.
     pub size: u64,
     /// Storage nodes that stripes are on.
@@ -110,18 +110,18 @@ pub struct Stripes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
     /// Its variables and what they are set to; values end with `/`.
-    pub paths: Vec<(String, String)>,
+    pub mount_variables: Vec<(String, String)>,
     /// Whether it is mounted, and not about to be unmounted.
     pub mounted: bool,
     /// How the files of its instances are striped.
-    pub stripes: Vec<(Space, Stripes)>,
+    pub stripes: Vec<(Space, Striping)>,
 }
 
 impl Controller {
     /// Why another stage of the same path has to end first, if one does.
-    pub(super) fn in_the_way(&self, session: SessionId, what: &Stage) -> Option<String> {
+    pub(super) fn conflicting_stage(&self, session: SessionId, what: &Stage) -> Option<String> {
         let path = asked_for(what)?;
-        let stage = self.state.stages.get(self.asked.get(session, path)?.0)?;
+        let stage = self.state.stages.get(self.job_stages.get(session, path)?.0)?;
         let why = match stage.state {
             StageState::Waiting => "waits for the job's end; revoke that first",
             _ if stage.in_progress() => "is being staged already",
@@ -131,8 +131,8 @@ impl Controller {
     }
 
     /// A job as its own processes may know it.
-    pub fn job(&self, token: &str, caller: Owner) -> Result<JobView, Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+    pub fn job_view(&self, token: &str, caller: Owner) -> Result<JobView, Failure> {
+        let (_, session) = self.state.authorized_session(token, caller)?;
         let ended = |id: &ActivationId| {
             let row = self.state.activations.get(id.0);
             row.is_none_or(|row| row.ending.is_some())
@@ -143,12 +143,12 @@ impl Controller {
         let stripes = |id: InstanceId| {
             let instance = self.state.instances.get(id.0)?;
             let space = self.space_of(session, id)?;
-            let place = self.place(*instance.fragments.first()?, id)?;
+            let place = self.fragment_place(*instance.fragments.first()?, id)?;
             let (size, nodes) = (place.stripe, place.nodes);
-            Some((space, Stripes { size, nodes }))
+            Some((space, Striping { size, nodes }))
         };
         Ok(JobView {
-            paths: self.paths(token, caller)?,
+            mount_variables: self.mount_variables(token, caller)?,
             mounted,
             stripes: self
                 .instances_of(session)
@@ -160,26 +160,26 @@ impl Controller {
 
     /// The stages that a running job has asked for and that say something about these paths, or
     /// have these numbers; in the order in which they were asked for.
-    pub fn asked(
+    pub fn requested_stages(
         &self,
         token: &str,
         caller: Owner,
         about: &[BufferPath],
         numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure> {
-        let (session, _) = self.state.own_session(token, caller)?;
+    ) -> Result<Vec<RequestedStage>, Failure> {
+        let (session, _) = self.state.authorized_session(token, caller)?;
         let mut found: BTreeSet<StageId> = numbers.iter().copied().collect();
         for path in about {
-            self.asked.about(session, path, &mut found);
+            self.job_stages.about(session, path, &mut found);
         }
         let shown = |id: StageId| {
             let stage = self.state.stages.get(id.0)?;
-            (stage.session == session).then(|| AskedStage {
+            (stage.session == session).then(|| RequestedStage {
                 id,
-                what: stage.what.clone(),
+                directive: stage.what.clone(),
                 state: stage.state.clone(),
                 progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
-                unstaged: stage.unstaged.clone(),
+                failed_files: stage.unstaged.clone(),
             })
         };
         Ok(found.into_iter().filter_map(shown).collect())

@@ -1,7 +1,7 @@
 //! Load-balanced instances: a copy of everything on each node, each host reading one of them.
 
 use forebay_policy::allocate::{self, Preference, Size};
-use forebay_policy::copies::choose;
+use forebay_policy::copies::choose_copy;
 
 use super::*;
 use crate::protocol::*;
@@ -9,7 +9,7 @@ use crate::protocol::*;
 impl Controller {
     /// What each stage of an instance has to fill: one copy after the other if it is load-balanced,
     /// and else the instance, which is no copy.
-    pub(super) fn copies_to_fill(&self, instance: InstanceId) -> Vec<Option<FragmentId>> {
+    pub(super) fn replicas_to_fill(&self, instance: InstanceId) -> Vec<Option<FragmentId>> {
         match self.state.instances.get(instance.0) {
             Some(row) if row.copied => row.fragments.iter().copied().map(Some).collect(),
             _ => vec![None],
@@ -17,8 +17,8 @@ impl Controller {
     }
 
     /// The name of the node whose copy a stage fills, if it fills one of several.
-    pub(super) fn copy_name(&self, stage: &StageRecord) -> Option<&str> {
-        let fragment = self.state.fragments.get(stage.copy?.0)?;
+    pub(super) fn replica_name(&self, stage: &StageRecord) -> Option<&str> {
+        let fragment = self.state.fragments.get(stage.replica?.0)?;
         let node = self.state.nodes.get(u64::from(fragment.node.0))?;
         Some(&node.name)
     }
@@ -39,7 +39,7 @@ impl Controller {
 
     /// Gives hosts a copy to read: those that have none yet, and those whose copy cannot be read
     /// any more while another one can.
-    pub(super) fn choose_copies(&mut self) {
+    pub(super) fn choose_replicas(&mut self) {
         for key in self.state.activations.keys() {
             let Some(row) = self.state.activations.get(key) else {
                 continue;
@@ -50,27 +50,27 @@ impl Controller {
             let Some(instance) = self.copied_instance(row) else {
                 continue;
             };
-            let mut changed: Vec<(String, HostCopy)> = Vec::new();
+            let mut changed: Vec<(String, HostReplica)> = Vec::new();
             for (host, state) in &row.hosts {
                 if matches!(state, MountState::Failed(_)) {
                     continue;
                 }
-                let fresh = || HostCopy {
-                    number: u32::try_from(row.copies.len() + changed.len()).unwrap_or(u32::MAX),
-                    ..HostCopy::default()
+                let fresh = || HostReplica {
+                    number: u32::try_from(row.replicas.len() + changed.len()).unwrap_or(u32::MAX),
+                    ..HostReplica::default()
                 };
-                let known = row.copies.get(host);
+                let known = row.replicas.get(host);
                 let mut copy = known.cloned().unwrap_or_else(fresh);
                 let readable = |id: &FragmentId| !copy.failed.contains(id) && self.is_readable(*id);
                 if copy.fragment.as_ref().is_some_and(readable) {
                     continue;
                 }
                 let usable: Vec<bool> = instance.fragments.iter().map(readable).collect();
-                let chosen = choose(copy.number, &usable);
+                let chosen = choose_copy(copy.number, &usable);
                 // While none can be read, the host keeps what it has, or waits.
                 let chosen = chosen.and_then(|index| instance.fragments.get(index));
                 if let Some(chosen) = chosen {
-                    copy.turn += 1;
+                    copy.generation += 1;
                     copy.fragment = Some(*chosen);
                     changed.push((host.clone(), copy));
                 }
@@ -84,7 +84,7 @@ impl Controller {
                 continue;
             };
             for (host, copy) in changed {
-                row.hosts.insert(host.clone(), MountState::Wanted);
+                row.hosts.insert(host.clone(), MountState::Requested);
                 row.copies.insert(host, copy);
             }
         }
@@ -92,7 +92,7 @@ impl Controller {
 
     /// Notes that a host could not mount its copy, and whether there is another one that it has not
     /// tried.
-    pub(super) fn has_another_copy(&mut self, id: ActivationId, host: &str) -> bool {
+    pub(super) fn has_other_replica(&mut self, id: ActivationId, host: &str) -> bool {
         let Some(row) = self.state.activations.get(id.0) else {
             return false;
         };
@@ -111,26 +111,26 @@ impl Controller {
     }
 
     /// Whether an instance is load-balanced.
-    pub(super) fn is_of_copies(&self, instance: InstanceId) -> bool {
+    pub(super) fn is_replicated_instance(&self, instance: InstanceId) -> bool {
         let row = self.state.instances.get(instance.0);
         row.is_some_and(|row| row.copied)
     }
 
     /// Does without a copy whose node has gone offline before it was made; the last one is made on
     /// another node.
-    pub(super) fn replace_copy(&mut self, copy: FragmentId, instance: InstanceId) {
+    pub(super) fn replace_replica(&mut self, copy: FragmentId, instance: InstanceId) {
         let Some(row) = self.state.instances.get(instance.0) else {
             return;
         };
         let (label, pool) = (row.label.clone(), row.pool.clone());
-        if row.broken.is_some() || row.ending || self.give_up_copy(copy, instance) {
+        if row.broken.is_some() || row.ending || self.give_up_replica(copy, instance) {
             return;
         }
         let Some(fragment) = self.state.fragments.get_mut(copy.0) else {
             return;
         };
         fragment.state = FragmentState::Ending;
-        let request = allocate::Request {
+        let request = allocate::AllocationRequest {
             size: Size::Granules(fragment.granules),
             preference: Preference::Bandwidth,
             equalize: false,
@@ -143,7 +143,7 @@ impl Controller {
             .map(|(_, fragment)| fragment.node)
             .collect();
         let usable = |node: NodeId| self.node_online(node) && !taken.contains(&node);
-        let nodes = self.state.candidates(&pool, usable);
+        let nodes = self.state.candidate_nodes(&pool, usable);
         match allocate::allocate(&nodes, &request) {
             Ok(shares) => {
                 let new: Vec<FragmentId> = shares
@@ -167,9 +167,9 @@ impl Controller {
     }
 
     /// Does without a copy that its node has not made, if the instance has others.
-    pub(super) fn give_up_copy(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
+    pub(super) fn give_up_replica(&mut self, copy: FragmentId, instance: InstanceId) -> bool {
         let wanted =
-            |f: &Fragment| matches!(f.state, FragmentState::Wanted | FragmentState::Ready(_));
+            |f: &Fragment| matches!(f.state, FragmentState::Requested | FragmentState::Ready(_));
         let left = self.state.fragments_of(instance);
         let left = left.filter(|(id, f)| *id != copy && wanted(f)).count();
         let copied = self.state.instances.get(instance.0);

@@ -7,13 +7,13 @@ use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::requests::Begun;
+use super::requests::Accepted;
 use super::*;
 use crate::protocol::*;
 
 /// An instance that is lost with a storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loss {
+pub struct InstanceLoss {
     /// The job's id or the persistent instance's name.
     pub label: String,
     /// Which of the two.
@@ -26,7 +26,7 @@ pub struct Loss {
     pub users: Vec<String>,
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for InstanceLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.lifetime {
             Lifetime::Job => "job",
@@ -46,7 +46,7 @@ impl fmt::Display for Loss {
 impl Controller {
     /// Gives a node up. Refused while it may be alive, and, unless `lost`, while an instance has
     /// data on it that is nowhere else.
-    pub(super) fn forget_node(&mut self, node: NodeId, lost: bool) -> Result<Begun, Failure> {
+    pub(super) fn forget_node(&mut self, node: NodeId, lost: bool) -> Result<Accepted, Failure> {
         let row = self.state.nodes.get(u64::from(node.0));
         let row = row.ok_or_else(|| {
             let reason = format!("there is no storage node {}", node.0);
@@ -55,11 +55,11 @@ impl Controller {
         let name = row.name.clone();
         if row.forgotten.is_some() {
             // Asked again.
-            return Ok(Begun::Answer(Answer::Forgotten(self.losses(node))));
+            return Ok(Accepted::Answer(Answer::NodeForgotten(self.losses(node))));
         }
-        let peer = Peer::Node(node);
+        let peer = Peer::StorageNode(node);
         if self.is_online(&peer) {
-            let seconds = self.settings.offline_after / 1000;
+            let seconds = self.settings.offline_after_ms / 1000;
             let reason = match self.peers.contains_key(&peer) {
                 true => format!(
                     "storage node `{name}` is not offline: it has reported in the last {seconds} s; \
@@ -74,7 +74,7 @@ impl Controller {
         }
         let losses = self.losses(node);
         if !lost && !losses.is_empty() {
-            let losses: Vec<String> = losses.iter().map(Loss::to_string).collect();
+            let losses: Vec<String> = losses.iter().map(InstanceLoss::to_string).collect();
             let reason = format!(
                 "storage node `{name}` has the only copy of data of:\n  {}\nIf it will never come \
                  back, `forebay forget {name} --lost` gives that data up",
@@ -85,12 +85,12 @@ impl Controller {
         for (fragment, instance) in self.fragments_on(node) {
             self.lose(fragment, instance, &name);
         }
-        let heard = self.peers.get(&peer).map_or(0, |view| view.count);
+        let heard = self.peers.get(&peer).map_or(0, |view| view.last_sequence);
         if let Some(row) = self.state.nodes.get_mut(u64::from(node.0)) {
             row.forgotten = Some(heard);
         }
         self.end_stages_of(node, &name);
-        Ok(Begun::Answer(Answer::Forgotten(losses)))
+        Ok(Accepted::Answer(Answer::NodeForgotten(losses)))
     }
 
     fn fragments_on(&self, node: NodeId) -> Vec<(FragmentId, InstanceId)> {
@@ -113,7 +113,7 @@ impl Controller {
             let others = self.state.fragments_of(instance);
             others.filter(move |(other, _)| *other != id)
         };
-        let wanted = |f: &Fragment| f.state == FragmentState::Wanted;
+        let wanted = |f: &Fragment| f.state == FragmentState::Requested;
         let there = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
         match fragment.state {
             FragmentState::Forgotten => true,
@@ -121,18 +121,18 @@ impl Controller {
             FragmentState::Ready(_) if row.copied => !others().any(|(_, f)| there(f) || wanted(f)),
             // One with parts that were never made was never used; it is begun anew.
             FragmentState::Ready(_) => row.broken.is_some() || !others().any(|(_, f)| wanted(f)),
-            FragmentState::Wanted | FragmentState::Lost | FragmentState::Ending => false,
+            FragmentState::Requested | FragmentState::Lost | FragmentState::Ending => false,
         }
     }
 
     /// The instances that have, or had, their only copy of something on a node.
-    fn losses(&self, node: NodeId) -> Vec<Loss> {
+    fn losses(&self, node: NodeId) -> Vec<InstanceLoss> {
         let fragments = self.fragments_on(node).into_iter();
         let lost = fragments.filter(|(id, instance)| self.is_only_copy(*id, *instance));
         lost.filter_map(|(_, id)| self.loss(id)).collect()
     }
 
-    fn loss(&self, id: InstanceId) -> Option<Loss> {
+    fn loss(&self, id: InstanceId) -> Option<InstanceLoss> {
         let instance = self.state.instances.get(id.0)?;
         let session = self.state.sessions.get(instance.session.0)?;
         let stages = self.state.stages.iter().map(|(_, stage)| stage);
@@ -141,9 +141,9 @@ impl Controller {
                 && stage.what.direction == Direction::Out
                 && !matches!(stage.state, StageState::Done | StageState::Cancelled)
         });
-        let users = self.state.other_users(id).into_iter();
+        let users = self.state.other_sessions_using(id).into_iter();
         let users = users.filter_map(|id| Some(self.state.sessions.get(id.0)?.token.clone()));
-        Some(Loss {
+        Some(InstanceLoss {
             label: instance.label.clone(),
             lifetime: session.lifetime,
             owner: session.owner,
@@ -161,8 +161,8 @@ impl Controller {
         }
         let only = self.is_only_copy(id, instance);
         if !only && matches!(state, Some(FragmentState::Ready(_))) {
-            if !self.give_up_copy(id, instance) {
-                self.abandon(instance);
+            if !self.give_up_replica(id, instance) {
+                self.abandon_instance(instance);
             }
             return;
         }
@@ -216,7 +216,7 @@ impl Controller {
     }
 
     /// Why a stage failed; if its instance is lost, that too.
-    pub(super) fn as_lost(&self, instance: InstanceId, reason: String) -> String {
+    pub(super) fn describe_loss(&self, instance: InstanceId, reason: String) -> String {
         let lost = |f: &Fragment| f.state == FragmentState::Forgotten;
         let row = self.state.instances.get(instance.0);
         let known = row.and_then(|row| row.broken.as_ref());
@@ -237,7 +237,7 @@ impl Controller {
 
     /// Nodes that are given up are not waited for. If one comes back, it is told to remove what it
     /// has before it gets anything.
-    pub(super) fn drop_forgotten(&mut self) {
+    pub(super) fn drop_forgotten_fragments(&mut self) {
         let fragments = self.state.fragments.iter();
         let gone: Vec<FragmentId> = fragments
             .filter(|(_, f)| f.state == FragmentState::Ending && self.state.is_forgotten(f.node))
@@ -250,7 +250,7 @@ impl Controller {
 
     /// A node reports: one that was given up is in service again when it has nothing left of what
     /// it had.
-    pub(super) fn take_back(&mut self, node: NodeId, count: u64, empty: bool) {
+    pub(super) fn readmit_node(&mut self, node: NodeId, count: u64, empty: bool) {
         let row = self.state.nodes.get(u64::from(node.0));
         let returned = row
             .and_then(|row| row.forgotten)

@@ -3,27 +3,27 @@
 use std::collections::BTreeSet;
 
 use forebay_job_script::{AccessMode, Direction, InstanceType};
-use forebay_policy::removal::{self, Uses};
+use forebay_policy::removal::{self, InstanceUses};
 
-use super::requests::Begun;
-use super::state::may_act;
+use super::requests::Accepted;
+use super::state::check_may_act;
 use super::*;
 use crate::protocol::*;
 
 impl Controller {
-    pub(super) fn activate(
+    pub(super) fn activate_session(
         &mut self,
         caller: Owner,
         token: &str,
         hosts: Vec<String>,
-    ) -> Result<Begun, Failure> {
-        let (id, session) = self.state.own_session(token, caller)?;
+    ) -> Result<Accepted, Failure> {
+        let (id, session) = self.state.authorized_session(token, caller)?;
         let session = session.clone();
         if hosts.is_empty() {
             return Err(Failure::new(Cause::Invalid, "no host is named to mount on"));
         }
-        self.usable(&session)?;
-        self.heard_of(&hosts)?;
+        self.check_usable(&session)?;
+        self.check_hosts_reported(&hosts)?;
         let running = |stage: &StageId| {
             self.state
                 .stages
@@ -45,7 +45,7 @@ impl Controller {
             session.written = true;
             session.hosts = hosts;
         }
-        Ok(Begun::Wait(Wait::Mounted(activations)))
+        Ok(Accepted::Wait(Wait::Mounted(activations)))
     }
 
     /// Has what a session has mounted already mounted on these hosts, too. Hosts that failed are
@@ -62,14 +62,14 @@ impl Controller {
             // Hosts that an earlier attempt named and that do not exist are no longer waited for.
             let peers = &self.peers;
             row.hosts.retain(|host, state| {
-                !matches!(state, MountState::Wanted)
+                !matches!(state, MountState::Requested)
                     || hosts.contains(host)
-                    || peers.contains_key(&Peer::Host(host.clone()))
+                    || peers.contains_key(&Peer::ComputeNode(host.clone()))
             });
             for host in hosts {
-                let state = row.hosts.entry(host.clone()).or_insert(MountState::Wanted);
+                let state = row.hosts.entry(host.clone()).or_insert(MountState::Requested);
                 if matches!(state, MountState::Failed(_)) {
-                    *state = MountState::Wanted;
+                    *state = MountState::Requested;
                     if let Some(copy) = row.copies.get_mut(host) {
                         copy.failed.clear();
                     }
@@ -95,16 +95,16 @@ impl Controller {
             let Some(mount) = self.mount_path(session, configuration) else {
                 continue;
             };
-            let wanted = hosts.iter().map(|host| (host.clone(), MountState::Wanted));
+            let wanted = hosts.iter().map(|host| (host.clone(), MountState::Requested));
             let row = Activation {
                 session: id,
                 configuration,
                 mount,
                 hosts: wanted.collect(),
                 ending: None,
-                copies: BTreeMap::new(),
+                replicas: BTreeMap::new(),
             };
-            let activation = ActivationId(self.state.number());
+            let activation = ActivationId(self.state.next_id());
             self.state.activations.put(activation.0, row);
             activations.push(activation);
         }
@@ -114,7 +114,7 @@ impl Controller {
     /// What a job writes from now on is not what was staged out before.
     fn reopen_stage_outs(&mut self, session: &Session) {
         let out =
-            |s: &StageRecord| s.what.direction == Direction::Out && s.state == StageState::Done;
+            |s: &StageRecord| s.directive.direction == Direction::Out && s.state == StageState::Done;
         for id in &session.stages {
             if self.state.stages.get(id.0).is_some_and(out)
                 && let Some(stage) = self.state.stages.get_mut(id.0)
@@ -125,9 +125,9 @@ impl Controller {
     }
 
     /// Refuses hosts that have been silent for so long that they will hardly mount anything.
-    pub(super) fn heard_of(&self, hosts: &[String]) -> Result<(), Failure> {
-        let most = self.settings.host_dead_after;
-        let silent = |host: &&String| self.silence(&Peer::Host((*host).clone())) > most;
+    pub(super) fn check_hosts_reported(&self, hosts: &[String]) -> Result<(), Failure> {
+        let most = self.settings.host_dead_after_ms;
+        let silent = |host: &&String| self.silence(&Peer::ComputeNode((*host).clone())) > most;
         // A host is asked for once for each view.
         let silent: BTreeSet<String> = hosts
             .iter()
@@ -146,7 +146,7 @@ impl Controller {
     }
 
     /// Refuses a session that is ending or whose instances cannot be used.
-    pub(super) fn usable(&self, session: &Session) -> Result<(), Failure> {
+    pub(super) fn check_usable(&self, session: &Session) -> Result<(), Failure> {
         if session.ending {
             let reason = format!("`{}` is being taken down", session.token);
             return Err(Failure::new(Cause::Busy, reason));
@@ -206,11 +206,11 @@ impl Controller {
         })
     }
 
-    pub(super) fn deactivate(&mut self, caller: Owner, token: &str) -> Result<Begun, Failure> {
-        let (id, session) = self.state.own_session(token, caller)?;
+    pub(super) fn deactivate_session(&mut self, caller: Owner, token: &str) -> Result<Accepted, Failure> {
+        let (id, session) = self.state.authorized_session(token, caller)?;
         let activations = session.activations.clone();
         self.end_activations(id);
-        Ok(Begun::Wait(Wait::Unmounted(activations)))
+        Ok(Accepted::Wait(Wait::Unmounted(activations)))
     }
 
     pub(super) fn end_activations(&mut self, session: SessionId) {
@@ -227,27 +227,27 @@ impl Controller {
         }
     }
 
-    pub(super) fn teardown(
+    pub(super) fn tear_down_session(
         &mut self,
         caller: Owner,
         token: &str,
         hurry: bool,
         lifetime: Lifetime,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<Accepted, Failure> {
         let Some((id, session)) = self
             .state
             .session(token)
             .filter(|(_, s)| s.lifetime == lifetime)
         else {
             if lifetime == Lifetime::Job {
-                return Ok(Begun::Answer(Answer::Done)); // Asked again after it was done.
+                return Ok(Accepted::Answer(Answer::Done)); // Asked again after it was done.
             }
             let reason = format!("there is no persistent instance `{token}`");
             return Err(Failure::new(Cause::NotFound, reason));
         };
-        may_act(caller, session.owner, &format!("`{token}`"))?;
+        check_may_act(caller, session.owner, &format!("`{token}`"))?;
         if session.ending {
-            return Ok(Begun::Wait(Wait::Gone(id)));
+            return Ok(Accepted::Wait(Wait::TornDown(id)));
         }
         let outs: Vec<&StageRecord> = session
             .stages
@@ -263,17 +263,17 @@ impl Controller {
             .count();
         let others = session
             .instance
-            .map(|i| self.state.other_users(i).len())
+            .map(|i| self.state.other_sessions_using(i).len())
             .unwrap_or(0);
-        let uses = Uses {
+        let uses = InstanceUses {
             // A persistent instance is written by the jobs that use it, not by its own session.
             written: session.written || lifetime == Lifetime::Persistent,
-            unfinished_outs: count(outs.len()),
-            failed_outs: count(failed),
+            unfinished_stage_outs: count(outs.len()),
+            failed_stage_outs: count(failed),
             other_sessions: count(others),
             mounts: count(session.activations.len()),
         };
-        removal::may_remove(&uses, hurry)
+        removal::check_removal(&uses, hurry)
             .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
         let stages = session.stages.clone();
         if let Some(session) = self.state.sessions.get_mut(id.0) {
@@ -283,6 +283,6 @@ impl Controller {
         for stage in stages {
             self.cancel_stage(stage);
         }
-        Ok(Begun::Wait(Wait::Gone(id)))
+        Ok(Accepted::Wait(Wait::TornDown(id)))
     }
 }

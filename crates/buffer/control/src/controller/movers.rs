@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
-use forebay_policy::staging::{self, Pressure, Waiting};
+use forebay_policy::staging::{self, Pressure, PendingStage};
 use forebay_units::Bytes;
 
 use super::*;
@@ -24,7 +24,7 @@ impl Controller {
     pub(super) fn start_stages(&mut self) {
         let short = self
             .short_of_space
-            .is_some_and(|at| self.now.since(at) < SHORT_FOR);
+            .is_some_and(|at| self.now.ms_since(at) < SHORT_FOR);
         let pressure = Pressure {
             rate: self.settings.mover_rate,
             short_of_space: short,
@@ -35,11 +35,11 @@ impl Controller {
         } = self.moving();
         for (node, waiting) in self.queued() {
             let busy = on_node.get(&node).copied().unwrap_or(0);
-            let mut slots = self.settings.stages_per_node.saturating_sub(busy);
+            let mut slots = self.settings.max_stages_per_node.saturating_sub(busy);
             if slots == 0 {
                 continue;
             }
-            for id in staging::next(&waiting, waiting.len(), &pressure) {
+            for id in staging::stages_to_start(&waiting, waiting.len(), &pressure) {
                 let Some(stage) = self.state.stages.get(id) else {
                     continue;
                 };
@@ -79,16 +79,16 @@ impl Controller {
     }
 
     /// The stages that wait for a mover, by the node that is to move them.
-    fn queued(&self) -> BTreeMap<NodeId, Vec<Waiting>> {
-        let mut queued: BTreeMap<NodeId, Vec<Waiting>> = BTreeMap::new();
+    fn queued(&self) -> BTreeMap<NodeId, Vec<PendingStage>> {
+        let mut queued: BTreeMap<NodeId, Vec<PendingStage>> = BTreeMap::new();
         let stages = self.state.stages.iter();
         for (id, stage) in stages.filter(|(_, stage)| stage.state == StageState::Queued) {
             let Some(node) = self.mover_of(StageId(id), stage) else {
                 continue;
             };
-            queued.entry(node).or_default().push(Waiting {
+            queued.entry(node).or_default().push(PendingStage {
                 id,
-                direction: stage.what.direction,
+                direction: stage.directive.direction,
                 size: Bytes(stage.moved.bytes_total),
                 since_ms: stage.queued.0,
                 needed_ms: None,
@@ -104,7 +104,7 @@ impl Controller {
             return stage.node;
         }
         let ready = |f: &Fragment| matches!(f.state, FragmentState::Ready(_));
-        if let Some(copy) = stage.copy {
+        if let Some(copy) = stage.replica {
             let fragment = self.state.fragments.get(copy.0);
             return fragment.filter(|f| ready(f)).map(|f| f.node);
         }
@@ -128,7 +128,7 @@ mod tests {
     /// limit, and for another one that has five of the same instance.
     fn begun(most: Option<u32>, stages_per_node: usize) -> (usize, usize) {
         let settings = Settings {
-            stages_per_node,
+            max_stages_per_node: stages_per_node,
             ..Settings::default()
         };
         let mut controller = Controller::restore(settings, Vec::new()).unwrap();
@@ -139,7 +139,7 @@ mod tests {
                 Lifetime::Job,
                 owner,
                 String::new(),
-                Instant(0),
+                Timestamp(0),
                 Setup::default(),
             );
             session.instance = Some(InstanceId(2));
@@ -151,8 +151,8 @@ mod tests {
             pool: "pool".into(),
             capacity: Bytes(1),
             public: false,
-            copied: false,
-            created: Instant(0),
+            replicated: false,
+            created: Timestamp(0),
             fragments: vec![FragmentId(3)],
             configurations: Vec::new(),
             broken: None,

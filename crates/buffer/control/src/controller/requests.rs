@@ -7,13 +7,13 @@ use super::*;
 use crate::protocol::*;
 
 /// What a request leads to: an answer now, or something to wait for.
-pub(super) enum Begun {
+pub(super) enum Accepted {
     Answer(Answer),
     Wait(Wait),
 }
 
 impl Controller {
-    pub(super) fn request(&mut self, envelope: Envelope) {
+    pub(super) fn accept_request(&mut self, envelope: Envelope) {
         let Envelope {
             client,
             number,
@@ -26,7 +26,7 @@ impl Controller {
             }
             if number == record.number {
                 if let Some(outcome) = record.outcome.clone() {
-                    self.effects.push(Effect::Reply {
+                    self.effects.push(ControllerEffect::Reply {
                         client,
                         number,
                         outcome,
@@ -40,17 +40,17 @@ impl Controller {
             Request::StageIn { .. } | Request::StageOut { .. } | Request::AwaitStage { .. }
         );
         let timeout = if staging {
-            self.settings.staging_timeout
+            self.settings.staging_timeout_ms
         } else {
-            self.settings.request_timeout
+            self.settings.request_timeout_ms
         };
         let (wait, outcome) = match self.begin(caller, request) {
-            Ok(Begun::Answer(answer)) => (None, Some(Ok(answer))),
-            Ok(Begun::Wait(wait)) => (Some(wait), None),
+            Ok(Accepted::Answer(answer)) => (None, Some(Ok(answer))),
+            Ok(Accepted::Wait(wait)) => (Some(wait), None),
             Err(failure) => (None, Some(Err(failure))),
         };
         if let Some(outcome) = outcome.clone() {
-            self.effects.push(Effect::Reply {
+            self.effects.push(ControllerEffect::Reply {
                 client,
                 number,
                 outcome,
@@ -59,18 +59,18 @@ impl Controller {
         let record = RequestRecord {
             number,
             accepted: self.now,
-            deadline: self.now.plus(timeout),
+            deadline: self.now.plus_ms(timeout),
             wait,
             outcome,
         };
         match record.outcome {
-            None => self.waiting.insert(client),
-            Some(_) => self.waiting.remove(&client),
+            None => self.pending_requests.insert(client),
+            Some(_) => self.pending_requests.remove(&client),
         };
         self.state.requests.put(client, record);
     }
 
-    fn begin(&mut self, caller: Owner, request: Request) -> Result<Begun, Failure> {
+    fn begin(&mut self, caller: Owner, request: Request) -> Result<Accepted, Failure> {
         match request {
             Request::Setup {
                 token,
@@ -79,7 +79,7 @@ impl Controller {
                 setup,
             } => {
                 may_be(caller, owner, self.settings.operator)?;
-                self.setup(token, Lifetime::Job, owner, creator, setup, false)
+                self.set_up_session(token, Lifetime::Job, owner, creator, setup, false)
             }
             Request::CreatePersistent {
                 name,
@@ -93,26 +93,26 @@ impl Controller {
                     instance: Some(spec),
                     ..Setup::default()
                 };
-                self.setup(name, Lifetime::Persistent, owner, creator, setup, public)
+                self.set_up_session(name, Lifetime::Persistent, owner, creator, setup, public)
             }
-            Request::StageIn { token } => self.stage_in(caller, &token),
-            Request::StageOut { token } => self.stage_out(caller, &token),
-            Request::Activate { token, hosts } => self.activate(caller, &token, hosts),
+            Request::StageIn { token } => self.begin_stage_in(caller, &token),
+            Request::StageOut { token } => self.begin_stage_out(caller, &token),
+            Request::Activate { token, hosts } => self.activate_session(caller, &token, hosts),
             Request::Run {
                 token,
                 hosts,
                 creator,
             } => {
-                self.set_up_by(caller, &token, &creator)?;
-                self.activate(caller, &token, hosts)
+                self.check_set_up_by(caller, &token, &creator)?;
+                self.activate_session(caller, &token, hosts)
             }
-            Request::Deactivate { token } => self.deactivate(caller, &token),
+            Request::Deactivate { token } => self.deactivate_session(caller, &token),
             Request::Leave { token, creator } => {
-                self.set_up_by(caller, &token, &creator)?;
-                self.deactivate(caller, &token)
+                self.check_set_up_by(caller, &token, &creator)?;
+                self.deactivate_session(caller, &token)
             }
             Request::Teardown { token, hurry } => {
-                self.teardown(caller, &token, hurry, Lifetime::Job)
+                self.tear_down_session(caller, &token, hurry, Lifetime::Job)
             }
             Request::End {
                 token,
@@ -121,34 +121,34 @@ impl Controller {
             } => {
                 // One that is gone already has ended.
                 if self.state.session(&token).is_some() {
-                    self.set_up_by(caller, &token, &creator)?;
+                    self.check_set_up_by(caller, &token, &creator)?;
                 }
-                self.teardown(caller, &token, hurry, Lifetime::Job)
+                self.tear_down_session(caller, &token, hurry, Lifetime::Job)
             }
             Request::DestroyPersistent { name, hurry } => {
-                self.teardown(caller, &name, hurry, Lifetime::Persistent)
+                self.tear_down_session(caller, &name, hurry, Lifetime::Persistent)
             }
-            Request::Stage { token, what } => {
-                self.take_stage(caller, &token, what, StageState::Queued)
+            Request::BeginStage { token, what } => {
+                self.accept_stage(caller, &token, what, StageState::Queued)
             }
-            Request::Defer { token, what } => {
-                self.take_stage(caller, &token, what, StageState::Waiting)
+            Request::DeferStage { token, what } => {
+                self.accept_stage(caller, &token, what, StageState::Waiting)
             }
-            Request::Release { stage } => {
-                self.own_stage(caller, stage)?;
+            Request::ReleaseStage { stage } => {
+                self.check_stage_owner(caller, stage)?;
                 self.release_stage(stage)
             }
-            Request::LimitStages { token, space, most } => {
+            Request::LimitStages { token, space, max_concurrent: most } => {
                 self.limit_stages(caller, &token, &space, most)
             }
             Request::AwaitStage { stage } => {
-                self.own_stage(caller, stage)?;
-                Ok(Begun::Wait(Wait::Staged(vec![stage])))
+                self.check_stage_owner(caller, stage)?;
+                Ok(Accepted::Wait(Wait::Staged(vec![stage])))
             }
             Request::CancelStage { stage } => {
-                self.own_stage(caller, stage)?;
+                self.check_stage_owner(caller, stage)?;
                 self.cancel_stage(stage);
-                Ok(Begun::Wait(Wait::Stopped(vec![stage])))
+                Ok(Accepted::Wait(Wait::Stopped(vec![stage])))
             }
             Request::AddPool {
                 name,
@@ -167,25 +167,25 @@ impl Controller {
                 self.operator(caller)?;
                 self.add_node(name, pool, granules, address)
             }
-            Request::Drain { node, drained } => {
+            Request::DrainNode { node, drained } => {
                 self.operator(caller)?;
                 self.drain(node, drained)
             }
-            Request::Forget { node, lost } => {
+            Request::ForgetNode { node, allow_data_loss: lost } => {
                 self.operator(caller)?;
                 self.forget_node(node, lost)
             }
         }
     }
 
-    fn drain(&mut self, node: NodeId, drained: bool) -> Result<Begun, Failure> {
+    fn drain(&mut self, node: NodeId, drained: bool) -> Result<Accepted, Failure> {
         let row = self.state.nodes.get_mut(u64::from(node.0));
         let row = row.ok_or_else(|| {
             let reason = format!("there is no storage node {}", node.0);
             Failure::new(Cause::NotFound, reason)
         })?;
         row.drained = drained;
-        Ok(Begun::Answer(Answer::Done))
+        Ok(Accepted::Answer(Answer::Done))
     }
 
     fn operator(&self, caller: Owner) -> Result<(), Failure> {
@@ -203,7 +203,7 @@ impl Controller {
         name: String,
         granularity: Bytes,
         equalize_fragments: bool,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<Accepted, Failure> {
         if granularity.0 == 0 {
             return Err(Failure::new(
                 Cause::Invalid,
@@ -227,11 +227,11 @@ impl Controller {
                 return Err(Failure::new(Cause::Exists, reason));
             }
             None => {
-                let number = self.state.number();
+                let number = self.state.next_id();
                 self.state.pools.put(number, pool);
             }
         }
-        Ok(Begun::Answer(Answer::Done))
+        Ok(Accepted::Answer(Answer::Done))
     }
 
     fn add_node(
@@ -240,7 +240,7 @@ impl Controller {
         pool: String,
         granules: u64,
         address: Option<String>,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<Accepted, Failure> {
         self.state.pool(Some(&pool))?;
         let known = self.state.nodes.iter().find(|(_, node)| node.name == name);
         let known = known.map(|(key, node)| (key, node.pool.clone()));
@@ -257,7 +257,7 @@ impl Controller {
         let forgotten = known.and_then(|node| node.forgotten);
         self.state.nodes.put(
             key,
-            StorageNode {
+            NodeRecord {
                 name,
                 pool,
                 granules,
@@ -266,7 +266,7 @@ impl Controller {
                 address,
             },
         );
-        Ok(Begun::Answer(Answer::Node(NodeId(
+        Ok(Accepted::Answer(Answer::Node(NodeId(
             u32::try_from(key).unwrap_or(u32::MAX),
         ))))
     }

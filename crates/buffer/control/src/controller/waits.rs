@@ -4,9 +4,9 @@ use super::*;
 use crate::protocol::*;
 
 impl Controller {
-    pub(super) fn answer_waits(&mut self) {
+    pub(super) fn answer_pending_requests(&mut self) {
         // Only these: answered requests are remembered by the thousand.
-        for client in self.waiting.clone() {
+        for client in self.pending_requests.clone() {
             let Some(record) = self.state.requests.get(client) else {
                 continue;
             };
@@ -16,7 +16,7 @@ impl Controller {
             let late = self.now > record.deadline;
             let outcome = self.over(wait).or_else(|| {
                 late.then(|| {
-                    let seconds = self.now.since(record.accepted) / 1000;
+                    let seconds = self.now.ms_since(record.accepted) / 1000;
                     let reason = format!("not done after {seconds} s: {}", self.waiting_for(wait));
                     Err(Failure::new(Cause::TimedOut, reason))
                 })
@@ -27,8 +27,8 @@ impl Controller {
                 record.outcome = Some(outcome.clone());
                 record.wait = None;
             }
-            self.waiting.remove(&client);
-            self.effects.push(Effect::Reply {
+            self.pending_requests.remove(&client);
+            self.effects.push(ControllerEffect::Reply {
                 client,
                 number,
                 outcome,
@@ -57,7 +57,7 @@ impl Controller {
                     .all(|id| self.state.activations.get(id.0).is_none());
                 gone.then_some(Ok(Answer::Done))
             }
-            Wait::Gone(id) => {
+            Wait::TornDown(id) => {
                 let Some(session) = self.state.sessions.get(id.0) else {
                     return Some(Ok(Answer::Done));
                 };
@@ -112,7 +112,7 @@ impl Controller {
             };
             match &stage.state {
                 StageState::Done => {}
-                StageState::Failed(reason) => match self.copy_name(stage) {
+                StageState::Failed(reason) => match self.replica_name(stage) {
                     Some(name) => {
                         problems.push(describe(stage, &format!("copy on `{name}`: {reason}")));
                     }
@@ -147,7 +147,7 @@ impl Controller {
                 match state {
                     MountState::Mounted(_) => {}
                     MountState::Failed(reason) => problems.push(format!("host `{host}`: {reason}")),
-                    MountState::Wanted => return None,
+                    MountState::Requested => return None,
                 }
             }
         }
@@ -163,10 +163,10 @@ impl Controller {
         let rows = activations.iter();
         let rows = rows.filter_map(|id| self.state.activations.get(id.0));
         let wanted = rows.flat_map(|row| &row.hosts);
-        let wanted = wanted.filter(|(_, state)| matches!(state, MountState::Wanted));
-        let never = |host: &String| !self.peers.contains_key(&Peer::Host(host.clone()));
+        let wanted = wanted.filter(|(_, state)| matches!(state, MountState::Requested));
+        let never = |host: &String| !self.peers.contains_key(&Peer::ComputeNode(host.clone()));
         let unknown = wanted.map(|(host, _)| host.clone()).filter(never);
-        self.heard_of(&unknown.collect::<Vec<_>>())
+        self.check_hosts_reported(&unknown.collect::<Vec<_>>())
     }
 
     fn waiting_for(&self, wait: &Wait) -> String {
@@ -176,7 +176,7 @@ impl Controller {
                 let missing = instance.map_or(0, |i| {
                     self.state
                         .fragments_of(i)
-                        .filter(|(_, f)| f.state == FragmentState::Wanted)
+                        .filter(|(_, f)| f.state == FragmentState::Requested)
                         .count()
                 });
                 format!("{missing} storage node(s) have not made their part")
@@ -192,20 +192,20 @@ impl Controller {
             Wait::Unmounted(_) => {
                 "a host has not unmounted it; are files still open there?".to_owned()
             }
-            Wait::Gone(_) => "storage nodes have not removed their parts".to_owned(),
+            Wait::TornDown(_) => "storage nodes have not removed their parts".to_owned(),
         }
     }
 }
 
 fn describe(stage: &StageRecord, reason: &str) -> String {
     use forebay_job_script::{Direction, StagePath};
-    let which = match stage.what.direction {
+    let which = match stage.directive.direction {
         Direction::In => "stage_in",
         Direction::Out => "stage_out",
     };
-    match stage.what.line {
+    match stage.directive.line {
         // Asked for by a running job or by `forebay stage`.
-        0 => match &stage.what.source {
+        0 => match &stage.directive.source {
             StagePath::Pfs(path) => format!("{which} of {path}: {reason}"),
             StagePath::Buffer(inside) => {
                 let root = inside.space.variable();

@@ -12,10 +12,10 @@ use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{
-    Command, FragmentId, FragmentPlan, InstanceId, Instant, News, Order, Peer, Progress, Report,
-    StageId, StagePlan, Trouble,
+    Command, FragmentId, FragmentPlan, InstanceId, Timestamp, ReportBody, StampedCommand, Peer, Progress, Report,
+    StageId, StagePlan, StageFailure,
 };
-use crate::table::{Change, Table, Unreadable};
+use crate::table::{Change, Table, CorruptRecord};
 
 /// Removed fragments that are remembered, so that a late command does not bring them back.
 const GONE_KEPT: usize = 4096;
@@ -30,37 +30,37 @@ const FIRST: u64 = 1;
 
 /// What happens to a node.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum StorageInput {
     /// It starts; first input after [`Node::restore`].
     Started,
     /// The controller wants something.
-    Order(Order),
+    Command(StampedCommand),
     /// [`Effect::Create`] was carried out.
     Created(FragmentId, Result<(), String>),
     /// [`Effect::Destroy`] was carried out.
     Destroyed(FragmentId, Result<(), String>),
     /// A copy has come so far.
-    Copying(StageId, u32, Progress),
+    MoverProgress(StageId, u32, Progress),
     /// A copy ended.
-    Copied(StageId, u32, Copied),
+    MoverEnded(StageId, u32, MoverOutcome),
     /// Time to say that it lives; about once a second.
     Tick,
 }
 
 /// How a copy ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Copied {
+pub enum MoverOutcome {
     /// All of it is on stable storage.
-    Whole(Progress),
+    Completed(Progress),
     /// It failed; why.
-    Failed(Trouble),
+    Failed(StageFailure),
     /// [`Effect::StopCopy`] stopped it.
     Stopped,
 }
 
 /// What a node does, in this order.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum StorageEffect {
     /// Make these records durable before what follows.
     Persist(Vec<Change>),
     /// Make room for a fragment, or find that it is there already.
@@ -68,16 +68,16 @@ pub enum Effect {
     /// Destroy a fragment, if it is there.
     Destroy(FragmentPlan),
     /// Begin a copy, or go on where one was interrupted.
-    BeginCopy(StagePlan),
+    StartMover(StagePlan),
     /// Stop a copy; [`Input::Copied`] follows if it runs.
-    StopCopy(StageId, u32),
+    StopMover(StageId, u32),
     /// Tell the controller.
     Report(Report),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum FragmentState {
+enum LocalFragmentState {
     Making,
     Ready,
     Removing,
@@ -86,15 +86,15 @@ enum FragmentState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct FragmentRow {
     plan: FragmentPlan,
-    state: FragmentState,
+    state: LocalFragmentState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum StageState {
+enum LocalStageState {
     Running,
     Done(Progress),
-    Failed(Trouble),
+    Failed(StageFailure),
     Cancelling,
     Cancelled,
 }
@@ -103,48 +103,48 @@ enum StageState {
 struct StageRow {
     /// Absent if the stage was cancelled before it was heard of.
     plan: Option<StagePlan>,
-    state: StageState,
+    state: LocalStageState,
 }
 
 /// A storage node's state.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct StorageNode {
     id: NodeId,
     granules: u64,
     fragments: Table<FragmentRow>,
-    gone: Table<()>,
+    tombstones: Table<()>,
     stages: Table<StageRow>,
     counts: Table<u64>,
     count: u64,
     /// Copies that run in this process, and how far they are.
-    copies: BTreeMap<StageId, (u32, Progress)>,
-    effects: Vec<Effect>,
+    movers: BTreeMap<StageId, (u32, Progress)>,
+    effects: Vec<StorageEffect>,
 }
 
-impl Node {
+impl StorageNode {
     /// The node with this number and so many granules, from its durable records. On a new disk,
     /// which has none, the time makes its report counter rise over that of the old disk.
     pub fn restore(
         id: NodeId,
         granules: u64,
-        now: Instant,
+        now: Timestamp,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
-    ) -> Result<Node, Unreadable> {
-        let mut node = Node {
+    ) -> Result<StorageNode, CorruptRecord> {
+        let mut node = StorageNode {
             id,
             granules,
             fragments: Table::new("node.fragments"),
-            gone: Table::new("node.gone"),
+            tombstones: Table::new("node.gone"),
             stages: Table::new("node.stages"),
             counts: Table::new("node.counts"),
             count: 0,
-            copies: BTreeMap::new(),
+            movers: BTreeMap::new(),
             effects: Vec::new(),
         };
         for (table, key, value) in records {
             match table.as_str() {
                 "node.fragments" => node.fragments.restore(key, &value)?,
-                "node.gone" => node.gone.restore(key, &value)?,
+                "node.gone" => node.tombstones.restore(key, &value)?,
                 "node.stages" => node.stages.restore(key, &value)?,
                 "node.counts" => node.counts.restore(key, &value)?,
                 // Records of the controller, which may share the database.
@@ -152,15 +152,15 @@ impl Node {
             }
         }
         if node.counts.is_empty() {
-            node.counts.put(FIRST, now.0 << 16);
-            node.counts.put(NEXT, now.0 << 16);
+            node.counts.insert(FIRST, now.0 << 16);
+            node.counts.insert(NEXT, now.0 << 16);
         }
         node.count = node.counts.get(NEXT).copied().unwrap_or(0);
         Ok(node)
     }
 
     /// Granules in use.
-    pub fn used(&self) -> u64 {
+    pub fn used_granules(&self) -> u64 {
         self.fragments
             .iter()
             .fold(0, |sum, (_, row)| sum.saturating_add(row.plan.granules))
@@ -178,7 +178,7 @@ impl Node {
 
     /// Where the storage daemons of an instance listen that has a fragment here, in the fragments'
     /// order. Empty if this is the only one.
-    pub fn peers_of(&self, instance: InstanceId) -> Vec<String> {
+    pub fn storage_addresses_of(&self, instance: InstanceId) -> Vec<String> {
         self.fragments
             .iter()
             .find(|(_, row)| row.plan.instance == instance)
@@ -192,58 +192,58 @@ impl Node {
     }
 
     /// Takes an input and says what to do about it, in this order.
-    pub fn step(&mut self, input: Input) -> Vec<Effect> {
+    pub fn step(&mut self, input: StorageInput) -> Vec<StorageEffect> {
         match input {
-            Input::Started => self.resume(),
-            Input::Order(order) => self.order(order),
-            Input::Created(fragment, outcome) => self.created(fragment, outcome),
-            Input::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
-            Input::Copying(stage, attempt, progress) => {
-                if let Some(copy) = self.copies.get_mut(&stage)
+            StorageInput::Started => self.resume(),
+            StorageInput::Command(order) => self.order(order),
+            StorageInput::Created(fragment, outcome) => self.created(fragment, outcome),
+            StorageInput::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
+            StorageInput::MoverProgress(stage, attempt, progress) => {
+                if let Some(copy) = self.movers.get_mut(&stage)
                     && copy.0 == attempt
                 {
                     copy.1 = progress;
-                    self.report(News::StageProgress(stage, attempt, progress));
+                    self.report(ReportBody::StageProgress(stage, attempt, progress));
                 }
             }
-            Input::Copied(stage, attempt, outcome) => self.copied(stage, attempt, outcome),
-            Input::Tick => {
+            StorageInput::MoverEnded(stage, attempt, outcome) => self.mover_ended(stage, attempt, outcome),
+            StorageInput::Tick => {
                 let fragments = self.fragments();
-                self.report(News::NodeAlive(fragments));
+                self.report(ReportBody::StorageHeartbeat(fragments));
             }
         }
         let mut changes = Vec::new();
         self.fragments.drain(&mut changes);
-        self.gone.drain(&mut changes);
+        self.tombstones.take_changes(&mut changes);
         self.stages.drain(&mut changes);
-        self.counts.drain(&mut changes);
+        self.counts.take_changes(&mut changes);
         let mut effects = Vec::new();
         if !changes.is_empty() {
-            effects.push(Effect::Persist(changes));
+            effects.push(StorageEffect::Persist(changes));
         }
         effects.append(&mut self.effects);
         effects
     }
 
-    fn report(&mut self, what: News) {
+    fn report(&mut self, what: ReportBody) {
         self.count += 1;
         if self.count >= self.counts.get(NEXT).copied().unwrap_or(0) {
-            self.counts.put(NEXT, self.count + COUNTS_TAKEN);
+            self.counts.insert(NEXT, self.count + COUNTS_TAKEN);
         }
         let report = Report {
-            from: Peer::Node(self.id),
-            count: self.count,
-            what,
+            from: Peer::StorageNode(self.id),
+            sequence: self.count,
+            body: what,
         };
-        self.effects.push(Effect::Report(report));
+        self.effects.push(StorageEffect::Report(report));
     }
 
     fn resume(&mut self) {
         for (_, row) in self.fragments.iter() {
             match row.state {
-                FragmentState::Making => self.effects.push(Effect::Create(row.plan.clone())),
-                FragmentState::Removing => self.effects.push(Effect::Destroy(row.plan.clone())),
-                FragmentState::Ready => {}
+                LocalFragmentState::Making => self.effects.push(StorageEffect::Create(row.plan.clone())),
+                LocalFragmentState::Removing => self.effects.push(StorageEffect::Destroy(row.plan.clone())),
+                LocalFragmentState::Ready => {}
             }
         }
         for key in self.stages.keys() {
@@ -251,30 +251,30 @@ impl Node {
                 continue;
             };
             match (&row.state, row.plan.clone()) {
-                (StageState::Running, Some(plan)) => self.begin(plan),
-                (StageState::Cancelling, _) => {
+                (LocalStageState::Running, Some(plan)) => self.start_mover(plan),
+                (LocalStageState::Cancelling, _) => {
                     if let Some(row) = self.stages.get_mut(key) {
-                        row.state = StageState::Cancelled;
+                        row.state = LocalStageState::Cancelled;
                     }
                 }
                 _ => {}
             }
         }
         let fragments = self.fragments();
-        self.report(News::NodeAlive(fragments));
+        self.report(ReportBody::StorageHeartbeat(fragments));
     }
 
-    fn order(&mut self, Order { heard, command }: Order) {
+    fn order(&mut self, StampedCommand { last_report: heard, command }: StampedCommand) {
         let makes = matches!(command, Command::SetupFragment(_) | Command::StartStage(_));
         if makes && heard < self.counts.get(FIRST).copied().unwrap_or(0) {
             let fragments = self.fragments();
-            return self.report(News::NodeAlive(fragments));
+            return self.report(ReportBody::StorageHeartbeat(fragments));
         }
         match command {
             Command::SetupFragment(plan) => self.setup(plan),
             Command::RemoveFragment(fragment) => self.remove(fragment),
-            Command::StartStage(plan) => self.start(plan),
-            Command::CancelStage(stage) => self.cancel(stage),
+            Command::StartStage(plan) => self.start_stage(plan),
+            Command::CancelStage(stage) => self.cancel_stage(stage),
             // For hosts; a message that went astray.
             Command::Mount(_) | Command::Unmount(_) => {}
         }
@@ -282,28 +282,28 @@ impl Node {
 
     fn setup(&mut self, plan: FragmentPlan) {
         let fragment = plan.fragment;
-        if self.gone.get(fragment.0).is_some() {
-            return self.report(News::FragmentGone(fragment));
+        if self.tombstones.get(fragment.0).is_some() {
+            return self.report(ReportBody::FragmentRemoved(fragment));
         }
         match self.fragments.get(fragment.0).map(|row| row.state) {
-            Some(FragmentState::Ready) => self.report(News::FragmentReady(fragment)),
-            Some(FragmentState::Making | FragmentState::Removing) => {}
-            None if plan.granules > self.granules.saturating_sub(self.used()) => {
+            Some(LocalFragmentState::Ready) => self.report(ReportBody::FragmentReady(fragment)),
+            Some(LocalFragmentState::Making | LocalFragmentState::Removing) => {}
+            None if plan.granules > self.granules.saturating_sub(self.used_granules()) => {
                 let reason = format!(
                     "{} granules are wanted, {} of {} are in use",
                     plan.granules,
-                    self.used(),
+                    self.used_granules(),
                     self.granules
                 );
-                self.report(News::FragmentRefused(fragment, reason));
+                self.report(ReportBody::FragmentRefused(fragment, reason));
             }
             None => {
                 let row = FragmentRow {
                     plan: plan.clone(),
-                    state: FragmentState::Making,
+                    state: LocalFragmentState::Making,
                 };
                 self.fragments.put(fragment.0, row);
-                self.effects.push(Effect::Create(plan));
+                self.effects.push(StorageEffect::Create(plan));
             }
         }
     }
@@ -312,19 +312,19 @@ impl Node {
         let Some(row) = self.fragments.get(fragment.0) else {
             return;
         };
-        if row.state != FragmentState::Making {
+        if row.state != LocalFragmentState::Making {
             return;
         }
         match outcome {
             Ok(()) => {
                 if let Some(row) = self.fragments.get_mut(fragment.0) {
-                    row.state = FragmentState::Ready;
+                    row.state = LocalFragmentState::Ready;
                 }
-                self.report(News::FragmentReady(fragment));
+                self.report(ReportBody::FragmentReady(fragment));
             }
             Err(reason) => {
                 self.fragments.remove(fragment.0);
-                self.report(News::FragmentRefused(fragment, reason));
+                self.report(ReportBody::FragmentRefused(fragment, reason));
             }
         }
     }
@@ -332,20 +332,20 @@ impl Node {
     fn remove(&mut self, fragment: FragmentId) {
         let Some(row) = self.fragments.get_mut(fragment.0) else {
             self.bury(fragment);
-            return self.report(News::FragmentGone(fragment));
+            return self.report(ReportBody::FragmentRemoved(fragment));
         };
-        row.state = FragmentState::Removing;
+        row.state = LocalFragmentState::Removing;
         let plan = row.plan.clone();
         let mut running = false;
         for stage in self.stages_of(plan.instance) {
-            if let Some((attempt, _)) = self.copies.get(&stage) {
+            if let Some((attempt, _)) = self.movers.get(&stage) {
                 running = true;
-                self.effects.push(Effect::StopCopy(stage, *attempt));
+                self.effects.push(StorageEffect::StopMover(stage, *attempt));
             }
         }
         // A copy that still runs is waited for: its end comes back here.
         if !running {
-            self.effects.push(Effect::Destroy(plan));
+            self.effects.push(StorageEffect::Destroy(plan));
         }
     }
 
@@ -354,7 +354,7 @@ impl Node {
             return;
         };
         // A failure leaves the fragment as it is: the controller asks again.
-        if row.state != FragmentState::Removing || outcome.is_err() {
+        if row.state != LocalFragmentState::Removing || outcome.is_err() {
             return;
         }
         let instance = row.plan.instance;
@@ -365,14 +365,14 @@ impl Node {
                 self.stages.remove(stage.0);
             }
         }
-        self.report(News::FragmentGone(fragment));
+        self.report(ReportBody::FragmentRemoved(fragment));
     }
 
     fn bury(&mut self, fragment: FragmentId) {
-        self.gone.put(fragment.0, ());
-        if self.gone.len() > GONE_KEPT {
-            let oldest = self.gone.iter().next().map(|(key, ())| key);
-            oldest.map(|key| self.gone.remove(key));
+        self.tombstones.insert(fragment.0, ());
+        if self.tombstones.len() > GONE_KEPT {
+            let oldest = self.tombstones.iter().next().map(|(key, ())| key);
+            oldest.map(|key| self.tombstones.remove(key));
         }
     }
 
@@ -384,7 +384,7 @@ impl Node {
 
     fn usable(&self, instance: InstanceId) -> bool {
         let mut rows = self.fragments.iter().map(|(_, row)| row);
-        rows.any(|row| row.plan.instance == instance && row.state == FragmentState::Ready)
+        rows.any(|row| row.plan.instance == instance && row.state == LocalFragmentState::Ready)
     }
 
     fn stages_of(&self, instance: InstanceId) -> Vec<StageId> {

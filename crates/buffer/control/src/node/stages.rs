@@ -2,14 +2,14 @@
 
 use super::*;
 
-impl Node {
+impl StorageNode {
     /// Whether a stage may still go on where it was interrupted.
-    pub fn may_go_on(&self, stage: StageId) -> bool {
+    pub fn may_resume_stage(&self, stage: StageId) -> bool {
         let row = self.stages.get(stage.0);
-        row.is_some_and(|row| matches!(row.state, StageState::Running | StageState::Failed(_)))
+        row.is_some_and(|row| matches!(row.state, LocalStageState::Running | LocalStageState::Failed(_)))
     }
 
-    pub(super) fn start(&mut self, plan: StagePlan) {
+    pub(super) fn start_stage(&mut self, plan: StagePlan) {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let known = self.stages.get(stage.0).map(|row| {
             (
@@ -19,48 +19,48 @@ impl Node {
         });
         if let Some((last, state)) = known {
             match state {
-                StageState::Cancelled => return self.report(News::StageCancelled(stage)),
-                StageState::Running | StageState::Cancelling => {
-                    if let Some((attempt, progress)) = self.copies.get(&stage).copied() {
-                        self.report(News::StageProgress(stage, attempt, progress));
+                LocalStageState::Cancelled => return self.report(ReportBody::StageCancelled(stage)),
+                LocalStageState::Running | LocalStageState::Cancelling => {
+                    if let Some((attempt, progress)) = self.movers.get(&stage).copied() {
+                        self.report(ReportBody::StageProgress(stage, attempt, progress));
                     }
                     return;
                 }
-                StageState::Done(_) | StageState::Failed(_) if last > attempt => return,
-                StageState::Done(progress) if last == attempt => {
-                    return self.report(News::StageDone(stage, attempt, progress));
+                LocalStageState::Done(_) | LocalStageState::Failed(_) if last > attempt => return,
+                LocalStageState::Done(progress) if last == attempt => {
+                    return self.report(ReportBody::StageDone(stage, attempt, progress));
                 }
-                StageState::Failed(reason) if last == attempt => {
-                    return self.report(News::StageFailed(stage, attempt, reason));
+                LocalStageState::Failed(reason) if last == attempt => {
+                    return self.report(ReportBody::StageFailed(stage, attempt, reason));
                 }
-                StageState::Done(_) | StageState::Failed(_) => {}
+                LocalStageState::Done(_) | LocalStageState::Failed(_) => {}
             }
         }
         if !self.usable(plan.instance) {
             let reason = "no fragment of the instance is on this node".to_owned();
-            return self.report(News::StageFailed(stage, attempt, reason.into()));
+            return self.report(ReportBody::StageFailed(stage, attempt, reason.into()));
         }
         self.stages.put(
             stage.0,
             StageRow {
                 plan: Some(plan.clone()),
-                state: StageState::Running,
+                state: LocalStageState::Running,
             },
         );
         self.forget_old_stages();
-        self.begin(plan);
+        self.start_mover(plan);
     }
 
-    pub(super) fn begin(&mut self, plan: StagePlan) {
-        self.copies
+    pub(super) fn start_mover(&mut self, plan: StagePlan) {
+        self.movers
             .insert(plan.stage, (plan.attempt, Progress::default()));
-        self.effects.push(Effect::BeginCopy(plan));
+        self.effects.push(StorageEffect::StartMover(plan));
     }
 
     fn forget_old_stages(&mut self) {
         if self.stages.len() > STAGES_KEPT {
             let over = |row: &StageRow| {
-                !matches!(row.state, StageState::Running | StageState::Cancelling)
+                !matches!(row.state, LocalStageState::Running | LocalStageState::Cancelling)
                     && row
                         .plan
                         .as_ref()
@@ -75,69 +75,69 @@ impl Node {
         }
     }
 
-    pub(super) fn cancel(&mut self, stage: StageId) {
-        let copy = self.copies.get(&stage).copied();
+    pub(super) fn cancel_stage(&mut self, stage: StageId) {
+        let copy = self.movers.get(&stage).copied();
         let Some(row) = self.stages.get(stage.0) else {
             self.stages.put(
                 stage.0,
                 StageRow {
                     plan: None,
-                    state: StageState::Cancelled,
+                    state: LocalStageState::Cancelled,
                 },
             );
             self.forget_old_stages();
-            return self.report(News::StageCancelled(stage));
+            return self.report(ReportBody::StageCancelled(stage));
         };
         let attempt = row.plan.as_ref().map_or(0, |plan| plan.attempt);
         match (row.state.clone(), copy) {
-            (StageState::Done(progress), _) => {
-                self.report(News::StageDone(stage, attempt, progress));
+            (LocalStageState::Done(progress), _) => {
+                self.report(ReportBody::StageDone(stage, attempt, progress));
             }
-            (StageState::Running | StageState::Cancelling, Some((attempt, _))) => {
+            (LocalStageState::Running | LocalStageState::Cancelling, Some((attempt, _))) => {
                 if let Some(row) = self.stages.get_mut(stage.0) {
-                    row.state = StageState::Cancelling;
+                    row.state = LocalStageState::Cancelling;
                 }
-                self.effects.push(Effect::StopCopy(stage, attempt));
+                self.effects.push(StorageEffect::StopMover(stage, attempt));
             }
             _ => {
                 if let Some(row) = self.stages.get_mut(stage.0) {
-                    row.state = StageState::Cancelled;
+                    row.state = LocalStageState::Cancelled;
                 }
-                self.report(News::StageCancelled(stage));
+                self.report(ReportBody::StageCancelled(stage));
             }
         }
     }
 
-    pub(super) fn copied(&mut self, stage: StageId, attempt: u32, outcome: Copied) {
+    pub(super) fn mover_ended(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
         if self
-            .copies
+            .movers
             .get(&stage)
             .is_none_or(|(current, _)| *current != attempt)
         {
             return;
         }
-        self.copies.remove(&stage);
+        self.movers.remove(&stage);
         let Some(row) = self.stages.get_mut(stage.0) else {
             return;
         };
-        let cancelling = row.state == StageState::Cancelling;
+        let cancelling = row.state == LocalStageState::Cancelling;
         let (state, news) = match outcome {
-            Copied::Whole(progress) => (
-                StageState::Done(progress),
-                News::StageDone(stage, attempt, progress),
+            MoverOutcome::Completed(progress) => (
+                LocalStageState::Done(progress),
+                ReportBody::StageDone(stage, attempt, progress),
             ),
-            Copied::Stopped | Copied::Failed(_) if cancelling => {
-                (StageState::Cancelled, News::StageCancelled(stage))
+            MoverOutcome::Stopped | MoverOutcome::Failed(_) if cancelling => {
+                (LocalStageState::Cancelled, ReportBody::StageCancelled(stage))
             }
-            Copied::Failed(reason) => (
-                StageState::Failed(reason.clone()),
-                News::StageFailed(stage, attempt, reason),
+            MoverOutcome::Failed(reason) => (
+                LocalStageState::Failed(reason.clone()),
+                ReportBody::StageFailed(stage, attempt, reason),
             ),
-            Copied::Stopped => {
-                let reason = Trouble::from("the copy was stopped");
+            MoverOutcome::Stopped => {
+                let reason = StageFailure::from("the copy was stopped");
                 (
-                    StageState::Failed(reason.clone()),
-                    News::StageFailed(stage, attempt, reason),
+                    LocalStageState::Failed(reason.clone()),
+                    ReportBody::StageFailed(stage, attempt, reason),
                 )
             }
         };
@@ -149,11 +149,11 @@ impl Node {
         let waits = self
             .stages_of(instance)
             .iter()
-            .any(|stage| self.copies.contains_key(stage));
+            .any(|stage| self.movers.contains_key(stage));
         if !waits {
             for (_, row) in self.fragments.iter() {
-                if row.plan.instance == instance && row.state == FragmentState::Removing {
-                    self.effects.push(Effect::Destroy(row.plan.clone()));
+                if row.plan.instance == instance && row.state == LocalFragmentState::Removing {
+                    self.effects.push(StorageEffect::Destroy(row.plan.clone()));
                 }
             }
         }

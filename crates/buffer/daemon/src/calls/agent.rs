@@ -12,11 +12,11 @@ use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, JobCall};
 
-use super::hurry;
-use super::kept::Kept;
-use super::service::{Refused, Service};
+use super::set_call_timeouts;
+use super::kept::JobCache;
+use super::service::{Refused, JobService};
 use crate::hosts::doors::{Limits, Ticket};
-use crate::hosts::{Identity, PoolConfig, Remote};
+use crate::hosts::{Identity, PoolConfig, RemoteController};
 use forebay_control::protocol::Owner;
 
 /// Jobs whose connection with the controller is kept for the next call.
@@ -25,14 +25,14 @@ const MOST_JOBS: usize = 256;
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The service for all jobs on a compute node.
-pub(crate) struct AgentCalls {
+pub(crate) struct AgentJobApi {
     config: PoolConfig,
     identity: Identity,
     mounts: PathBuf,
-    jobs: Kept<Service>,
+    jobs: JobCache<JobService>,
 }
 
-impl AgentCalls {
+impl AgentJobApi {
     /// Each call under way has a connection, and those that wait for a stage take long.
     pub const LIMITS: Limits = Limits {
         user: 1024,
@@ -40,12 +40,12 @@ impl AgentCalls {
     };
 
     /// For a host whose instances are mounted below `mounts`.
-    pub fn new(config: PoolConfig, identity: Identity, mounts: PathBuf) -> AgentCalls {
-        AgentCalls {
+    pub fn new(config: PoolConfig, identity: Identity, mounts: PathBuf) -> AgentJobApi {
+        AgentJobApi {
             config,
             identity,
             mounts,
-            jobs: Kept::new(MOST_JOBS),
+            jobs: JobCache::new(MOST_JOBS),
         }
     }
 
@@ -54,7 +54,7 @@ impl AgentCalls {
         let Stream::Unix(stream) = stream else {
             return;
         };
-        if hurry(stream).is_err() {
+        if set_call_timeouts(stream).is_err() {
             return;
         }
         let answer = self.answer(stream, ticket).unwrap_or_else(Answer::from);
@@ -80,19 +80,19 @@ impl AgentCalls {
     }
 
     /// The service for a job, over a connection with the controller of its own.
-    fn service(&self, owner: Owner, job: String) -> Result<Arc<Service>, Refused> {
+    fn service(&self, owner: Owner, job: String) -> Result<Arc<JobService>, Refused> {
         let key = (owner, job);
         if let Some(known) = self.jobs.get(&key) {
             return Ok(known);
         }
-        let remote = Remote::on_behalf(&self.config, &self.identity, owner)
+        let remote = RemoteController::connect_as(&self.config, &self.identity, owner)
             .map_err(|error| Refused(Errno::ETIMEDOUT, error.to_string()))?;
-        let service = Service::new(Arc::new(remote), key.1.clone(), self.mounts.clone());
-        Ok(self.jobs.put(key, service))
+        let service = JobService::new(Arc::new(remote), key.1.clone(), self.mounts.clone());
+        Ok(self.jobs.insert(key, service))
     }
 
     /// Gives up the connections for jobs that have not called for a while.
-    pub fn forget_idle(&self) {
-        self.jobs.forget_unused(IDLE);
+    pub fn drop_idle(&self) {
+        self.jobs.drop_unused(IDLE);
     }
 }

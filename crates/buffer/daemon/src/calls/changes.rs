@@ -8,15 +8,15 @@ use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, Kind, Pair, When};
 
-use super::ledger::{Spot, by_stage, is_active};
-use super::service::{Job, PATH, Refused, invalid, received};
+use super::ledger::{InstancePath, by_stage, is_active};
+use super::service::{JobContext, PATH, Refused, invalid_argument, wait_for_outcome};
 use forebay_control::controller::{self, Failure, Outcome, Request, StageState};
 use forebay_control::protocol::StageId;
 
 /// Requests under way at a time: a controller takes some hundred of one connection.
 const WINDOW: usize = 64;
 
-impl Job<'_> {
+impl JobContext<'_> {
     /// Asks all of these, some at a time; the answers in the same order.
     fn ask_all(&self, requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::with_capacity(requests.len());
@@ -28,9 +28,9 @@ impl Job<'_> {
             }
             let begun: Result<Vec<_>, Failure> = window
                 .into_iter()
-                .map(|request| self.service.control.begin(request))
+                .map(|request| self.service.control.submit(request))
                 .collect();
-            outcomes.extend(begun?.iter().map(received));
+            outcomes.extend(begun?.iter().map(wait_for_outcome));
         }
     }
 
@@ -42,17 +42,17 @@ impl Job<'_> {
         }
         let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
         if !Path::new(&path).is_absolute() || !Path::new(&path).components().all(plain) {
-            return invalid(format!("{path}: is not an absolute path without `..`"));
+            return invalid_argument(format!("{path}: is not an absolute path without `..`"));
         }
         if Path::new(&path).starts_with(&self.service.mounts) {
-            return invalid(format!(
+            return invalid_argument(format!(
                 "{path}: is in an instance, not on the parallel file system"
             ));
         }
         Ok(path)
     }
 
-    fn stage(&self, kind: Kind, direction: Direction, spot: &Spot, pfs: &str) -> Option<Stage> {
+    fn stage(&self, kind: Kind, direction: Direction, spot: &InstancePath, pfs: &str) -> Option<Stage> {
         let inside = StagePath::Buffer(BufferPath {
             space: self.roots.get(spot.root)?.space.clone(),
             path: spot.path.clone(),
@@ -83,26 +83,26 @@ impl Job<'_> {
         when: When,
     ) -> Result<Answer, Refused> {
         if pairs.is_empty() {
-            return invalid("the list is empty");
+            return invalid_argument("the list is empty");
         }
         let mut wanted = Vec::new();
         let (mut spots, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for pair in pairs {
-            let (spot, pfs) = (self.spot(&pair.inside)?, self.outside(pair.pfs)?);
+            let (spot, pfs) = (self.instance_path(&pair.inside)?, self.outside(pair.pfs)?);
             if kind == Kind::File && spot.path.is_empty() {
                 return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
             }
             let twice = !spots.insert(spot.clone())
                 || (direction == Direction::Out && !targets.insert(pfs.clone()));
             if twice {
-                return invalid(format!("{pfs}: is in the list twice"));
+                return invalid_argument(format!("{pfs}: is in the list twice"));
             }
             wanted.push((spot, pfs));
         }
         let beginning = self.service.beginning.lock();
         let _beginning = beginning.unwrap_or_else(PoisonError::into_inner);
-        let spots: Vec<Spot> = spots.into_iter().collect();
-        let (stages, ledger) = self.asked(&spots)?;
+        let spots: Vec<InstancePath> = spots.into_iter().collect();
+        let (stages, ledger) = self.stages_about(&spots)?;
         let reports = by_stage(&stages);
         let mut asked = Vec::new();
         for (spot, pfs) in wanted {
@@ -121,12 +121,12 @@ impl Job<'_> {
                 }
             }
             let Some(what) = self.stage(kind, direction, &spot, &pfs) else {
-                return invalid("there is no such instance");
+                return invalid_argument("there is no such instance");
             };
             let token = self.service.token.clone();
             asked.push(match when {
-                When::Now => Request::Stage { token, what },
-                When::JobEnd => Request::Defer { token, what },
+                When::Now => Request::BeginStage { token, what },
+                When::JobEnd => Request::DeferStage { token, what },
             });
         }
         // Many are asked for before any answer is waited for: each becomes durable on the way.
@@ -167,15 +167,15 @@ impl Job<'_> {
         none: &str,
     ) -> Result<Vec<StageId>, Refused> {
         let spots = self.spots(paths)?;
-        let (stages, ledger) = self.asked(&spots)?;
+        let (stages, ledger) = self.stages_about(&spots)?;
         let stages = by_stage(&stages);
         let wanted = |id: &StageId| stages.get(id).is_some_and(|stage| wanted(&stage.state));
         let mut found = Vec::new();
         for (spot, path) in spots.iter().zip(paths) {
-            let mut own = ledger.own(kind, spot);
+            let mut own = ledger.stages_at(kind, spot);
             own.retain(wanted);
             if own.is_empty() {
-                return invalid(format!("{path}: {none}"));
+                return invalid_argument(format!("{path}: {none}"));
             }
             found.extend(own);
         }
@@ -192,7 +192,7 @@ impl Job<'_> {
     pub(super) fn activate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
         let deferred = |state: &StageState| *state == StageState::Waiting;
         let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
-        let requests = stages.into_iter().map(|stage| Request::Release { stage });
+        let requests = stages.into_iter().map(|stage| Request::ReleaseStage { stage });
         for outcome in self.ask_all(requests.collect())? {
             outcome?;
         }
@@ -210,20 +210,20 @@ impl Job<'_> {
     }
 
     pub(super) fn limit(&self, path: &str, most: u32) -> Result<Answer, Refused> {
-        let spot = self.spot(path)?;
+        let spot = self.instance_path(path)?;
         let Some(root) = self.roots.get(spot.root) else {
-            return invalid("there is no such instance");
+            return invalid_argument("there is no such instance");
         };
-        let answer = self.service.control.begin(Request::LimitStages {
+        let answer = self.service.control.submit(Request::LimitStages {
             token: self.service.token.clone(),
             space: root.space.clone(),
-            most,
+            max_concurrent: most,
         })?;
-        received(&answer)?;
+        wait_for_outcome(&answer)?;
         Ok(Answer::Done)
     }
 }
 
-fn busy(spot: &Spot, what: &str) -> Refused {
+fn busy(spot: &InstancePath, what: &str) -> Refused {
     Refused(Errno::EBUSY, format!("{}: {what}", spot.path))
 }

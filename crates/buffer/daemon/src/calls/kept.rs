@@ -13,15 +13,15 @@ pub(super) type Key = (Owner, String);
 ///
 /// What is kept may take time to end, as a connection does whose thread is waited for. It ends when
 /// nobody has the lock: calls of other jobs go on meanwhile.
-pub(super) struct Kept<T> {
+pub(super) struct JobCache<T> {
     jobs: Mutex<HashMap<Key, (Arc<T>, Instant)>>,
     most: usize,
 }
 
-impl<T> Kept<T> {
+impl<T> JobCache<T> {
     /// Room for `most` jobs.
-    pub fn new(most: usize) -> Kept<T> {
-        Kept {
+    pub fn new(most: usize) -> JobCache<T> {
+        JobCache {
             jobs: Mutex::default(),
             most,
         }
@@ -41,7 +41,7 @@ impl<T> Kept<T> {
 
     /// Keeps `made` for a job, unless another of its processes was faster: returns what is kept. If
     /// there is no room, what was used longest ago goes.
-    pub fn put(&self, key: Key, made: T) -> Arc<T> {
+    pub fn insert(&self, key: Key, made: T) -> Arc<T> {
         let mut jobs = self.lock();
         if let Some((known, used)) = jobs.get_mut(&key) {
             *used = Instant::now();
@@ -63,7 +63,7 @@ impl<T> Kept<T> {
     }
 
     /// Lets go what has not been used for so long, and is not being used.
-    pub fn forget_unused(&self, time: Duration) {
+    pub fn drop_unused(&self, time: Duration) {
         let unused = |_: &Key, (kept, used): &mut (Arc<T>, Instant)| {
             used.elapsed() >= time && Arc::strong_count(kept) == 1
         };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     struct Connection {
-        kept: Weak<Kept<Connection>>,
+        kept: Weak<JobCache<Connection>>,
         ends: Arc<Ends>,
     }
 
@@ -104,21 +104,21 @@ mod tests {
     }
 
     struct Scene {
-        kept: Arc<Kept<Connection>>,
+        kept: Arc<JobCache<Connection>>,
         ends: Arc<Ends>,
     }
 
     impl Scene {
         fn new() -> Scene {
             Scene {
-                kept: Arc::new(Kept::new(2)),
+                kept: Arc::new(JobCache::new(2)),
                 ends: Arc::default(),
             }
         }
 
         fn put(&self, key: Key) -> Arc<Connection> {
             let (kept, ends) = (Arc::downgrade(&self.kept), self.ends.clone());
-            self.kept.put(key, Connection { kept, ends })
+            self.kept.insert(key, Connection { kept, ends })
         }
 
         /// Ends so far, none of which held up others.
@@ -157,13 +157,13 @@ mod tests {
         let scene = Scene::new();
         let used = scene.put(job(1));
         drop(scene.put(job(2)));
-        scene.kept.forget_unused(Duration::from_secs(60));
+        scene.kept.drop_unused(Duration::from_secs(60));
         assert_eq!(scene.ended(), 0);
-        scene.kept.forget_unused(Duration::ZERO);
+        scene.kept.drop_unused(Duration::ZERO);
         assert_eq!(scene.ended(), 1);
         assert!(scene.kept.get(&job(1)).is_some() && scene.kept.get(&job(2)).is_none());
         drop(used);
-        scene.kept.forget_unused(Duration::ZERO);
+        scene.kept.drop_unused(Duration::ZERO);
         assert_eq!(scene.ended(), 2);
     }
 }

@@ -7,21 +7,21 @@ use std::path::Path;
 use forebay_job_script::{Direction, StageKind, StagePath};
 use forebay_protocol::staging::{Counts, Kind};
 
-use super::service::Root;
-use forebay_control::controller::{AskedStage, StageState};
+use super::service::InstanceRoot;
+use forebay_control::controller::{RequestedStage, StageState};
 use forebay_control::protocol::StageId;
 
 /// A path in one of the job's instances; without `/` at either end, empty for the root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct InstancePath {
     /// Which of the job's roots.
     pub root: usize,
     pub path: String,
 }
 
-impl Spot {
+impl InstancePath {
     /// Whether it is `other` or below it.
-    pub fn is_within(&self, other: &Spot) -> bool {
+    pub fn is_within(&self, other: &InstancePath) -> bool {
         self.root == other.root && Path::new(&self.path).starts_with(&other.path)
     }
 }
@@ -39,37 +39,37 @@ pub(super) struct Entry {
 
 /// A stage that says something about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum StageMatch {
     /// All of it.
     Whole(StageId),
     /// It stages a directory, of which the path is one entry.
     Within(StageId),
 }
 
-impl Part {
+impl StageMatch {
     pub fn stage(self) -> StageId {
         match self {
-            Part::Whole(stage) | Part::Within(stage) => stage,
+            StageMatch::Whole(stage) | StageMatch::Within(stage) => stage,
         }
     }
 }
 
 /// Paths and their last stages.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    entries: BTreeMap<Spot, Entry>,
+pub(super) struct StageIndex {
+    entries: BTreeMap<InstancePath, Entry>,
 }
 
-impl Ledger {
+impl StageIndex {
     /// The last stage of each path. Those that were stopped for good are as if they had never been
     /// asked for.
-    pub fn of(stages: &[AskedStage], roots: &[Root]) -> Ledger {
-        let mut ledger = Ledger::default();
+    pub fn from_stages(stages: &[RequestedStage], roots: &[InstanceRoot]) -> StageIndex {
+        let mut ledger = StageIndex::default();
         for stage in stages {
-            let out = stage.what.direction == Direction::Out;
+            let out = stage.directive.direction == Direction::Out;
             let (inside, outside) = match out {
-                true => (&stage.what.source, &stage.what.destination),
-                false => (&stage.what.destination, &stage.what.source),
+                true => (&stage.directive.source, &stage.directive.destination),
+                false => (&stage.directive.destination, &stage.directive.source),
             };
             let (StagePath::Buffer(inside), StagePath::Pfs(outside)) = (inside, outside) else {
                 continue;
@@ -78,12 +78,12 @@ impl Ledger {
             let (Some(root), true) = (root, stage.state != StageState::Cancelled) else {
                 continue;
             };
-            let spot = Spot {
+            let spot = InstancePath {
                 root,
                 path: inside.path.clone(),
             };
             let entry = Entry {
-                kind: match stage.what.kind {
+                kind: match stage.directive.kind {
                     StageKind::Directory => Kind::Directory,
                     _ => Kind::File,
                 },
@@ -96,12 +96,12 @@ impl Ledger {
         ledger
     }
 
-    pub fn get(&self, spot: &Spot) -> Option<&Entry> {
+    pub fn get(&self, spot: &InstancePath) -> Option<&Entry> {
         self.entries.get(spot)
     }
 
     /// The stages of a file, or of a directory and all below it.
-    pub fn own(&self, kind: Kind, spot: &Spot) -> Vec<StageId> {
+    pub fn stages_at(&self, kind: Kind, spot: &InstancePath) -> Vec<StageId> {
         match kind {
             Kind::File => {
                 let own = self.get(spot).filter(|entry| entry.kind == Kind::File);
@@ -113,17 +113,17 @@ impl Ledger {
 
     /// All stages that say something about a path: its own, or if there are none the one of a
     /// directory above it.
-    pub fn about(&self, kind: Kind, spot: &Spot) -> Vec<Part> {
-        let own: Vec<Part> = self.own(kind, spot).into_iter().map(Part::Whole).collect();
+    pub fn stages_covering(&self, kind: Kind, spot: &InstancePath) -> Vec<StageMatch> {
+        let own: Vec<StageMatch> = self.stages_at(kind, spot).into_iter().map(StageMatch::Whole).collect();
         if !own.is_empty() {
             return own;
         }
-        let above = self.above(spot).map(|(_, entry)| Part::Within(entry.stage));
+        let above = self.above(spot).map(|(_, entry)| StageMatch::Within(entry.stage));
         above.into_iter().collect()
     }
 
     /// The entries at a path and below it.
-    pub fn within(&self, spot: &Spot) -> impl Iterator<Item = (&Spot, &Entry)> {
+    pub fn within(&self, spot: &InstancePath) -> impl Iterator<Item = (&InstancePath, &Entry)> {
         // What is below sorts behind it, but not at once: `a-b` comes between `a` and `a/b`.
         let (root, start) = (spot.root, spot.path.clone());
         self.entries
@@ -133,10 +133,10 @@ impl Ledger {
     }
 
     /// The nearest directory above a path that has a stage.
-    pub fn above(&self, spot: &Spot) -> Option<(&Spot, &Entry)> {
+    pub fn above(&self, spot: &InstancePath) -> Option<(&InstancePath, &Entry)> {
         let mut path = Path::new(&spot.path);
         while let Some(parent) = path.parent() {
-            let spot = Spot {
+            let spot = InstancePath {
                 root: spot.root,
                 path: parent.to_str()?.to_owned(),
             };
@@ -159,14 +159,14 @@ pub(super) fn is_active(state: &StageState) -> bool {
 }
 
 /// Stages by their numbers.
-pub(super) fn by_stage(reports: &[AskedStage]) -> BTreeMap<StageId, &AskedStage> {
+pub(super) fn by_stage(reports: &[RequestedStage]) -> BTreeMap<StageId, &RequestedStage> {
     let keyed = reports.iter().map(|report| (report.id, report));
     keyed.collect()
 }
 
 /// How many files are in which state. A directory's stage counts its files as far as they are
 /// found; where that is not known, as one.
-pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Counts {
+pub(super) fn count_files(kind: Kind, parts: &[StageMatch], reports: &[RequestedStage]) -> Counts {
     let mut counts = Counts::default();
     let reports = by_stage(reports);
     for part in parts {
@@ -174,7 +174,7 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
             continue;
         };
         let progress = &report.progress;
-        let whole = kind == Kind::Directory && matches!(part, Part::Whole(_));
+        let whole = kind == Kind::Directory && matches!(part, StageMatch::Whole(_));
         // Until it was read back a copy may turn out to be bad.
         let files = if whole { progress.good_files() } else { 0 };
         match &report.state {
@@ -182,7 +182,7 @@ pub(super) fn count(kind: Kind, parts: &[Part], reports: &[AskedStage]) -> Count
             StageState::Done => counts.complete += files.max(1),
             StageState::Cancelled => {}
             StageState::Failed(_) => {
-                let failed = if whole { report.unstaged.len() } else { 1 };
+                let failed = if whole { report.failed_files.len() } else { 1 };
                 counts.failed += u64::try_from(failed).unwrap_or(1).max(1);
                 counts.complete += files;
             }
@@ -203,13 +203,13 @@ mod tests {
     use forebay_control::protocol::Progress;
     use forebay_stage::Phase;
 
-    fn spot(path: &str) -> Spot {
+    fn spot(path: &str) -> InstancePath {
         let path = path.to_owned();
-        Spot { root: 0, path }
+        InstancePath { root: 0, path }
     }
 
-    fn ledger(entries: &[(&str, Kind, u64)]) -> Ledger {
-        let mut ledger = Ledger::default();
+    fn ledger(entries: &[(&str, Kind, u64)]) -> StageIndex {
+        let mut ledger = StageIndex::default();
         for (path, kind, stage) in entries {
             let entry = Entry {
                 kind: *kind,
@@ -231,16 +231,16 @@ mod tests {
             ("a/c/d", Kind::File, 4),
             ("ab", Kind::File, 5),
         ]);
-        let own = |kind, path: &str| ledger.own(kind, &spot(path));
+        let own = |kind, path: &str| ledger.stages_at(kind, &spot(path));
         let ids = |ids: &[u64]| ids.iter().map(|id| StageId(*id)).collect::<Vec<_>>();
         assert_eq!(own(Kind::Directory, "a"), ids(&[1, 3, 4]));
         assert_eq!(own(Kind::Directory, "a/c"), ids(&[4]));
         assert_eq!(own(Kind::Directory, ""), ids(&[1, 2, 3, 4, 5]));
         assert_eq!(own(Kind::File, "a"), ids(&[]));
         assert_eq!(own(Kind::File, "a/b"), ids(&[3]));
-        let about = |path: &str| ledger.about(Kind::File, &spot(path));
-        assert_eq!(about("a/x/y"), [Part::Within(StageId(1))]);
-        assert_eq!(about("a/b"), [Part::Whole(StageId(3))]);
+        let about = |path: &str| ledger.stages_covering(Kind::File, &spot(path));
+        assert_eq!(about("a/x/y"), [StageMatch::Within(StageId(1))]);
+        assert_eq!(about("a/b"), [StageMatch::Whole(StageId(3))]);
         assert_eq!(about("b"), []);
         assert_eq!(
             ledger.above(&spot("a/c/d")).map(|(s, _)| s),
@@ -264,9 +264,9 @@ mod tests {
                 space: forebay_job_script::Space::Job,
                 path: "a".into(),
             };
-            let report = AskedStage {
+            let report = RequestedStage {
                 id: StageId(1),
-                what: forebay_job_script::Stage {
+                directive: forebay_job_script::Stage {
                     direction: Direction::Out,
                     kind: StageKind::Directory,
                     source: StagePath::Buffer(inside),
@@ -275,9 +275,9 @@ mod tests {
                 },
                 state,
                 progress,
-                unstaged: Vec::new(),
+                failed_files: Vec::new(),
             };
-            let counts = count(Kind::Directory, &[Part::Whole(StageId(1))], &[report]);
+            let counts = count_files(Kind::Directory, &[StageMatch::Whole(StageId(1))], &[report]);
             (counts.complete, counts.pending, counts.failed)
         };
         assert_eq!(counted(StageState::Running, progress), (4, 6, 0));

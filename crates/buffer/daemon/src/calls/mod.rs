@@ -28,11 +28,11 @@ use forebay_net::job_socket::{receive, send};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, JobCall, SOCKET};
 
-pub(crate) use agent::AgentCalls;
+pub(crate) use agent::AgentJobApi;
 
-use crate::control::Control;
+use crate::control::ControllerClient;
 use crate::embedded::Asker;
-use service::{Refused, Service};
+use service::{Refused, JobService};
 
 /// Calls that are carried out at a time, each on a thread; more are asked to come again. Processes
 /// that wait for a stage have one each as long as it takes: there are more than a node has cores.
@@ -43,15 +43,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SOCKET_PATH: usize = 100;
 
 /// The service for one job of an embedded pool. Dropping it ends it.
-pub struct JobCalls {
+pub struct JobApi {
     socket: PathBuf,
     ended: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
 }
 
-impl JobCalls {
+impl JobApi {
     /// Serves the mounted job `token` in the pool in `directory`.
-    pub fn open(asker: &Asker, directory: &Path, token: &str) -> io::Result<JobCalls> {
+    pub fn open(asker: &Asker, directory: &Path, token: &str) -> io::Result<JobApi> {
         let mut socket = directory.join("calls.socket");
         if socket.as_os_str().len() > SOCKET_PATH {
             let name = format!("forebay-{}-calls.socket", std::process::id());
@@ -68,7 +68,7 @@ impl JobCalls {
         let control = Arc::new(asker.clone());
         let mounts = directory.join("mounts");
         let job = Arc::new(Embedded {
-            service: Service::new(control, token.to_owned(), mounts),
+            service: JobService::new(control, token.to_owned(), mounts),
             token: token.to_owned(),
             owner,
         });
@@ -76,7 +76,7 @@ impl JobCalls {
         let seen = ended.clone();
         let thread = std::thread::Builder::new().name("forebay-calls".into());
         let thread = thread.spawn(move || listen(&listener, &job, &seen))?;
-        Ok(JobCalls {
+        Ok(JobApi {
             socket,
             ended,
             listener: Some(thread),
@@ -89,7 +89,7 @@ impl JobCalls {
     }
 }
 
-impl Drop for JobCalls {
+impl Drop for JobApi {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         // Wakes the listener.
@@ -103,7 +103,7 @@ impl Drop for JobCalls {
 
 /// The one job of an embedded pool that runs.
 struct Embedded {
-    service: Service,
+    service: JobService,
     token: String,
     owner: u32,
 }
@@ -120,7 +120,7 @@ fn listen(listener: &UnixListener, job: &Arc<Embedded>, ended: &AtomicBool) {
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        if hurry(&stream).is_err() {
+        if set_call_timeouts(&stream).is_err() {
             continue;
         }
         if calls.fetch_add(1, Ordering::AcqRel) >= MOST_CALLS {
@@ -169,7 +169,7 @@ fn not_here(job: &str) -> Answer {
 }
 
 /// Limits the time that the process at the other end may take.
-fn hurry(stream: &UnixStream) -> io::Result<()> {
+fn set_call_timeouts(stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))
 }

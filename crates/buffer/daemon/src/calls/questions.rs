@@ -9,9 +9,9 @@ use forebay_protocol::layout::Layout;
 use forebay_protocol::staging::{Answer, Kind};
 use forebay_protocol::{Errno, Ino};
 
-use super::ledger::{Entry, Part, Spot, by_stage, count, is_active};
-use super::service::{Job, Refused, invalid};
-use forebay_control::controller::{AskedStage, StageState};
+use super::ledger::{Entry, StageMatch, InstancePath, by_stage, count_files, is_active};
+use super::service::{JobContext, Refused, invalid_argument};
+use forebay_control::controller::{RequestedStage, StageState};
 use forebay_control::protocol::StageId;
 
 /// Not in [`Errno`]: the stage was stopped.
@@ -22,16 +22,16 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_s
 /// A controller that does not answer is asked again for so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-impl Job<'_> {
+impl JobContext<'_> {
     /// The stages that say something about each of these paths.
-    fn about(&self, kind: Kind, paths: &[String]) -> Result<(Vec<Part>, Vec<AskedStage>), Refused> {
+    fn about(&self, kind: Kind, paths: &[String]) -> Result<(Vec<StageMatch>, Vec<RequestedStage>), Refused> {
         let spots = self.spots(paths)?;
-        let (stages, ledger) = self.asked(&spots)?;
+        let (stages, ledger) = self.stages_about(&spots)?;
         let mut parts = Vec::new();
         for (spot, path) in spots.iter().zip(paths) {
-            let about = ledger.about(kind, spot);
+            let about = ledger.stages_covering(kind, spot);
             if about.is_empty() {
-                return invalid(format!("{path}: no stage was asked for"));
+                return invalid_argument(format!("{path}: no stage was asked for"));
             }
             parts.extend(about);
         }
@@ -40,7 +40,7 @@ impl Job<'_> {
 
     pub(super) fn query(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
         let (parts, stages) = self.about(kind, paths)?;
-        Ok(Answer::Counts(count(kind, &parts, &stages)))
+        Ok(Answer::Counts(count_files(kind, &parts, &stages)))
     }
 
     pub(super) fn wait(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
@@ -53,14 +53,14 @@ impl Job<'_> {
             stage.is_some_and(|stage| stage.state != StageState::Waiting)
         });
         if left.is_empty() {
-            return invalid("no stage is under way; it waits for the job's end");
+            return invalid_argument("no stage is under way; it waits for the job's end");
         }
         let begun = Instant::now();
         let mut heard = begun;
         let mut refused: Option<(StageId, Refused)> = None;
         loop {
             let numbers: Vec<StageId> = left.iter().copied().collect();
-            match self.numbered(&numbers) {
+            match self.stages_by_id(&numbers) {
                 Ok(stages) => {
                     heard = Instant::now();
                     let known: BTreeSet<StageId> = stages.iter().map(|stage| stage.id).collect();
@@ -92,14 +92,14 @@ impl Job<'_> {
     }
 
     pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<Answer, Refused> {
-        let spot = self.spot(path)?;
+        let spot = self.instance_path(path)?;
         let space = self.roots.get(spot.root).map(|root| &root.space);
         let stripes = self.stripes.iter();
         let found = stripes
             .filter(|(of, _)| Some(of) == space)
             .find_map(|(_, stripes)| Layout::new(stripes.nodes, stripes.size));
         let Some(layout) = found else {
-            return invalid(format!("{path}: there is no such instance any more"));
+            return invalid_argument(format!("{path}: there is no such instance any more"));
         };
         Ok(Answer::Stripes {
             size: layout.stripe(),
@@ -109,20 +109,20 @@ impl Job<'_> {
     }
 
     pub(super) fn failures(&self, path: &str) -> Result<Answer, Refused> {
-        let top = self.spot(path)?;
-        let (stages, ledger) = self.asked(std::slice::from_ref(&top))?;
+        let top = self.instance_path(path)?;
+        let (stages, ledger) = self.stages_about(std::slice::from_ref(&top))?;
         let stages = by_stage(&stages);
         let above = ledger.above(&top).into_iter();
         let mut failures = BTreeSet::new();
         for (spot, entry) in ledger.within(&top).chain(above) {
             let stage = stages.get(&entry.stage);
-            let failed = |stage: &&&AskedStage| matches!(stage.state, StageState::Failed(_));
+            let failed = |stage: &&&RequestedStage| matches!(stage.state, StageState::Failed(_));
             let Some(stage) = stage.filter(failed) else {
                 continue;
             };
-            let unstaged = stage.unstaged.iter();
-            let mut found: Vec<(Spot, i32)> = unstaged
-                .map(|file| (self.inner(spot, entry, Path::new(&file.path)), file.code))
+            let unstaged = stage.failed_files.iter();
+            let mut found: Vec<(InstancePath, i32)> = unstaged
+                .map(|file| (self.inner(spot, entry, Path::new(&file.path)), file.errno))
                 .collect();
             if found.is_empty() {
                 found.push((spot.clone(), Errno::EIO.0));
@@ -130,7 +130,7 @@ impl Job<'_> {
             failures.extend(found);
         }
         failures.retain(|(spot, _)| spot.is_within(&top));
-        let shown = |spot: &Spot| {
+        let shown = |spot: &InstancePath| {
             let root = self.roots.get(spot.root);
             format!("{}{}", root.map_or("", |root| &root.shown), spot.path)
         };
@@ -140,7 +140,7 @@ impl Job<'_> {
 
     /// The path in the instance of a file that a stage had a problem with, which the mover names by
     /// its source.
-    fn inner(&self, spot: &Spot, entry: &Entry, problem: &Path) -> Spot {
+    fn inner(&self, spot: &InstancePath, entry: &Entry, problem: &Path) -> InstancePath {
         let source = if entry.out {
             let root = self.roots.get(spot.root);
             let shown = root.map_or(&Space::Job, |root| &root.space).variable();
@@ -154,7 +154,7 @@ impl Job<'_> {
             Some(below) if spot.path.is_empty() => below.to_owned(),
             Some(below) => format!("{}/{below}", spot.path),
         };
-        Spot {
+        InstancePath {
             root: spot.root,
             path,
         }
@@ -162,13 +162,13 @@ impl Job<'_> {
 }
 
 /// Why a stage that is over did not succeed: the error number that says it best.
-fn why(stage: &AskedStage) -> Option<Refused> {
+fn why(stage: &RequestedStage) -> Option<Refused> {
     match &stage.state {
         StageState::Failed(reason) => {
             let errno = stage
-                .unstaged
+                .failed_files
                 .first()
-                .map_or(Errno::EIO.0, |file| file.code);
+                .map_or(Errno::EIO.0, |file| file.errno);
             Some(Refused(Errno(errno), reason.clone()))
         }
         StageState::Cancelled => Some(Refused(ECANCELED, "it was stopped".to_owned())),

@@ -9,9 +9,9 @@ use forebay_job_script::{BufferPath, Direction, Space};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, Call, When};
 
-use super::ledger::{Ledger, Spot};
-use crate::control::Control;
-use forebay_control::controller::{AskedStage, Cause, Failure, Outcome, Stripes};
+use super::ledger::{StageIndex, InstancePath};
+use crate::control::ControllerClient;
+use forebay_control::controller::{RequestedStage, Cause, Failure, Outcome, Striping};
 use forebay_control::protocol::StageId;
 
 /// Not in [`Errno`]: the job has ended.
@@ -24,7 +24,7 @@ pub(super) const PATH: usize = 4095;
 
 /// A name space of the job that can be staged.
 #[derive(Clone, Debug)]
-pub(super) struct Root {
+pub(super) struct InstanceRoot {
     /// Its directory as the kernel names it.
     pub path: PathBuf,
     /// Its directory as the job knows it; ends with `/`.
@@ -33,8 +33,8 @@ pub(super) struct Root {
 }
 
 /// Who answers the processes of one job on one host.
-pub(crate) struct Service {
-    pub(super) control: Arc<dyn Control>,
+pub(crate) struct JobService {
+    pub(super) control: Arc<dyn ControllerClient>,
     pub(super) token: String,
     /// Where instances are mounted: no path of the parallel file system is there.
     pub(super) mounts: PathBuf,
@@ -43,10 +43,10 @@ pub(crate) struct Service {
 }
 
 /// A job whose process makes a call.
-pub(super) struct Job<'a> {
-    pub(super) service: &'a Service,
-    pub(super) roots: Vec<Root>,
-    pub(super) stripes: Vec<(Space, Stripes)>,
+pub(super) struct JobContext<'a> {
+    pub(super) service: &'a JobService,
+    pub(super) roots: Vec<InstanceRoot>,
+    pub(super) stripes: Vec<(Space, Striping)>,
 }
 
 /// A call that is not carried out.
@@ -74,11 +74,11 @@ impl From<Refused> for Answer {
     }
 }
 
-pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, Refused> {
+pub(super) fn invalid_argument<T>(reason: impl Into<String>) -> Result<T, Refused> {
     Err(Refused(Errno::EINVAL, reason.into()))
 }
 
-pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
+pub(super) fn wait_for_outcome(answer: &Receiver<Outcome>) -> Outcome {
     answer.recv().unwrap_or_else(|_| {
         Err(Failure::new(
             Cause::Failed,
@@ -87,10 +87,10 @@ pub(super) fn received(answer: &Receiver<Outcome>) -> Outcome {
     })
 }
 
-impl Service {
+impl JobService {
     /// Answers for the job `token`, whose instances are mounted below `mounts`.
-    pub fn new(control: Arc<dyn Control>, token: String, mounts: PathBuf) -> Service {
-        Service {
+    pub fn new(control: Arc<dyn ControllerClient>, token: String, mounts: PathBuf) -> JobService {
+        JobService {
             control,
             token,
             mounts,
@@ -117,16 +117,16 @@ impl Service {
         }
     }
 
-    fn job(&self) -> Result<Job<'_>, Refused> {
-        let view = self.control.job(&self.token);
+    fn job(&self) -> Result<JobContext<'_>, Refused> {
+        let view = self.control.job_view(&self.token);
         let view = view.map_err(|failure| self.unheard(failure))?;
         // At the job's end it is staged what was asked for before: nothing can be added to that.
         if !view.mounted {
             return Err(self.ended());
         }
-        Ok(Job {
+        Ok(JobContext {
             service: self,
-            roots: roots(&view.paths),
+            roots: roots(&view.mount_variables),
             stripes: view.stripes,
         })
     }
@@ -134,7 +134,7 @@ impl Service {
 
 /// The name spaces that can be staged. A view is a symbolic link to where the kernel has it; only
 /// the link is read, so that this process does not wait for its own mount.
-fn roots(paths: &[(String, String)]) -> Vec<Root> {
+fn roots(paths: &[(String, String)]) -> Vec<InstanceRoot> {
     let root = |(name, value): &(String, String)| {
         let space = match name.strip_prefix("DW_PERSISTENT_STRIPED_") {
             Some(persistent) => Space::Persistent(persistent.to_owned()),
@@ -142,7 +142,7 @@ fn roots(paths: &[(String, String)]) -> Vec<Root> {
             None => return None,
         };
         let link = Path::new(value.trim_end_matches('/'));
-        Some(Root {
+        Some(InstanceRoot {
             path: fs::read_link(link).unwrap_or_else(|_| link.to_owned()),
             shown: value.clone(),
             space,
@@ -151,7 +151,7 @@ fn roots(paths: &[(String, String)]) -> Vec<Root> {
     paths.iter().filter_map(root).collect()
 }
 
-impl Job<'_> {
+impl JobContext<'_> {
     fn carry_out(&self, call: Call) -> Result<Answer, Refused> {
         match call {
             Call::In(kind, pairs) => self.begin(kind, pairs, Direction::In, When::Now),
@@ -168,8 +168,8 @@ impl Job<'_> {
     }
 
     /// What was asked for that says something about these places: the stages, and by place.
-    pub(super) fn asked(&self, spots: &[Spot]) -> Result<(Vec<AskedStage>, Ledger), Refused> {
-        let inside = |spot: &Spot| {
+    pub(super) fn stages_about(&self, spots: &[InstancePath]) -> Result<(Vec<RequestedStage>, StageIndex), Refused> {
+        let inside = |spot: &InstancePath| {
             let space = self.roots.get(spot.root)?.space.clone();
             let path = spot.path.clone();
             Some(BufferPath { space, path })
@@ -190,18 +190,18 @@ impl Job<'_> {
         }
         stages.sort_by_key(|stage| stage.id);
         stages.dedup_by_key(|stage| stage.id);
-        let ledger = Ledger::of(&stages, &self.roots);
+        let ledger = StageIndex::from_stages(&stages, &self.roots);
         Ok((stages, ledger))
     }
 
-    fn tell(&self, about: &[BufferPath], numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
-        let Service { control, token, .. } = self.service;
-        let asked = control.asked(token, about, numbers);
+    fn tell(&self, about: &[BufferPath], numbers: &[StageId]) -> Result<Vec<RequestedStage>, Refused> {
+        let JobService { control, token, .. } = self.service;
+        let asked = control.requested_stages(token, about, numbers);
         asked.map_err(|failure| self.service.unheard(failure))
     }
 
     /// How far these stages are; those that are not known any more are left out.
-    pub(super) fn numbered(&self, numbers: &[StageId]) -> Result<Vec<AskedStage>, Refused> {
+    pub(super) fn stages_by_id(&self, numbers: &[StageId]) -> Result<Vec<RequestedStage>, Refused> {
         let mut stages = Vec::new();
         for numbers in numbers.chunks(STAGES) {
             stages.extend(self.tell(&[], numbers)?);
@@ -210,7 +210,7 @@ impl Job<'_> {
     }
 
     /// Where a path is in the job's instances.
-    pub(super) fn spot(&self, path: &str) -> Result<Spot, Refused> {
+    pub(super) fn instance_path(&self, path: &str) -> Result<InstancePath, Refused> {
         if path.len() > PATH {
             let reason = format!("a path has at most {PATH} bytes");
             return Err(Refused(Errno::ENAMETOOLONG, reason));
@@ -222,24 +222,24 @@ impl Job<'_> {
             let mut names = Vec::new();
             for component in rest.components() {
                 let Component::Normal(name) = component else {
-                    return invalid(format!("{path}: leads out of the instance"));
+                    return invalid_argument(format!("{path}: leads out of the instance"));
                 };
                 names.push(name.to_string_lossy().into_owned());
             }
-            return Ok(Spot {
+            return Ok(InstancePath {
                 root: index,
                 path: names.join("/"),
             });
         }
-        invalid(format!(
+        invalid_argument(format!(
             "{path}: is in no instance of the job that can be staged"
         ))
     }
 
-    pub(super) fn spots(&self, paths: &[String]) -> Result<Vec<Spot>, Refused> {
+    pub(super) fn spots(&self, paths: &[String]) -> Result<Vec<InstancePath>, Refused> {
         if paths.is_empty() {
-            return invalid("the list is empty");
+            return invalid_argument("the list is empty");
         }
-        paths.iter().map(|path| self.spot(path)).collect()
+        paths.iter().map(|path| self.instance_path(path)).collect()
     }
 }

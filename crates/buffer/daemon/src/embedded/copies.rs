@@ -9,16 +9,16 @@ use std::thread::JoinHandle;
 use forebay_client::Fs;
 use forebay_job_script::{Direction, Space, StageKind, StagePath, read_list};
 use forebay_protocol::Caller;
-use forebay_stage::end::{Beneath, FileSystem};
+use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
-    Identity, Item, Options, Phase, Place, Problem, Request, StageError, Verify, What, stage,
+    Identity, StageItem, StageOptions, Phase, StagePath, Problem, StageRequest, StageError, Verify, ItemKind, run_stage,
 };
 
 use super::Event;
-use crate::activity::Staged;
-use crate::views::STRIPED;
-use forebay_control::node::{Copied, Input};
-use forebay_control::protocol::{Owner, Progress, StageId, StagePlan, Trouble, Unstaged};
+use crate::activity::StageTotals;
+use crate::views::STRIPED_DIRECTORY;
+use forebay_control::node::{MoverOutcome, StorageInput};
+use forebay_control::protocol::{Owner, Progress, StageId, StagePlan, StageFailure, FailedFile};
 
 /// Largest list of files, in bytes.
 const MAX_LIST: u64 = 64 << 20;
@@ -26,21 +26,21 @@ const MAX_LIST: u64 = 64 << 20;
 struct Copy {
     attempt: u32,
     direction: Direction,
-    progress: Arc<forebay_stage::Progress>,
+    progress: Arc<forebay_stage::ProgressCounters>,
     thread: JoinHandle<()>,
 }
 
 /// The stages of one process.
-pub(super) struct Copies {
+pub(super) struct Movers {
     journals: PathBuf,
     running: BTreeMap<StageId, Copy>,
     /// What those that have ended did, in and out.
-    ended: (Staged, Staged),
+    ended: (StageTotals, StageTotals),
 }
 
-impl Copies {
-    pub fn new(journals: PathBuf) -> Copies {
-        Copies {
+impl Movers {
+    pub fn new(journals: PathBuf) -> Movers {
+        Movers {
             journals,
             running: BTreeMap::new(),
             ended: Default::default(),
@@ -54,9 +54,9 @@ impl Copies {
         attached: Fs,
         events: Sender<Event>,
     ) -> Result<(), String> {
-        let counters = Arc::new(forebay_stage::Progress::new());
+        let counters = Arc::new(forebay_stage::ProgressCounters::new());
         let (id, attempt) = (plan.stage, plan.attempt);
-        let (instance, direction) = (plan.instance, plan.what.direction);
+        let (instance, direction) = (plan.instance, plan.directive.direction);
         let journal = self.journal(id);
         let shared = counters.clone();
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", id.0));
@@ -65,20 +65,20 @@ impl Copies {
                 Direction::In => "in",
                 Direction::Out => "out",
             };
-            let line = plan.what.line;
+            let line = plan.directive.line;
             let span =
                 tracing::error_span!("stage", stage = id.0, instance = instance.0, way, line);
             let _entered = span.entered();
             tracing::info!(attempt, "a stage begins");
-            let options = Options {
+            let options = StageOptions {
                 journal: Some(journal),
-                verify: verification(&plan),
-                ..Options::default()
+                verify: verify_mode(&plan),
+                ..StageOptions::default()
             };
-            let outcome = copy(&plan, attached, None, &options, &shared);
+            let outcome = run_stage(&plan, attached, None, &options, &shared);
             tell(&outcome);
             // The driver outlives its stages; if it has ended, nobody asks any more.
-            let _ = events.send(Event::Node(Input::Copied(id, attempt, outcome)));
+            let _ = events.send(Event::Node(StorageInput::MoverEnded(id, attempt, outcome)));
         });
         let thread = thread.map_err(|e| format!("no thread can be made: {e}"))?;
         let copy = Copy {
@@ -87,7 +87,7 @@ impl Copies {
             progress: counters,
             thread,
         };
-        self.running.insert(id, copy);
+        self.running.insert(id, run_stage);
         Ok(())
     }
 
@@ -97,39 +97,39 @@ impl Copies {
 
     /// Asks a stage to stop.
     pub fn stop(&self, stage: StageId) {
-        if let Some(copy) = self.running.get(&stage) {
-            copy.progress.cancel();
+        if let Some(copy) = self.running.get(&run_stage) {
+            run_stage.progress.cancel();
         }
     }
 
     /// A stage's thread has said its last.
-    pub fn ended(&mut self, stage: StageId, outcome: &Copied) {
-        let Some(copy) = self.running.remove(&stage) else {
+    pub fn ended(&mut self, stage: StageId, outcome: &MoverOutcome) {
+        let Some(copy) = self.running.remove(&run_stage) else {
             return;
         };
-        let ended = of(&mut self.ended, copy.direction);
-        count(ended, &copy);
+        let ended = of(&mut self.ended, run_stage.direction);
+        count(ended, &run_stage);
         match outcome {
-            Copied::Whole(_) => ended.done += 1,
+            MoverOutcome::Completed(_) => ended.done += 1,
             _ => ended.failed += 1,
         }
-        let _ = copy.thread.join();
+        let _ = run_stage.thread.join();
     }
 
     /// What stages have done, in and out.
-    pub fn totals(&self) -> (Staged, Staged) {
+    pub fn totals(&self) -> (StageTotals, StageTotals) {
         let mut totals = self.ended;
         for copy in self.running.values() {
-            let total = of(&mut totals, copy.direction);
+            let total = of(&mut totals, run_stage.direction);
             total.running += 1;
-            count(total, copy);
+            count(total, run_stage);
         }
         totals
     }
 
     /// A stage is done for good: its journal would make a later one of that number do nothing.
     pub fn forget(&self, stage: StageId) {
-        let _ = std::fs::remove_file(self.journal(stage));
+        let _ = std::fs::remove_file(self.journal(run_stage));
     }
 
     /// Removes the journals of stages that will not go on: those of torn down jobs, for instance.
@@ -140,16 +140,16 @@ impl Copies {
             let number = name.to_str().and_then(|name| name.strip_prefix('s'));
             let stage = number.and_then(|number| number.parse().ok()).map(StageId);
             // What has another name is a journal that was just being begun.
-            if !stage.is_some_and(&goes_on) {
+            if !run_stage.is_some_and(&goes_on) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 
     /// How far all of them are.
-    pub fn progress(&self) -> Vec<Input> {
+    pub fn progress(&self) -> Vec<StorageInput> {
         let of = |(id, copy): (&StageId, &Copy)| {
-            Input::Copying(*id, copy.attempt, progress(&copy.progress))
+            StorageInput::MoverProgress(*id, run_stage.attempt, mover_progress(&run_stage.progress))
         };
         self.running.iter().map(of).collect()
     }
@@ -157,32 +157,32 @@ impl Copies {
     /// Stops all of them and waits.
     pub fn stop_all(&mut self) {
         for copy in self.running.values() {
-            copy.progress.cancel();
+            run_stage.progress.cancel();
         }
         for (_, copy) in std::mem::take(&mut self.running) {
-            let _ = copy.thread.join();
+            let _ = run_stage.thread.join();
         }
     }
 }
 
-fn of(totals: &mut (Staged, Staged), direction: Direction) -> &mut Staged {
+fn of(totals: &mut (StageTotals, StageTotals), direction: Direction) -> &mut StageTotals {
     match direction {
         Direction::In => &mut totals.0,
         Direction::Out => &mut totals.1,
     }
 }
 
-fn count(total: &mut Staged, copy: &Copy) {
-    let now = progress(&copy.progress);
+fn count(total: &mut StageTotals, copy: &Copy) {
+    let now = mover_progress(&run_stage.progress);
     total.files += now.files;
     total.bytes += now.bytes;
     total.read_back += now.read_back.bytes;
     total.times = total.times.plus(&now.times);
 }
 
-fn tell(outcome: &Copied) {
+fn tell(outcome: &MoverOutcome) {
     match outcome {
-        Copied::Whole(moved) => {
+        MoverOutcome::Completed(moved) => {
             let seconds = |phase| moved.times.of(phase).as_secs_f64();
             tracing::info!(
                 files = moved.files,
@@ -195,18 +195,18 @@ fn tell(outcome: &Copied) {
                 "a stage is done"
             );
         }
-        Copied::Stopped => tracing::info!("a stage was stopped"),
-        Copied::Failed(trouble) => tracing::warn!(trouble.reason, "a stage failed"),
+        MoverOutcome::Stopped => tracing::info!("a stage was stopped"),
+        MoverOutcome::Failed(trouble) => tracing::warn!(trouble.reason, "a stage failed"),
     }
 }
 
 /// What a mover has done so far, as it is reported.
-pub fn progress(counters: &forebay_stage::Progress) -> Progress {
+pub fn mover_progress(counters: &forebay_stage::ProgressCounters) -> Progress {
     counters.snapshot().into()
 }
 
 /// How the contents of a stage are checked.
-pub fn verification(plan: &StagePlan) -> Verify {
+pub fn verify_mode(plan: &StagePlan) -> Verify {
     match plan.read_back {
         true => Verify::ReadBack,
         false => Verify::Checksum,
@@ -215,28 +215,28 @@ pub fn verification(plan: &StagePlan) -> Verify {
 
 /// Carries out a stage of the instance that `attached` is; `outside` takes the place of the parallel
 /// file system if there is one. Blocks until it is done or in vain.
-pub fn copy(
+pub fn run_stage(
     plan: &StagePlan,
     attached: Fs,
     outside: Option<&Arc<dyn FileSystem>>,
-    options: &Options,
-    counters: &forebay_stage::Progress,
-) -> Copied {
+    options: &StageOptions,
+    counters: &forebay_stage::ProgressCounters,
+) -> MoverOutcome {
     let trouble = |reason: String, problems: Vec<Problem>| {
-        let unstaged = problems.into_iter().map(|problem| Unstaged {
+        let unstaged = problems.into_iter().map(|problem| FailedFile {
             path: problem.path.to_string_lossy().into_owned(),
-            code: problem.code,
+            errno: problem.code,
         });
-        Copied::Failed(Trouble::new(reason, unstaged, progress(counters)))
+        MoverOutcome::Failed(StageFailure::new(reason, unstaged, mover_progress(counters)))
     };
     let failed = |problem: Problem| trouble(problem.to_string(), vec![problem]);
     let request = match Ends::new(plan, attached, outside).and_then(|ends| ends.request()) {
         Ok(request) => request,
         Err(problem) => return failed(problem),
     };
-    match stage(&request, options, counters) {
-        Ok(_) => Copied::Whole(progress(counters)),
-        Err(StageError::Cancelled) => Copied::Stopped,
+    match run_stage(&request, options, counters) {
+        Ok(_) => MoverOutcome::Completed(mover_progress(counters)),
+        Err(StageError::Cancelled) => MoverOutcome::Stopped,
         Err(StageError::Stopped(problem)) => failed(problem),
         Err(error) => {
             let text = error.to_string();
@@ -252,7 +252,7 @@ pub fn copy(
 /// The two ends of a stage, both reached with its owner's rights.
 struct Ends<'a> {
     plan: &'a StagePlan,
-    space: Arc<forebay_stage::Space>,
+    space: Arc<forebay_stage::Namespace>,
     /// How paths name the instance.
     named: Space,
     who: Option<Arc<Identity>>,
@@ -266,7 +266,7 @@ impl<'a> Ends<'a> {
         outside: Option<&Arc<dyn FileSystem>>,
     ) -> Result<Ends<'a>, Problem> {
         let Owner { uid, gid } = plan.owner;
-        let who = Identity::of(uid, gid).map(Arc::new);
+        let who = Identity::for_user(uid, gid).map(Arc::new);
         let fs = match who {
             None => attached,
             Some(_) => attached.on_behalf_of(Caller {
@@ -276,10 +276,10 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let named = plan.space.as_ref().or(plan.what.space());
+        let named = plan.space.as_ref().or(plan.directive.space());
         let named = named.unwrap_or(&Space::Job).clone();
         let shown = named.variable();
-        let space = forebay_stage::Space::new(fs, Path::new(STRIPED), &shown);
+        let space = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);
         let space = space.map_err(|error| Problem {
             path: PathBuf::from(shown),
             reason: format!("the instance cannot be opened: {error}"),
@@ -287,11 +287,11 @@ impl<'a> Ends<'a> {
                 .raw_os_error()
                 .unwrap_or(forebay_protocol::Errno::EIO.0),
         })?;
-        let below: Vec<PathBuf> = plan.below.iter().map(PathBuf::from).collect();
+        let below: Vec<PathBuf> = plan.pfs_roots.iter().map(PathBuf::from).collect();
         let outside = match outside {
             Some(outside) => Some(outside.clone()),
             None if below.is_empty() => None,
-            None => Some(Beneath::open(&below, who.clone())),
+            None => Some(ConfinedFileSystem::open(&below, who.clone())),
         };
         Ok(Ends {
             plan,
@@ -302,50 +302,50 @@ impl<'a> Ends<'a> {
         })
     }
 
-    fn outside(&self, path: PathBuf) -> Place {
+    fn outside(&self, path: PathBuf) -> StagePath {
         match &self.outside {
-            Some(outside) => Place::on(outside, path),
-            None => Place::outside_as(path, self.who.clone()),
+            Some(outside) => StagePath::on(outside, path),
+            None => StagePath::outside_as(path, self.who.clone()),
         }
     }
 
-    fn place(&self, path: &StagePath) -> Place {
+    fn place(&self, path: &StagePath) -> StagePath {
         match path {
             StagePath::Pfs(path) => self.outside(PathBuf::from(path)),
-            StagePath::Buffer(inside) => Place::inside(&self.space, &inside.path),
+            StagePath::Buffer(inside) => StagePath::inside(&self.space, &inside.path),
         }
     }
 
     /// The place of a file called `name` in the destination.
-    fn below_destination(&self, name: &std::ffi::OsStr) -> Place {
-        match &self.plan.what.destination {
+    fn below_destination(&self, name: &std::ffi::OsStr) -> StagePath {
+        match &self.plan.directive.destination {
             StagePath::Pfs(directory) => self.outside(Path::new(directory).join(name)),
             StagePath::Buffer(directory) => {
-                Place::inside(&self.space, Path::new(&directory.path).join(name))
+                StagePath::inside(&self.space, Path::new(&directory.path).join(name))
             }
         }
     }
 
     /// What the mover is to copy.
-    fn request(&self) -> Result<Request, Problem> {
-        let stage = &self.plan.what;
-        let one = |what| Request {
-            items: vec![Item {
-                what,
+    fn request(&self) -> Result<StageRequest, Problem> {
+        let stage = &self.plan.directive;
+        let one = |what| StageRequest {
+            items: vec![StageItem {
+                kind,
                 source: self.place(&stage.source),
                 target: self.place(&stage.destination),
             }],
         };
-        match stage.kind {
-            StageKind::File => Ok(one(What::File)),
-            StageKind::Directory => Ok(one(What::Directory)),
+        match run_stage.kind {
+            StageKind::File => Ok(one(ItemKind::File)),
+            StageKind::Directory => Ok(one(ItemKind::Directory)),
             StageKind::List => self.list(),
         }
     }
 
-    fn list(&self) -> Result<Request, Problem> {
-        let stage = &self.plan.what;
-        let place = self.place(&stage.source);
+    fn list(&self) -> Result<StageRequest, Problem> {
+        let stage = &self.plan.directive;
+        let place = self.place(&run_stage.source);
         let told = |reason: String| Problem {
             path: place.display(),
             reason: format!("list: {reason}"),
@@ -354,10 +354,10 @@ impl<'a> Ends<'a> {
         let text = String::from_utf8(place.read(MAX_LIST)?)
             .map_err(|_| told("it is not text in UTF-8".to_owned()))?;
         let entries = read_list(&text).map_err(|errors| told(errors.to_string()))?;
-        let mut request = Request::default();
+        let mut request = StageRequest::default();
         let mut names = std::collections::BTreeSet::new();
         for entry in entries {
-            let path = match (&entry, stage.direction) {
+            let path = match (&entry, run_stage.direction) {
                 (StagePath::Pfs(path), Direction::In) => path,
                 (StagePath::Buffer(inside), Direction::Out) => &inside.path,
                 (StagePath::Buffer(_), Direction::In) => {
@@ -388,8 +388,8 @@ impl<'a> Ends<'a> {
                     "two files are called `{name}`, but all go to one directory"
                 )));
             }
-            request.items.push(Item {
-                what: What::File,
+            request.items.push(StageItem {
+                kind: ItemKind::File,
                 source: self.place(&entry),
                 target: self.below_destination(name),
             });

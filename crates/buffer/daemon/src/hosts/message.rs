@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::HostActivity;
 use crate::activity::Status;
-use forebay_control::controller::{AskedStage, Failure, JobView, Outcome, Request};
-use forebay_control::protocol::{Order, Owner, Report, StageId};
+use forebay_control::controller::{RequestedStage, Failure, JobView, Outcome, Request};
+use forebay_control::protocol::{StampedCommand, Owner, Report, StageId};
 
 /// Version of all that is said here; both sides must speak the same one.
 pub const VERSION: u16 = 4;
@@ -74,32 +74,32 @@ pub enum Query {
     /// Everything there is.
     Status,
     /// The variables of a session's job.
-    Paths(String),
+    MountVariables(String),
     /// A job as its own processes may know it.
     Job(String),
     /// What a running job has asked to be staged: the stages that say something about these
     /// paths, or have these numbers.
-    Asked(String, Vec<BufferPath>, Vec<StageId>),
+    RequestedStages(String, Vec<BufferPath>, Vec<StageId>),
 }
 
 /// An answer to a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum QueryReply {
     /// Everything there is.
     Status(Box<Status>),
     /// Names and values of a session's variables.
-    Paths(Vec<(String, String)>),
+    MountVariables(Vec<(String, String)>),
     /// A job.
     Job(JobView),
     /// Stages.
-    Asked(Vec<AskedStage>),
+    RequestedStages(Vec<RequestedStage>),
 }
 
 /// To the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Upward {
+pub enum ToController {
     /// Who is there.
     Hello(Hello),
     /// In answer to a challenge.
@@ -110,7 +110,7 @@ pub enum Upward {
     Activity(Box<HostActivity>),
     /// A request of a client: its number, and which of its requests it is. The same may be asked
     /// again until it is answered; it is carried out once.
-    Ask(u64, u64, Box<Request>),
+    Request(u64, u64, Box<Request>),
     /// A question and its number.
     Query(u64, Query),
 }
@@ -118,7 +118,7 @@ pub enum Upward {
 /// From the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Downward {
+pub enum FromController {
     /// Prove who you are.
     Challenge {
         /// A public key for this connection only, and so random bytes to answer.
@@ -129,9 +129,9 @@ pub enum Downward {
     /// You are not, and why.
     Refused(String),
     /// To a storage node or an agent.
-    Order(Box<Order>),
+    Order(Box<StampedCommand>),
     /// The answer to [`Upward::Ask`].
     Reply(u64, u64, Outcome),
     /// The answer to [`Upward::Query`].
-    Told(u64, Result<Told, Failure>),
+    QueryReply(u64, Result<QueryReply, Failure>),
 }

@@ -17,14 +17,14 @@ use forebay_client::{Fs, Mount, MountReport};
 use forebay_job_script::AccessMode;
 
 use forebay_control::protocol::{InstanceId, Owner};
-use mounting::{detach, mount_at};
-use reach::furnish;
+use mounting::{detach, mount_instance_at};
+use reach::make_mode_directory;
 
-pub(crate) use mounting::{abort_rests, unmount_rests};
-pub use reach::Reach;
+pub(crate) use mounting::{abort_stale_mounts, unmount_stale};
+pub use reach::StorageAccess;
 
 /// The directory of the shared name space in an instance.
-pub(crate) const STRIPED: &str = "striped";
+pub(crate) const STRIPED_DIRECTORY: &str = "striped";
 
 #[derive(Default)]
 struct View {
@@ -37,10 +37,10 @@ struct View {
 }
 
 /// The mounts of one process.
-pub struct Views {
+pub struct Mounts {
     directory: PathBuf,
     host: String,
-    reach: Reach,
+    reach: StorageAccess,
     /// Whether attachments outlive mounting, for movers that use them.
     keeps: bool,
     /// Each instance has a lock of its own: one that waits for its storage holds up no other.
@@ -51,10 +51,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Views {
+impl Mounts {
     /// None yet. Mounts are to be below `directory`; `host` names the private directories.
-    pub fn new(directory: PathBuf, host: String, reach: Reach) -> Views {
-        Views {
+    pub fn new(directory: PathBuf, host: String, reach: StorageAccess) -> Mounts {
+        Mounts {
             directory,
             host,
             reach,
@@ -64,7 +64,7 @@ impl Views {
     }
 
     /// Keeps no attachment beside a mount: one that is alone with its instance may cache.
-    pub fn only_mounts(mut self) -> Views {
+    pub fn without_attachments(mut self) -> Mounts {
         self.keeps = false;
         self
     }
@@ -86,16 +86,16 @@ impl Views {
     }
 
     /// The directory of one access mode in an instance.
-    pub fn space(&self, mode: AccessMode) -> PathBuf {
+    pub fn mode_directory(&self, mode: AccessMode) -> PathBuf {
         match mode {
             AccessMode::Private => Path::new("private").join(&self.host),
-            AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED),
+            AccessMode::Striped | AccessMode::LoadBalanced => PathBuf::from(STRIPED_DIRECTORY),
         }
     }
 
     /// The same in the instance's mount.
     fn root(&self, instance: InstanceId, mode: AccessMode) -> PathBuf {
-        self.path(instance).join(self.space(mode))
+        self.path(instance).join(self.mode_directory(mode))
     }
 
     fn view(&self, instance: InstanceId) -> Option<Arc<Mutex<View>>> {
@@ -104,7 +104,7 @@ impl Views {
 
     /// Attaches an instance of `owner` that lies at `addresses`, if it is not attached, and makes
     /// the directory of an access mode.
-    pub fn attach(
+    pub fn attach_instance(
         &self,
         instance: InstanceId,
         mode: AccessMode,
@@ -128,15 +128,15 @@ impl Views {
             None => self.reach.attach(instance, mode, addresses)?,
         };
         view.attached = Some(attached.clone());
-        let space = self.space(mode);
-        furnish(&attached, &space, owner)
+        let space = self.mode_directory(mode);
+        make_mode_directory(&attached, &space, owner)
             .map_err(|e| format!("`{}` in the instance: {e}", space.display()))?;
         Ok(attached)
     }
 
     /// Mounts an instance of `owner` that lies at `addresses`, if it is not mounted, and makes the
     /// directory of an access mode.
-    pub fn enter(
+    pub fn mount_instance(
         &self,
         instance: InstanceId,
         mode: AccessMode,
@@ -147,12 +147,12 @@ impl Views {
         let mut view = lock(&view);
         let path = self.path_of(instance, &view);
         let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
-        if view.mount.as_ref().is_none_or(Mount::has_ended) {
+        if view.mount.as_ref().is_none_or(Mount::is_unmounted) {
             if view.mount.take().is_some() {
                 // What is left of a mount that was lost.
                 let _ = detach(&path);
             }
-            view.mount = Some(mount_at(attached, instance, mode, &path)?);
+            view.mount = Some(mount_instance_at(attached, instance, mode, &path)?);
         }
         if !self.keeps {
             view.attached = None;
@@ -169,7 +169,7 @@ impl Views {
 
     /// Mounts the copy of a load-balanced instance that lies at `addresses` in the place of the one
     /// that is mounted. Files that are open keep to the old one, which goes when they are closed.
-    pub fn exchange(
+    pub fn switch_replica(
         &self,
         instance: InstanceId,
         owner: Owner,
@@ -182,7 +182,7 @@ impl Views {
         view.attached = None;
         let path = self.directory.join(format!("i{}.{turn}", instance.0));
         let attached = self.attach_locked(instance, mode, owner, addresses, &mut view)?;
-        let new = mount_at(attached, instance, mode, &path)?;
+        let new = mount_instance_at(attached, instance, mode, &path)?;
         if !self.keeps {
             view.attached = None;
         }
@@ -211,7 +211,7 @@ impl Views {
     }
 
     /// One user less; the last one unmounts.
-    pub fn leave(&self, instance: InstanceId) -> Result<(), String> {
+    pub fn unmount_instance(&self, instance: InstanceId) -> Result<(), String> {
         match self.view(instance) {
             Some(view) => self.leave_locked(instance, &mut lock(&view)),
             None => Ok(()),
@@ -238,7 +238,7 @@ impl Views {
     }
 
     /// Unmounts an instance that is to be removed and ends the session with it.
-    pub fn end(&self, instance: InstanceId) -> Result<(), String> {
+    pub fn close_instance(&self, instance: InstanceId) -> Result<(), String> {
         let Some(view) = lock(&self.mounted).remove(&instance) else {
             return Ok(());
         };
@@ -250,23 +250,23 @@ impl Views {
     }
 
     /// Ends the session with an instance that nobody here uses any more.
-    pub fn end_unused(&self, instance: InstanceId) {
+    pub fn close_unused_instance(&self, instance: InstanceId) {
         let unused = |view: Arc<Mutex<View>>| lock(&view).users == 0;
         if self.view(instance).is_some_and(unused) {
-            let _ = self.end(instance);
+            let _ = self.close_instance(instance);
         }
     }
 
     /// Unmounts everything.
-    pub fn leave_all(&self) {
+    pub fn close_all(&self) {
         let instances: Vec<InstanceId> = lock(&self.mounted).keys().copied().collect();
         for instance in instances {
-            let _ = self.end(instance);
+            let _ = self.close_instance(instance);
         }
     }
 
     /// Makes a job's view at `path`, which ends with `/`.
-    pub fn show(&self, instance: InstanceId, mode: AccessMode, path: &str) -> Result<(), String> {
+    pub fn link_path(&self, instance: InstanceId, mode: AccessMode, path: &str) -> Result<(), String> {
         let link = Path::new(path.trim_end_matches('/'));
         let fail = |e: io::Error| format!("{}: {e}", link.display());
         let parent = link.parent().unwrap_or(Path::new("/"));
@@ -282,7 +282,7 @@ impl Views {
     }
 
     /// Takes a job's view away.
-    pub fn hide(&self, path: &str) {
+    pub fn unlink_path(&self, path: &str) {
         let link = Path::new(path.trim_end_matches('/'));
         let _ = fs::remove_file(link);
         if let Some(parent) = link.parent() {

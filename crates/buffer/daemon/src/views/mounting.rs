@@ -10,7 +10,7 @@ use forebay_job_script::AccessMode;
 use forebay_control::protocol::InstanceId;
 
 /// Mounts an attached instance at `path`, which is made.
-pub(super) fn mount_at(
+pub(super) fn mount_instance_at(
     attached: Fs,
     instance: InstanceId,
     mode: AccessMode,
@@ -53,7 +53,7 @@ pub(super) fn detach(path: &Path) -> io::Result<()> {
 }
 
 /// Takes away mounts whose process has ended.
-pub(crate) fn unmount_rests(directory: &Path) {
+pub(crate) fn unmount_stale(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
     };
@@ -66,7 +66,7 @@ pub(crate) fn unmount_rests(directory: &Path) {
 
 /// Breaks the connections of mounts below `directory`. A process that was killed while a thread of
 /// its own waited for its own mount can end only then; whoever mounted it may do this.
-pub(crate) fn abort_rests(directory: &Path) {
+pub(crate) fn abort_stale_mounts(directory: &Path) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
         return;
     };

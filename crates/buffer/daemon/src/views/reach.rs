@@ -17,15 +17,15 @@ const COPY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How this process reaches storage daemons.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct StorageAccess {
     /// The daemon on this host, if there is one: its address as other hosts write it, and the
     /// Unix socket through which it is reached faster.
     pub own: Option<(String, Address)>,
     /// Who we are, and how long calls wait for a daemon.
-    pub options: forebay_client::Options,
+    pub options: forebay_client::ClientOptions,
 }
 
-impl Reach {
+impl StorageAccess {
     /// Where an instance's daemons are, in their order; none are listed if the only one is our
     /// own.
     fn addresses(&self, listed: &[String]) -> Result<Vec<Address>, String> {
@@ -55,7 +55,7 @@ impl Reach {
         let id = forebay_protocol::InstanceId(instance.0);
         let mut options = self.options.clone();
         if mode == AccessMode::LoadBalanced {
-            options.patience = options.patience.min(COPY_PATIENCE);
+            options.timeout = options.timeout.min(COPY_PATIENCE);
         }
         Fs::attach(addresses, id, options).map_err(|errno| {
             let reason = match errno {
@@ -72,7 +72,7 @@ impl Reach {
 /// Makes the directory of an access mode for the instance's owner, with the permissions of the
 /// instance; one that is there already stays as it is. It has its owner from the beginning, so that
 /// nothing is left half done.
-pub(super) fn furnish(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
+pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> Result<(), Errno> {
     let mut parent = Ino::ROOT;
     for above in space.parent().into_iter().flat_map(Path::iter) {
         let name = above.as_bytes();

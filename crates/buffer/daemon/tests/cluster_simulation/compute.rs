@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use forebay_client::System;
 use forebay_control::controller;
-use forebay_control::host::{self, Host};
-use forebay_control::protocol::{ActivationId, Instant, MountPlan};
-use forebay_daemon::views::{Reach, Views};
+use forebay_control::host::{self, ComputeNode};
+use forebay_control::protocol::{ActivationId, Timestamp, MountPlan};
+use forebay_daemon::views::{StorageAccess, Mounts};
 use forebay_job_script::AccessMode;
 use forebay_protocol::Caller;
 
-use crate::machines::Place;
+use crate::machines::MachineId;
 use crate::process::Process;
 use crate::seat::{self, Machine, Outcome};
 use crate::world::{Event, MS, World, host_name};
@@ -22,17 +22,17 @@ impl World {
         let host = &mut self.hosts[index];
         if host.runs.is_none() {
             if self.now >= host.down {
-                host.runs = Some(Host::new(host_name(index), Instant(self.now / MS)));
+                host.runs = Some(ComputeNode::new(host_name(index), Timestamp(self.now / MS)));
             }
             return;
         }
-        self.host_step(index, host::Input::Tick);
+        self.host_step(index, host::ComputeInput::Tick);
         if self.chance(self.faults.crash / 2) {
             self.crash_host(index);
         }
     }
 
-    pub fn host_step(&mut self, index: usize, input: host::Input) {
+    pub fn host_step(&mut self, index: usize, input: host::ComputeInput) {
         let Some(host) = &mut self.hosts[index].runs else {
             return;
         };
@@ -42,35 +42,35 @@ impl World {
                 return self.crash_host(index);
             }
             match effect {
-                host::Effect::Report(report) => {
-                    let input = controller::Input::Report(report);
+                host::ComputeEffect::Report(report) => {
+                    let input = controller::ControllerInput::Report(report);
                     let message = Event::ToController(Box::new(input));
-                    self.send(Place::Host(index), Place::Controller, message);
+                    self.send(MachineId::Host(index), MachineId::Controller, message);
                 }
-                host::Effect::Mount(plan) => self.mount(index, plan),
-                host::Effect::Unmount(plan) => self.unmount(index, plan),
+                host::ComputeEffect::Mount(plan) => self.mount(index, plan),
+                host::ComputeEffect::Unmount(plan) => self.unmount(index, plan),
             }
         }
     }
 
     fn mount(&mut self, index: usize, plan: MountPlan) {
         let id = plan.activation;
-        self.say(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
+        self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
-        let reach = Reach {
+        let reach = StorageAccess {
             own: None,
             options: self.options(),
         };
-        let views = Views::new(PathBuf::new(), host_name(index), reach);
+        let views = Mounts::new(PathBuf::new(), host_name(index), reach);
         let mounts = self.hosts[index].mounts.clone();
-        self.begin(Place::Host(index), move || {
-            let attached = views.attach(plan.instance, plan.mode, plan.owner, &plan.addresses);
+        self.begin(MachineId::Host(index), move || {
+            let attached = views.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
             let mounted = attached.map(|attached| {
                 if !seat::is_dead() {
                     mounts.lock().unwrap().insert(id, attached);
                 }
             });
-            Outcome::Host(host::Input::Mounted(id, mounted))
+            Outcome::Host(host::ComputeInput::Mounted(id, mounted))
         });
     }
 
@@ -78,7 +78,7 @@ impl World {
         let id = plan.activation;
         let mut using = self.hosts[index].using.values();
         let busy = using.any(|(_, used)| used.contains(&id));
-        self.say(|| {
+        self.trace_line(|| {
             format!(
                 "host {index} unmounts {id:?}{}",
                 if busy { ": busy" } else { "" }
@@ -86,34 +86,34 @@ impl World {
         });
         let mounts = self.hosts[index].mounts.clone();
         let machine = Machine(self.shared.clone());
-        self.begin(Place::Host(index), move || {
+        self.begin(MachineId::Host(index), move || {
             machine.sleep(std::time::Duration::from_millis(10));
             if busy {
                 let outcome = Err("files are open".to_owned());
-                return Outcome::Host(host::Input::Unmounted(id, outcome));
+                return Outcome::Host(host::ComputeInput::Unmounted(id, outcome));
             }
             let gone = mounts.lock().unwrap().remove(&id);
             drop(gone);
-            Outcome::Host(host::Input::Unmounted(id, Ok(())))
+            Outcome::Host(host::ComputeInput::Unmounted(id, Ok(())))
         });
     }
 
     /// An actor of the host is done.
-    pub fn host_done(&mut self, index: usize, input: host::Input) {
-        if let host::Input::Unmounted(id, Ok(())) | host::Input::Mounted(id, Err(_)) = &input {
+    pub fn compute_effect_done(&mut self, index: usize, input: host::ComputeInput) {
+        if let host::ComputeInput::Unmounted(id, Ok(())) | host::ComputeInput::Mounted(id, Err(_)) = &input {
             self.hosts[index].plans.remove(id);
         }
-        if let host::Input::Mounted(id, Err(reason)) = &input {
-            self.say(|| format!("host {index} cannot mount {id:?}: {reason}"));
+        if let host::ComputeInput::Mounted(id, Err(reason)) = &input {
+            self.trace_line(|| format!("host {index} cannot mount {id:?}: {reason}"));
         }
         self.host_step(index, input);
     }
 
     pub fn crash_host(&mut self, index: usize) {
-        self.say(|| format!("host {index} crashes"));
+        self.trace_line(|| format!("host {index} crashes"));
         self.truth.counts.host_crashes += 1;
-        self.kill_all(Place::Host(index));
-        self.break_links_from(Place::Host(index));
+        self.kill_all(MachineId::Host(index));
+        self.break_links_from(MachineId::Host(index));
         let down = self.now + (1 + self.random.below(20_000)) * MS;
         let host = &mut self.hosts[index];
         host.life += 1;
@@ -192,8 +192,8 @@ impl World {
                 steps: 3 + self.random.below(20),
             };
             self.truth.counts.processes += 1;
-            self.say(|| format!("host {index} runs {token}"));
-            let actor = self.begin(Place::Host(index), move || {
+            self.trace_line(|| format!("host {index} runs {token}"));
+            let actor = self.begin(MachineId::Host(index), move || {
                 process.run();
                 Outcome::Nothing
             });

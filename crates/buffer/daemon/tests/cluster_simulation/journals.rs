@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_client::System;
 use forebay_control::protocol::StageId;
-use forebay_stage::{Host, Pages};
+use forebay_stage::{JournalHost, AppendFile};
 
 use crate::seat::{self, Machine};
 
@@ -53,13 +53,13 @@ pub fn journal(stage: StageId) -> PathBuf {
     PathBuf::from(format!("s{}", stage.0))
 }
 
-impl Host for Journals {
+impl JournalHost for Journals {
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let files = self.files.lock().unwrap();
         Ok(files.get(path).map(|(bytes, _)| bytes.clone()))
     }
 
-    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>> {
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
         self.machine.sleep(Duration::from_millis(2));
         if seat::is_dead() {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -94,7 +94,7 @@ impl Write for Page {
     }
 }
 
-impl Pages for Page {
+impl AppendFile for Page {
     fn sync(&self) -> io::Result<()> {
         self.0.machine.sleep(Duration::from_millis(2));
         if seat::is_dead() {

@@ -17,7 +17,7 @@ use crate::world::host_name;
 
 /// What is known of a file that a process writes.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct FileState {
     /// Its contents; `None`: it is removed.
     pub data: Option<Vec<u8>>,
     /// Nothing is under way that may or may not have happened.
@@ -29,7 +29,7 @@ pub struct Known {
 }
 
 /// Files below the striped directory of an instance.
-pub type Files = Arc<Mutex<BTreeMap<PathBuf, Known>>>;
+pub type Files = Arc<Mutex<BTreeMap<PathBuf, FileState>>>;
 
 /// What may happen to data in this history.
 #[derive(Debug, Default)]
@@ -230,7 +230,7 @@ impl Process {
         let begun = if whole { began } else { before.cuts };
         sure(files, path, Some(data), begun);
         if self.random.chance(700) {
-            opened.file.sync(false)?;
+            opened.file.fsync(false)?;
             // Nor is it, if that happens before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
             let calm = truncate || before_synced || now == began;
@@ -277,7 +277,7 @@ impl Process {
         sure(files, path, Some(data), cuts);
         if self.random.chance(600) {
             self.pause();
-            opened.file.sync(false)?;
+            opened.file.fsync(false)?;
             // Of what others did to it before, nobody is told whether it is lost.
             if before.synced {
                 settled(files, path, cuts);
@@ -321,7 +321,7 @@ impl Process {
     }
 
     /// What was there cannot be missing, unless the request was carried out before, and is now again.
-    fn not_twice(&self, before: &Known, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
+    fn not_twice(&self, before: &FileState, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
         let power = self.losses.power.load(Ordering::Relaxed);
         let there = before.certain && before.data.is_some() && (before.synced || !power);
         let lost = self.losses.disk.load(Ordering::Relaxed) || seat::is_dead();
@@ -334,7 +334,7 @@ impl Process {
     }
 
     /// Power cuts before the oldest change that is not synced.
-    fn cuts(&self, before: &Known) -> u64 {
+    fn cuts(&self, before: &FileState) -> u64 {
         match before.synced {
             true => self.losses.cuts.load(Ordering::Relaxed),
             false => before.cuts,
@@ -409,12 +409,12 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
 }
 
 /// Something is about to happen to a file. Returns what was known.
-fn unsure(files: &Files, path: &Path) -> Known {
+fn unsure(files: &Files, path: &Path) -> FileState {
     let mut files = files.lock().unwrap();
-    let known = files.entry(path.to_owned()).or_insert(Known {
+    let known = files.entry(path.to_owned()).or_insert(FileState {
         certain: true,
         synced: true,
-        ..Known::default()
+        ..FileState::default()
     });
     let before = known.clone();
     if !(seat::is_dead()) {
@@ -426,7 +426,7 @@ fn unsure(files: &Files, path: &Path) -> Known {
 /// It has happened.
 fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
     if !seat::is_dead() {
-        let known = Known {
+        let known = FileState {
             data,
             certain: true,
             synced: false,

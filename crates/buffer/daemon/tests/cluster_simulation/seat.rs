@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_client::{Channel, Link, System};
+use forebay_client::{Channel, Connection, System};
 use forebay_net::connection::Answer;
 use forebay_protocol::address::Address;
 use forebay_protocol::{Call, Reply};
@@ -21,10 +21,10 @@ pub type ActorId = u64;
 pub type LinkId = u64;
 
 /// Who waits, and for what.
-pub type Asked = (ActorId, Ask);
+pub type ActorWait = (ActorId, WaitFor);
 
 /// What an actor waits for.
-pub enum Ask {
+pub enum WaitFor {
     Connect(Address, Duration),
     Receive(LinkId, Option<Duration>),
     Sleep(Duration),
@@ -35,24 +35,24 @@ pub enum Ask {
 /// What comes of an actor.
 pub enum Outcome {
     Nothing,
-    Node(forebay_control::node::Input),
-    Host(forebay_control::host::Input),
+    Node(forebay_control::node::StorageInput),
+    Host(forebay_control::host::ComputeInput),
 }
 
 /// A reply with its payload.
-pub type Said = Box<(u64, Reply, Vec<u8>)>;
+pub type SimReply = Box<(u64, Reply, Vec<u8>)>;
 
 /// What an actor is given with the turn.
 pub enum Turn {
     Go,
     Linked(io::Result<LinkId>),
-    Said(io::Result<Said>),
+    Said(io::Result<SimReply>),
     /// Its machine has crashed.
     Killed,
 }
 
 /// What actors do without waiting.
-pub enum Out {
+pub enum ActorOutput {
     Send(LinkId, Box<Call>, Vec<u8>),
     Close(LinkId),
 }
@@ -65,10 +65,10 @@ pub struct Shared {
     /// Nanoseconds.
     clock: AtomicU64,
     base: Instant,
-    out: Mutex<VecDeque<Out>>,
+    out: Mutex<VecDeque<ActorOutput>>,
 }
 
-impl std::fmt::Debug for Out {
+impl std::fmt::Debug for ActorOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Out")
     }
@@ -92,27 +92,27 @@ impl Shared {
         self.clock.load(Ordering::Relaxed)
     }
 
-    pub fn take_out(&self) -> VecDeque<Out> {
+    pub fn take_outputs(&self) -> VecDeque<ActorOutput> {
         std::mem::take(&mut *self.out.lock().unwrap())
     }
 }
 
 /// An actor's side.
-pub struct Seat {
+pub struct ActorContext {
     id: ActorId,
-    asks: Sender<Asked>,
+    asks: Sender<ActorWait>,
     turns: Mutex<Receiver<Turn>>,
     killed: AtomicBool,
     shared: Arc<Shared>,
 }
 
 thread_local! {
-    static SEAT: RefCell<Option<Arc<Seat>>> = const { RefCell::new(None) };
+    static SEAT: RefCell<Option<Arc<ActorContext>>> = const { RefCell::new(None) };
     /// Time passes for those who are dead, so that their patience ends.
     static AFTERLIFE: RefCell<u64> = const { RefCell::new(0) };
 }
 
-fn seat() -> Option<Arc<Seat>> {
+fn seat() -> Option<Arc<ActorContext>> {
     let seat = SEAT.with_borrow(Clone::clone);
     seat.filter(|seat| !seat.killed.load(Ordering::Relaxed))
 }
@@ -129,7 +129,7 @@ fn dead() -> io::Error {
     )
 }
 
-impl Seat {
+impl ActorContext {
     /// Wait for the turn.
     fn wait(&self) -> Turn {
         let turn = self.turns.lock().unwrap().recv().unwrap_or(Turn::Killed);
@@ -139,7 +139,7 @@ impl Seat {
         turn
     }
 
-    fn ask(&self, ask: Ask) -> Turn {
+    fn ask(&self, ask: WaitFor) -> Turn {
         let _ = self.asks.send((self.id, ask));
         self.wait()
     }
@@ -149,11 +149,11 @@ impl Seat {
 pub fn begin(
     id: ActorId,
     shared: &Arc<Shared>,
-    asks: &Sender<Asked>,
+    asks: &Sender<ActorWait>,
     turns: Receiver<Turn>,
     act: impl FnOnce() -> Outcome + Send + 'static,
 ) -> std::thread::JoinHandle<()> {
-    let seat = Arc::new(Seat {
+    let seat = Arc::new(ActorContext {
         id,
         asks: asks.clone(),
         turns: Mutex::new(turns),
@@ -164,7 +164,7 @@ pub fn begin(
         SEAT.set(Some(seat.clone()));
         seat.wait();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
-        let _ = seat.asks.send((seat.id, Ask::End(outcome)));
+        let _ = seat.asks.send((seat.id, WaitFor::End(outcome)));
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20);
     let thread = thread.name(format!("seed {}", shared.seed));
@@ -196,13 +196,13 @@ impl System for Machine {
 
     fn sleep(&self, time: Duration) {
         if let Some(seat) = seat() {
-            seat.ask(Ask::Sleep(time));
+            seat.ask(WaitFor::Sleep(time));
         }
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
         let seat = seat().ok_or_else(dead)?;
-        match seat.ask(Ask::Connect(address.clone(), patience)) {
+        match seat.ask(WaitFor::Connect(address.clone(), patience)) {
             Turn::Linked(linked) => {
                 let timeout = Mutex::new(None);
                 let (id, shared) = (linked?, seat.shared.clone());
@@ -228,7 +228,7 @@ struct Wire {
 impl Channel for Wire {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         let seat = seat().ok_or_else(dead)?;
-        let out = Out::Send(self.id, Box::new(call.clone()), payload.to_vec());
+        let out = ActorOutput::Send(self.id, Box::new(call.clone()), payload.to_vec());
         seat.shared.out.lock().unwrap().push_back(out);
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Channel for Wire {
         loop {
             let seat = seat().ok_or_else(dead)?;
             let timeout = *self.timeout.lock().unwrap();
-            let Turn::Said(said) = seat.ask(Ask::Receive(self.id, timeout)) else {
+            let Turn::Said(said) = seat.ask(WaitFor::Receive(self.id, timeout)) else {
                 return Err(dead());
             };
             let (answered, reply, payload) = *said?;
@@ -254,7 +254,7 @@ impl Channel for Wire {
     }
 
     /// All hosts trust each other: proofs are not simulated.
-    fn far_end(&self) -> io::Result<Option<std::net::SocketAddr>> {
+    fn remote_address(&self) -> io::Result<Option<std::net::SocketAddr>> {
         Ok(None)
     }
 
@@ -267,6 +267,6 @@ impl Channel for Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         let mut out = self.shared.out.lock().unwrap();
-        out.push_back(Out::Close(self.id));
+        out.push_back(ActorOutput::Close(self.id));
     }
 }

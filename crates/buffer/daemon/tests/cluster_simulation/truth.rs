@@ -54,7 +54,7 @@ pub struct JobTruth {
 }
 
 #[derive(Debug, Default)]
-pub struct Truth {
+pub struct Oracle {
     pub counts: Counts,
     /// By token.
     pub jobs: BTreeMap<String, JobTruth>,
@@ -77,7 +77,7 @@ pub fn out(line: u64) -> PathBuf {
     Path::new("striped").join(format!("out{line}"))
 }
 
-impl Truth {
+impl Oracle {
     /// Has the instance of this token lost a disk?
     pub fn is_damaged(&self, token: &str) -> bool {
         let current = self.current.get(token);

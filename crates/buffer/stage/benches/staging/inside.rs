@@ -91,14 +91,14 @@ impl Files<'_> {
             let length = usize::try_from(part.to).unwrap_or(block.len());
             let data = block[..length].to_vec();
             let place = directories.place(&part.path)?;
-            note(part, fs.put(place, attributes(), data).map_err(told)?.ino);
+            note(part, fs.put_file(place, attributes(), data).map_err(told)?.ino);
             Ok(())
         })?;
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (path, goal) in &shape.links {
             let (parent, name) = directories.place(path)?;
             let link = New::Symlink(goal.as_os_str().as_bytes().to_vec());
-            fs.make(parent, name, link, 0o777).map_err(told)?;
+            fs.make_inode(parent, name, link, 0o777).map_err(told)?;
         }
         for (path, first) in &shape.names {
             let (parent, name) = directories.place(path)?;
@@ -106,7 +106,7 @@ impl Files<'_> {
             fs.link(*first, parent, name).map_err(told)?;
         }
         for file in large.values() {
-            file.sync(false).map_err(told)?;
+            file.fsync(false).map_err(told)?;
         }
         drop(large);
         fs.sync().map_err(told)?;
@@ -122,7 +122,7 @@ impl Files<'_> {
         all(&shape.parts, threads, |part, block| {
             let ino = *self.inos.get(&part.path).ok_or(io::ErrorKind::NotFound)?;
             if is_whole(part) {
-                self.fs.fetch(ino).map_err(told)?;
+                self.fs.fetch_file(ino).map_err(told)?;
                 return Ok(());
             }
             let opened = self.fs.open(ino, mode).map_err(told)?;

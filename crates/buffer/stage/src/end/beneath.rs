@@ -9,20 +9,20 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use super::local::{Who, enter, opened};
-use super::{Body, FileSystem, Folder, Identity};
+use super::{FileHandle, FileSystem, DirHandle, Identity};
 
 /// How often a path is looked up again that was renamed meanwhile.
 const TRIES: usize = 32;
 
 /// Directories of the parallel file system, and whose rights reach them.
 #[derive(Debug)]
-pub struct Beneath {
+pub struct ConfinedFileSystem {
     /// Each with what opening it has brought.
     roots: Vec<(PathBuf, Result<OwnedFd, Errno>)>,
     who: Who,
 }
 
-impl Beneath {
+impl ConfinedFileSystem {
     /// What is below `directories`, reached with someone else's rights if there is someone. A
     /// directory that cannot be opened is told when something below it is wanted.
     pub fn open(directories: &[PathBuf], who: Option<Arc<Identity>>) -> Arc<dyn FileSystem> {
@@ -33,7 +33,7 @@ impl Beneath {
         };
         let roots = directories.iter();
         let roots = roots.map(|path| (path.clone(), open(path))).collect();
-        Arc::new(Beneath { roots, who })
+        Arc::new(ConfinedFileSystem { roots, who })
     }
 
     /// Opens what a path leads to, as long as it stays below the directory that it begins with, or
@@ -95,13 +95,13 @@ fn real_path(open: &OwnedFd) -> Result<PathBuf, Errno> {
     std::fs::read_link(link).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-impl FileSystem for Beneath {
-    fn open_folder(&self, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+impl FileSystem for ConfinedFileSystem {
+    fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
         let fd = self.open_path(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Box::new(opened(fd, &self.who)))
     }
 
-    fn open_file(&self, path: &Path) -> Result<Box<dyn Body>, Errno> {
+    fn open_file(&self, path: &Path) -> Result<Box<dyn FileHandle>, Errno> {
         // A pipe must not keep us waiting for someone who writes to it.
         let fd = self.open_path(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
         Ok(Box::new(opened(fd, &self.who)))

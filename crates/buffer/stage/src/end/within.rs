@@ -9,21 +9,21 @@ use std::sync::Arc;
 use forebay_protocol::{Attr, Kind};
 use rustix::io::Errno;
 
-use super::instance::{Space, errno};
-use super::{Body, Folder};
+use super::instance::{Namespace, errno};
+use super::{FileHandle, DirHandle};
 
 /// Symbolic links followed before a path is taken to lead in circles.
 const MAX_LINKS: u32 = 40;
 
 /// What stands at a path.
 pub(crate) enum Found {
-    Folder(Box<dyn Folder>),
-    Body(Box<dyn Body>),
+    Folder(Box<dyn DirHandle>),
+    Body(Box<dyn FileHandle>),
 }
 
 /// Opens what `path` leads to, following symbolic links as long as they stay inside. `XDEV`: one
 /// does not.
-pub(crate) fn open_within(space: &Arc<Space>, path: &Path) -> Result<Found, Errno> {
+pub(crate) fn open_within(space: &Arc<Namespace>, path: &Path) -> Result<Found, Errno> {
     let found = walk(space, path)?;
     match found.kind {
         Kind::Dir => Ok(Found::Folder(space.folder(found.ino))),
@@ -51,7 +51,7 @@ fn steps(path: &Path) -> Result<Vec<Step>, Errno> {
     Ok(steps)
 }
 
-fn walk(space: &Space, path: &Path) -> Result<Attr, Errno> {
+fn walk(space: &Namespace, path: &Path) -> Result<Attr, Errno> {
     let fs = space.fs();
     let mut above: Vec<Attr> = Vec::new();
     let mut here = fs.get_attr(space.root()).map_err(errno)?;
@@ -89,17 +89,17 @@ fn walk(space: &Space, path: &Path) -> Result<Attr, Errno> {
 /// Opens the directory at `path`, making it and those above it if need be, and says whether it
 /// was made. No symbolic link is followed: `LOOP`. `XDEV`: the path leads out.
 pub(crate) fn make_within(
-    space: &Arc<Space>,
+    space: &Arc<Namespace>,
     path: &Path,
-) -> Result<(Box<dyn Folder>, bool), Errno> {
+) -> Result<(Box<dyn DirHandle>, bool), Errno> {
     let mut here = space.folder(space.root());
     let mut made = false;
     for component in path.components() {
         let Component::Normal(name) = component else {
             return Err(Errno::XDEV);
         };
-        made = here.make(name)?;
-        here = here.folder(name)?;
+        made = here.mkdir(name)?;
+        here = here.open_dir(name)?;
     }
     Ok((here, made))
 }

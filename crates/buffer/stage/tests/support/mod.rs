@@ -19,7 +19,7 @@ use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{Caller, Entry, InstanceSpec, New, OpenMode};
 use forebay_protocol::{Attr, Errno, InstanceId, Kind};
 use forebay_stage::{
-    Item, Options, Place, Progress, Report, Request, Space, StageError, What, stage,
+    StageItem, StageOptions, StagePath, ProgressCounters, StageReport, StageRequest, Namespace, StageError, ItemKind, run_stage,
 };
 use forebay_store::daemon::{self, Daemon};
 
@@ -54,11 +54,11 @@ pub fn sides_of(capacity: u64) -> Sides {
     let directory = directory();
     let pfs = directory.path().join("pfs");
     fs::create_dir(&pfs).unwrap();
-    let mut start = daemon::Options::new(directory.path().join("flash"));
+    let mut start = daemon::InvalidOptions::new(directory.path().join("flash"));
     start.tcp = Some("127.0.0.1:0".parse().unwrap());
     start.key = Some(key());
     let daemon = Daemon::start(start).unwrap();
-    let options = forebay_client::Options::default;
+    let options = forebay_client::ClientOptions::default;
     let admin = Admin::connect(daemon.address(), options()).unwrap();
     let spec = InstanceSpec {
         id: INSTANCE,
@@ -88,9 +88,9 @@ impl Sides {
     /// The instance as another host reaches it: no descriptors, all data over a socket.
     pub fn over_tcp(&self) -> Buffer {
         let address = self.daemon.tcp_address().unwrap();
-        let options = forebay_client::Options {
+        let options = forebay_client::ClientOptions {
             key: Some(key()),
-            ..forebay_client::Options::default()
+            ..forebay_client::ClientOptions::default()
         };
         Buffer::of(Fs::attach(address, INSTANCE, options).unwrap())
     }
@@ -105,59 +105,59 @@ impl Sides {
         }))
     }
 
-    pub fn inside(&self, path: &str) -> Place {
-        Place::inside(&self.buffer.space, path)
+    pub fn inside(&self, path: &str) -> StagePath {
+        StagePath::in_instance(&self.buffer.space, path)
     }
 
-    pub fn outside(&self, path: &str) -> Place {
-        Place::outside(self.pfs.join(path))
+    pub fn outside(&self, path: &str) -> StagePath {
+        StagePath::pfs(self.pfs.join(path))
     }
 
-    pub fn stage_in(&self, what: What, from: &str, to: &str) -> Request {
+    pub fn stage_in(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
         one(what, self.outside(from), self.inside(to))
     }
 
-    pub fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
+    pub fn stage_out(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
         one(what, self.inside(from), self.outside(to))
     }
 
     /// These files of the instance, one by one, into the directory `out`, which is made.
-    pub fn files_out(&self, names: &[&str]) -> (PathBuf, Request) {
+    pub fn files_out(&self, names: &[&str]) -> (PathBuf, StageRequest) {
         let out = self.pfs.join("out");
         fs::create_dir(&out).unwrap();
-        let item = |name: &&str| Item {
-            what: What::File,
+        let item = |name: &&str| StageItem {
+            kind: ItemKind::File,
             source: self.inside(name),
-            target: Place::outside(out.join(name)),
+            target: StagePath::pfs(out.join(name)),
         };
         let items = names.iter().map(item).collect();
-        (out, Request { items })
+        (out, StageRequest { items })
     }
 }
 
-pub fn one(what: What, source: Place, target: Place) -> Request {
-    Request {
-        items: vec![Item {
-            what,
+pub fn one(what: ItemKind, source: StagePath, target: StagePath) -> StageRequest {
+    StageRequest {
+        items: vec![StageItem {
+            kind,
             source,
             target,
         }],
     }
 }
 
-pub fn run(request: &Request, options: &Options) -> Result<Report, StageError> {
-    stage(request, options, &Progress::new())
+pub fn run(request: &StageRequest, options: &StageOptions) -> Result<StageReport, StageError> {
+    run_stage(request, options, &ProgressCounters::new())
 }
 
 /// The name space `striped` of an instance.
 pub struct Buffer {
     pub fs: Fs,
-    pub space: Arc<Space>,
+    pub space: Arc<Namespace>,
 }
 
 impl Buffer {
     pub fn of(fs: Fs) -> Buffer {
-        let space = Space::new(fs.clone(), Path::new("striped"), "$DW_JOB_STRIPED").unwrap();
+        let space = Namespace::new(fs.clone(), Path::new("striped"), "$DW_JOB_STRIPED").unwrap();
         Buffer { fs, space }
     }
 
@@ -206,7 +206,7 @@ impl Buffer {
         let (parent, name) = (self.path(""), path.as_bytes());
         let parent = self.fs.resolve(&parent, false).unwrap().ino;
         let new = New::Symlink(goal.as_os_str().as_bytes().to_vec());
-        self.fs.make(parent, name, new, 0o777).unwrap();
+        self.fs.make_inode(parent, name, new, 0o777).unwrap();
     }
 
     pub fn remove(&self, path: &str) {

@@ -1,6 +1,6 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
-use super::counters::{Counters, Kind};
+use super::counters::{StoreCounters, RequestKind};
 use forebay_net::frame::{self, BadFrame, Direction, Flags, HEADER};
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply};
@@ -25,13 +25,13 @@ pub struct Connection {
     output: Vec<u8>,
     sent: usize,
     descriptor: Option<OwnedFd>,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
     /// Longest body of a call, in bytes.
     pub longest: usize,
     /// Why all calls are refused, and the connection closed.
     pub refused: Option<Errno>,
     /// What was asked last, and when.
-    asked: (Kind, Instant),
+    asked: (RequestKind, Instant),
     /// A call was taken and not answered yet.
     pub busy: bool,
     /// The socket took less than it was given.
@@ -43,7 +43,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, counters: Arc<Counters>) -> io::Result<Connection> {
+    pub fn new(stream: Stream, counters: Arc<StoreCounters>) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
             stream,
@@ -55,7 +55,7 @@ impl Connection {
             counters,
             longest: MAX_STRANGE,
             refused: None,
-            asked: (Kind::default(), Instant::now()),
+            asked: (RequestKind::default(), Instant::now()),
             busy: false,
             blocked: false,
             watching_output: false,
@@ -109,7 +109,7 @@ impl Connection {
         let call: Call = frame::open(head, &header, body)?;
         self.start += end;
         self.busy = true;
-        self.asked = (Kind::of(&call.request), Instant::now());
+        self.asked = (RequestKind::of(&call.request), Instant::now());
         Ok(Some(call))
     }
 
@@ -134,7 +134,7 @@ impl Connection {
         self.busy = false;
         let (kind, since) = self.asked;
         let failed = matches!(reply, Reply::Failed(_));
-        self.counters.answered(kind, since.elapsed(), failed);
+        self.counters.count_request(kind, since.elapsed(), failed);
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;

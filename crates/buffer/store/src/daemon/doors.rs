@@ -1,7 +1,7 @@
 //! Who may keep connections open: no user, and nobody who does not say who it is, gets so many that
 //! others get none.
 
-use crate::shard::ConnId;
+use crate::node::ConnId;
 use forebay_protocol::Errno;
 use forebay_protocol::identity::Peer;
 use std::collections::{BTreeMap, HashMap};

@@ -11,10 +11,10 @@ mod put;
 mod rename;
 mod step;
 
-pub use change::{Change, NewInode, SetInode};
+pub use change::{Change, PlannedInode, SetInode};
 pub use plan::{Credentials, EXEC, READ, WRITE};
-pub use put::Whole;
-pub use step::{Lock, Ready, lock_of};
+pub use put::PlannedPut;
+pub use step::{TxLock, PreparedStep, lock_for_step};
 
 use forebay_protocol::placement::Place;
 use forebay_protocol::{Attr, Ino, Kind, Node, Timestamp};
@@ -54,9 +54,9 @@ pub enum Body {
     /// A regular file; its bytes are in a data object.
     File,
     /// A regular file of an instance on several nodes; its bytes are in a data object on each.
-    Striped(Length),
+    Striped(FileLength),
     /// A directory.
-    Dir(Dir),
+    Dir(Directory),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A pipe, socket or device with its number.
@@ -65,23 +65,23 @@ pub enum Body {
 
 /// What is known of the length of a striped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Length {
+pub struct FileLength {
     /// Length in bytes, if `known`.
     pub size: u64,
     /// Space it takes, in bytes, if `known`.
     pub space: u64,
     /// The last write that the inode's `mtime` accounts for.
-    pub seen: Timestamp,
+    pub mtime_seen: Timestamp,
     /// Otherwise the objects have to be asked.
     pub known: bool,
     /// There may be objects on other nodes.
-    pub used: bool,
+    pub may_have_pieces: bool,
 }
 
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredDir", into = "StoredDir")]
-pub struct Dir {
+pub struct Directory {
     /// The directory it is in; the root is in itself.
     pub parent: Ino,
     names: BTreeMap<Arc<[u8]>, u64>,
@@ -108,9 +108,9 @@ struct StoredDir {
     entries: Vec<(u64, Vec<u8>, Ino, Kind)>,
 }
 
-impl From<StoredDir> for Dir {
-    fn from(stored: StoredDir) -> Dir {
-        let mut dir = Dir::new(stored.parent);
+impl From<StoredDir> for Directory {
+    fn from(stored: StoredDir) -> Directory {
+        let mut dir = Directory::new(stored.parent);
         for (cookie, name, ino, kind) in stored.entries {
             dir.insert(&name, (ino, kind), cookie);
         }
@@ -119,8 +119,8 @@ impl From<StoredDir> for Dir {
     }
 }
 
-impl From<Dir> for StoredDir {
-    fn from(dir: Dir) -> StoredDir {
+impl From<Directory> for StoredDir {
+    fn from(dir: Directory) -> StoredDir {
         let entries = dir
             .order
             .into_iter()
@@ -134,10 +134,10 @@ impl From<Dir> for StoredDir {
     }
 }
 
-impl Dir {
+impl Directory {
     /// An empty directory in `parent`.
-    pub fn new(parent: Ino) -> Dir {
-        Dir {
+    pub fn new(parent: Ino) -> Directory {
+        Directory {
             parent,
             names: BTreeMap::new(),
             order: BTreeMap::new(),
@@ -207,7 +207,7 @@ impl Inode {
     }
 
     /// Its directory, if it is one.
-    pub fn dir(&self) -> Option<&Dir> {
+    pub fn dir(&self) -> Option<&Directory> {
         match &self.body {
             Body::Dir(dir) => Some(dir),
             _ => None,
@@ -215,7 +215,7 @@ impl Inode {
     }
 
     /// What is known of its length, if it is a striped file.
-    pub fn length(&self) -> Option<&Length> {
+    pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
             Body::Striped(length) => Some(length),
             _ => None,
@@ -234,7 +234,7 @@ impl Inode {
         let (mut blocks, mut unsettled) = (0, None);
         if let Body::Striped(length) = &self.body {
             blocks = length.space / 512;
-            unsettled = (!length.known).then_some(length.seen);
+            unsettled = (!length.known).then_some(length.mtime_seen);
         }
         Attr {
             ino,
@@ -282,7 +282,7 @@ impl Namespace {
             atime: now,
             mtime: now,
             ctime: now,
-            body: Body::Dir(Dir::new(Ino::ROOT)),
+            body: Body::Dir(Directory::new(Ino::ROOT)),
             xattrs: BTreeMap::new(),
         };
         let first = place.node == Node(0);
@@ -296,7 +296,7 @@ impl Namespace {
     }
 
     /// The daemon starts: numbers that a power cut took back are not given out again.
-    pub fn pass_over(&mut self) {
+    pub fn skip_inode_numbers(&mut self) {
         self.next += GAP;
     }
 
@@ -306,7 +306,7 @@ impl Namespace {
     }
 
     /// The place of the node whose inodes these are.
-    pub fn shard(&self) -> Node {
+    pub fn node(&self) -> Node {
         self.shard
     }
 
@@ -321,7 +321,7 @@ impl Namespace {
     }
 
     /// `ino` is spoken for.
-    pub fn take_number(&mut self, ino: Ino) {
+    pub fn reserve_ino(&mut self, ino: Ino) {
         self.next = self.next.max((ino.0 & ((1 << 48) - 1)) + 1);
     }
 

@@ -1,6 +1,6 @@
 //! Check operations against permissions and the state of the tables, and turn them into changes.
 
-use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
+use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
     MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode, may_have_xattr,
 };
@@ -43,7 +43,7 @@ impl Credentials {
     }
 
     /// May they access `inode` in all the ways that the bits of `want` say?
-    pub fn may(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
+    pub fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
         if self.checked {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Namespace {
         self.get(ino).ok_or(Errno::ESTALE)
     }
 
-    pub(super) fn find_dir(&self, ino: Ino) -> Result<(&Inode, &Dir), Errno> {
+    pub(super) fn find_dir(&self, ino: Ino) -> Result<(&Inode, &Directory), Errno> {
         let inode = self.find(ino)?;
         Ok((inode, inode.dir().ok_or(Errno::ENOTDIR)?))
     }
@@ -102,7 +102,7 @@ impl Namespace {
     /// What `name` in `parent` names.
     pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
         let (inode, dir) = self.find_dir(parent)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         match name {
             b"." => Ok(parent),
             b".." => Ok(dir.parent),
@@ -116,17 +116,17 @@ impl Namespace {
         &self,
         who: &Credentials,
         ino: Ino,
-    ) -> Result<(&Inode, &Dir), Errno> {
+    ) -> Result<(&Inode, &Directory), Errno> {
         let (inode, dir) = self.find_dir(ino)?;
         if inode.nlink == 0 {
             return Err(Errno::ENOENT);
         }
-        who.may(inode, WRITE | EXEC)?;
+        who.check_access(inode, WRITE | EXEC)?;
         Ok((inode, dir))
     }
 
     /// In a directory with the sticky bit only owners remove names.
-    pub(super) fn may_remove(
+    pub(super) fn check_sticky(
         &self,
         who: &Credentials,
         parent: &Inode,
@@ -154,7 +154,7 @@ impl Namespace {
             (result, _) => result?,
         }
         let (inode, dir) = self.find_dir(parent)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -183,7 +183,7 @@ impl Namespace {
             mode = 0o777;
         }
         let ino = Ino::new(self.shard, self.next);
-        let inode = NewInode {
+        let inode = PlannedInode {
             ino,
             new,
             mode,
@@ -215,7 +215,7 @@ impl Namespace {
         let ino = self.lookup(who, parent, name)?;
         let (parent_inode, _) = self.writable_dir(who, parent)?;
         let inode = self.find(ino)?;
-        self.may_remove(who, parent_inode, inode)?;
+        self.check_sticky(who, parent_inode, inode)?;
         let name = name.to_vec();
         match (inode.dir(), dir) {
             (Some(_), false) => Err(Errno::EISDIR),
@@ -241,7 +241,7 @@ impl Namespace {
             (result, _) => result?,
         }
         let (parent_inode, dir) = self.find_dir(parent)?;
-        who.may(parent_inode, EXEC)?;
+        who.check_access(parent_inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -273,8 +273,8 @@ impl Namespace {
         writable: bool,
         now: Timestamp,
     ) -> Result<Change, Errno> {
-        let set = may_set(who, self.find(ino)?, wish, writable, now)?;
-        Ok(Change::Set { ino, set })
+        let set = plan_attributes(who, self.find(ino)?, wish, writable, now)?;
+        Ok(Change::SetAttributes { ino, set })
     }
 
     /// Plan setting an extended attribute, or removing it without a value.
@@ -290,7 +290,7 @@ impl Namespace {
         let inode = self.find(ino)?;
         check_xattr_name(name)?;
         if name.starts_with(b"user.") {
-            who.may(inode, WRITE)?;
+            who.check_access(inode, WRITE)?;
             if !matches!(inode.kind(), Kind::File | Kind::Dir) {
                 return Err(Errno::EPERM);
             }
@@ -318,7 +318,7 @@ impl Namespace {
             }
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        Ok(Change::Xattr {
+        Ok(Change::SetXattr {
             ino,
             name,
             value,
@@ -328,7 +328,7 @@ impl Namespace {
 }
 
 /// What of an inode is set, if `who` may do so: see [`Namespace::plan_set`].
-pub(super) fn may_set(
+pub(super) fn plan_attributes(
     who: &Credentials,
     inode: &Inode,
     wish: &SetAttr,
@@ -369,7 +369,7 @@ pub(super) fn may_set(
             _ => return Err(Errno::EINVAL),
         }
         if !writable {
-            who.may(inode, WRITE)?;
+            who.check_access(inode, WRITE)?;
         }
         if i64::try_from(size).is_err() {
             return Err(Errno::EFBIG);
@@ -384,7 +384,7 @@ pub(super) fn may_set(
             None => *target,
             Some(SetTime::Now) => {
                 if who.owns(inode).is_err() {
-                    who.may(inode, WRITE)?;
+                    who.check_access(inode, WRITE)?;
                 }
                 Some(now)
             }

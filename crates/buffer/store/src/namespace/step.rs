@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something that a transaction keeps to itself until it is decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Lock {
+pub enum TxLock {
     /// A name in a directory.
     Name(Ino, Vec<u8>),
     /// An inode: its names, and whether it can be in use as a directory.
@@ -21,7 +21,7 @@ pub enum Lock {
 
 /// A step that can be done.
 #[derive(Debug)]
-pub struct Ready {
+pub struct PreparedStep {
     /// What it changes.
     pub changes: Vec<Change>,
     /// What it found.
@@ -51,20 +51,20 @@ impl From<&Who> for Credentials {
 }
 
 /// What a step keeps to itself.
-pub fn lock_of(step: &Step) -> Option<Lock> {
+pub fn lock_for_step(step: &Step) -> Option<TxLock> {
     match step {
         Step::MakeDir { .. } => None,
-        Step::Enter { dir, name, .. } => Some(Lock::Name(*dir, name.clone())),
+        Step::Enter { dir, name, .. } => Some(TxLock::Name(*dir, name.clone())),
         Step::RemoveName { ino, .. } | Step::AddName { ino } | Step::Move { ino, .. } => {
-            Some(Lock::Inode(*ino))
+            Some(TxLock::Inode(*ino))
         }
-        Step::LockRenames => Some(Lock::Renames),
+        Step::LockRenames => Some(TxLock::Renames),
     }
 }
 
 impl Namespace {
     /// Check a step of a transaction.
-    pub fn ready(&self, who: &Credentials, step: &Step, now: Timestamp) -> Result<Ready, Errno> {
+    pub fn prepare_step(&self, who: &Credentials, step: &Step, now: Timestamp) -> Result<PreparedStep, Errno> {
         match step {
             Step::MakeDir {
                 parent,
@@ -81,7 +81,7 @@ impl Namespace {
                     gid: *gid,
                     now,
                 };
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![change],
                     found: Found::Inode(ino, Kind::Dir),
                 })
@@ -94,13 +94,13 @@ impl Namespace {
                 existing,
             } => {
                 let (old, owner_only) = self.may_enter(who, *dir, name, *kind, *existing)?;
-                let change = Change::Entry {
+                let change = Change::SetEntry {
                     dir: *dir,
                     name: name.clone(),
                     put: Some((*ino, *kind)),
                     now,
                 };
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![change],
                     found: Found::Entry(old, owner_only),
                 })
@@ -128,7 +128,7 @@ impl Namespace {
                     u32::MAX => return Err(Errno::EMLINK),
                     _ => {}
                 }
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![Change::AddName { ino: *ino, now }],
                     found: Found::Inode(*ino, inode.kind()),
                 })
@@ -142,15 +142,15 @@ impl Namespace {
                 check_owner(who, inode, *owner_only)?;
                 if parent.is_some() {
                     inode.dir().ok_or(Errno::ENOTDIR)?;
-                    who.may(inode, WRITE)?;
+                    who.check_access(inode, WRITE)?;
                 }
-                Ok(ready(Change::Moved {
+                Ok(ready(Change::MoveInode {
                     ino: *ino,
                     parent: *parent,
                     now,
                 }))
             }
-            Step::LockRenames => Ok(Ready {
+            Step::LockRenames => Ok(PreparedStep {
                 changes: Vec::new(),
                 found: Found::Ready,
             }),
@@ -168,7 +168,7 @@ impl Namespace {
     ) -> Result<(Option<(Ino, Kind)>, bool), Errno> {
         check_name(name)?;
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         let old = entries.entry(name).map(|entry| (entry.ino, entry.kind));
         match (existing, old) {
             (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
@@ -189,7 +189,7 @@ impl Namespace {
     }
 
     /// What has this name, which `who` wants to take away, and whether only the owner of that may.
-    pub fn may_leave(
+    pub fn check_entry_removal(
         &self,
         who: &Credentials,
         dir: Ino,
@@ -204,18 +204,18 @@ impl Namespace {
     /// The entry of a plain name.
     pub fn lookup_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         entries.entry(name).ok_or(Errno::ENOENT)
     }
 
     /// Check that a further name can be made here.
-    pub fn may_name(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+    pub fn check_new_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         match (check_name(name), name) {
             (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
             (result, _) => result?,
         }
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         if entries.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -235,8 +235,8 @@ fn check_owner(who: &Credentials, inode: &Inode, owner_only: bool) -> Result<(),
     Ok(())
 }
 
-fn ready(change: Change) -> Ready {
-    Ready {
+fn ready(change: Change) -> PreparedStep {
+    PreparedStep {
         changes: vec![change],
         found: Found::Ready,
     }

@@ -4,7 +4,7 @@ use crate::{INSTANCE, LEASE, World};
 use forebay_protocol::lock::{FileLock, Held, LAST, Ranges};
 use forebay_protocol::message::{Hello, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, WATCH_SLOT};
 use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
-use forebay_store::shard::{ConnId, State};
+use forebay_store::node::{ConnId, NodeState};
 
 const BYTES: u64 = 8;
 const HANDLE: HandleId = HandleId(1);
@@ -64,7 +64,7 @@ impl Client {
         self.held.iter()
     }
 
-    pub fn is_known(&self, state: &State) -> bool {
+    pub fn is_known(&self, state: &NodeState) -> bool {
         self.resume.is_some_and(|resume| {
             let session = state.sessions.get(&resume.session);
             session.is_some_and(|session| session.secret == resume.secret)

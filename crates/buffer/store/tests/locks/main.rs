@@ -17,7 +17,7 @@ use client::{Client, hello};
 use forebay_protocol::message::{InstanceSpec, New};
 use forebay_protocol::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
 use forebay_store::objects::MemoryObjects;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Record, Shard, NodeState};
 use seeds::{Random, root};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ struct World {
     shard: Shard<MemoryObjects>,
     objects: MemoryObjects,
     /// What the daemon would recover.
-    state: State,
+    state: NodeState,
     records: u64,
     clock: u64,
     started: u64,
@@ -44,12 +44,12 @@ impl World {
         let objects = MemoryObjects::default();
         let mut random = Random::of(seed);
         let clock = 1;
-        let shard = start(State::default(), 0, &objects, clock, &mut random);
+        let shard = start(NodeState::default(), 0, &objects, clock, &mut random);
         let mut world = World {
             random,
             shard,
             objects,
-            state: State::default(),
+            state: NodeState::default(),
             records: 0,
             clock,
             started: clock,
@@ -89,7 +89,7 @@ impl World {
     fn now(&self) -> Now {
         Now {
             wall: Timestamp::from_nanos(self.clock),
-            steady: self.clock,
+            steady_ns: self.clock,
         }
     }
 
@@ -110,7 +110,7 @@ impl World {
                 Effect::Reply {
                     conn, seq, reply, ..
                 } => self.answers.entry(conn).or_default().push((seq, reply)),
-                Effect::Hangup(conn) => self.disconnect(conn),
+                Effect::Disconnect(conn) => self.disconnect(conn),
                 _ => {}
             }
         }
@@ -166,19 +166,19 @@ impl World {
 }
 
 fn start(
-    state: State,
+    state: NodeState,
     last: u64,
     objects: &MemoryObjects,
     clock: u64,
     random: &mut Random,
 ) -> Shard<MemoryObjects> {
     let limits = Limits {
-        lease: LEASE,
+        lease_ns: LEASE,
         ..Limits::default()
     };
     let now = Now {
         wall: Timestamp::from_nanos(clock),
-        steady: clock,
+        steady_ns: clock,
     };
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&random.below(u64::MAX).to_le_bytes());

@@ -6,9 +6,9 @@ use forebay_protocol::message::{
     Hello, New, OnExisting, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, SetAttr,
 };
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use forebay_store::log::Room;
+use forebay_store::log::LogSpace;
 use forebay_store::objects::ObjectId;
-use forebay_store::shard::{ConnId, Input};
+use forebay_store::node::{ConnId, Input};
 use std::collections::BTreeMap;
 
 /// A reply on its way to a client.
@@ -309,7 +309,7 @@ impl Client {
         if self.certain {
             // Nobody else touches this client's names: nothing may fail but for want of space.
             let frees = match request {
-                Request::Unlink { .. } => world.room > Room::None,
+                Request::Unlink { .. } => world.room > LogSpace::Exhausted,
                 Request::Lookup { .. } | Request::Sync { .. } | Request::Fetch { .. } => true,
                 _ => false,
             };

@@ -19,7 +19,7 @@ impl World {
             synced.truncate(offset as usize);
         }
         let host = &self.hosts[usize::from(node.0)];
-        host.objects.write(object, offset, data).is_ok()
+        host.objects.write_object(object, offset, data).is_ok()
     }
 
     /// A file may be cut to this length from now on.
@@ -36,7 +36,7 @@ impl World {
     pub fn note_synced(&mut self, node: Node, ino: Ino) {
         let instance = INSTANCE;
         let objects = &self.hosts[usize::from(node.0)].objects;
-        let data = objects.contents(ObjectId { instance, ino });
+        let data = objects.object_contents(ObjectId { instance, ino });
         self.synced.insert((node, ino), data.unwrap_or_default());
         let cuts: Vec<_> = self.clients.iter().filter_map(Client::cuts).collect();
         for (ino, size) in cuts {
@@ -45,7 +45,7 @@ impl World {
     }
 
     fn inode(&self, ino: Ino) -> Option<&Inode> {
-        let instance = self.state(ino.shard())?.instances.get(&INSTANCE)?;
+        let instance = self.state(ino.shard())?.volumes.get(&INSTANCE)?;
         instance.names.get(ino)
     }
 
@@ -60,7 +60,7 @@ impl World {
                 instance: INSTANCE,
                 ino: *ino,
             };
-            let now = host.objects.contents(object).unwrap_or_default();
+            let now = host.objects.object_contents(object).unwrap_or_default();
             assert!(
                 now.len() >= data.len() && now[..data.len()] == data[..],
                 "synced data of file {ino} is gone from node {node:?}"
@@ -72,7 +72,7 @@ impl World {
     pub fn check(&self) {
         let mut inodes = BTreeMap::new();
         for node in self.nodes() {
-            let instance = &self.state(node).unwrap().instances[&INSTANCE];
+            let instance = &self.state(node).unwrap().volumes[&INSTANCE];
             assert!(instance.prepared.is_empty(), "{:?}", instance.prepared);
             assert!(instance.decided.is_empty(), "{:?}", instance.decided);
             inodes.extend(instance.names.iter());
@@ -137,7 +137,7 @@ impl World {
         let mut sizes: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
         for node in self.nodes() {
             let objects = &self.hosts[usize::from(node.0)].objects;
-            for (ino, space) in objects.list(INSTANCE).unwrap() {
+            for (ino, space) in objects.list_objects(INSTANCE).unwrap() {
                 assert!(
                     inodes.contains_key(&ino),
                     "object {ino} on {node:?} belongs to no file"

@@ -8,7 +8,7 @@ use forebay_protocol::message::{New, OnExisting, OpenMode, Resume, SetAttr};
 use forebay_protocol::placement::Permit;
 use forebay_protocol::{Attr, Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
 use forebay_store::objects::ObjectId;
-use forebay_store::shard::ConnId;
+use forebay_store::node::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]

@@ -7,11 +7,11 @@ use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL, Resume};
 use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Place;
 use forebay_protocol::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
-use forebay_store::log::{Log, Room};
+use forebay_store::log::{Log, LogSpace};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched_in_memory};
-use forebay_store::storage::{Fault, Memory};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, NodeState, fetch_reply_in_memory};
+use forebay_store::storage::{Fault, MemoryStorage};
 use std::collections::BTreeMap;
 
 pub const INSTANCE: InstanceId = InstanceId(7);
@@ -29,7 +29,7 @@ pub struct Sent {
 
 struct Running {
     shard: Shard<MemoryObjects>,
-    log: Log<Memory>,
+    log: Log<MemoryStorage>,
     /// Someone waits for the log to be durable.
     sync_wanted: bool,
     /// The connection over which other daemons' messages come.
@@ -37,7 +37,7 @@ struct Running {
 }
 
 pub struct Host {
-    storage: Memory,
+    storage: MemoryStorage,
     pub objects: MemoryObjects,
     running: Option<Running>,
     /// How full its log's disk may become.
@@ -50,8 +50,8 @@ impl Host {
     fn set_fault(&mut self, die_after: Option<u64>) {
         let capacity = self.capacity;
         self.storage.set_fault(Fault {
-            die_after,
-            capacity,
+            crash_after_ops: die_after,
+            capacity_bytes: capacity,
         });
     }
 }
@@ -98,7 +98,7 @@ impl World {
         let power_cuts = random.one_in(3);
         let nodes = 2 + random.below(3);
         let hosts = (0..nodes).map(|node| Host {
-            storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
+            storage: MemoryStorage::new(seed.wrapping_mul(31).wrapping_add(node)),
             objects: MemoryObjects::default(),
             running: None,
             capacity: None,
@@ -140,7 +140,7 @@ impl World {
     }
 
     /// The state of a daemon that runs.
-    pub fn state(&self, node: Node) -> Option<&State> {
+    pub fn state(&self, node: Node) -> Option<&NodeState> {
         let host = &self.hosts[usize::from(node.0)];
         host.running.as_ref().map(|running| running.shard.state())
     }
@@ -153,7 +153,7 @@ impl World {
     fn now(&self) -> Now {
         Now {
             wall: Timestamp::from_nanos(self.clock),
-            steady: self.clock,
+            steady_ns: self.clock,
         }
     }
 
@@ -375,12 +375,12 @@ impl World {
             return;
         };
         // An error is the death of the process, which is seen below.
-        let room = running.log.prepare().unwrap_or(Room::None);
-        running.shard.set_room(room);
+        let room = running.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
+        running.shard.set_log_room(room);
         note_room(room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
-        if self.commit(node).is_none() || self.host(node).storage.is_dead() {
+        if self.commit(node).is_none() || self.host(node).storage.has_crashed() {
             return self.crash(node);
         }
         for effect in effects {
@@ -394,7 +394,7 @@ impl World {
                 } => {
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
-                Effect::Fetch {
+                Effect::FetchObject {
                     conn,
                     seq,
                     object,
@@ -402,7 +402,7 @@ impl World {
                     length,
                 } => {
                     let objects = &self.host(node).objects;
-                    let reply = fetched_in_memory(objects, object, *attr, length);
+                    let reply = fetch_reply_in_memory(objects, object, *attr, length);
                     let object = None;
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
@@ -410,18 +410,18 @@ impl World {
                     conn,
                     seq,
                     object,
-                    contents,
+                    put_count: contents,
                     ..
                 } => {
                     if contents > 0 {
                         let objects = self.host(node).objects.clone();
-                        objects.sync_all();
-                        for (ino, _) in objects.list(INSTANCE).unwrap_or_default() {
+                        objects.sync_all_objects();
+                        for (ino, _) in objects.list_objects(INSTANCE).unwrap_or_default() {
                             self.note_synced(node, ino);
                         }
                     }
                     if let Some(object) = object {
-                        self.host(node).objects.sync(object);
+                        self.host(node).objects.sync_object(object);
                         self.note_synced(node, object.ino);
                     }
                     if !self.sync_log(node) {
@@ -430,7 +430,7 @@ impl World {
                     let (reply, object) = (Reply::Done, None);
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
-                Effect::ToPeer { node, message, .. } => self.network.push((node, *message)),
+                Effect::SendToPeer { node, message, .. } => self.network.push((node, *message)),
                 Effect::SyncLog => {
                     if let Some(running) = &mut self.host(node).running {
                         running.sync_wanted = true;
@@ -454,13 +454,13 @@ impl World {
         let Some(running) = self.host(node).running.as_mut() else {
             return false;
         };
-        if running.log.sync_now().is_err() {
+        if running.log.sync().is_err() {
             self.crash(node);
             return false;
         }
         running.sync_wanted = false;
-        let sequence = running.log.last();
-        self.input(node, Input::Synced(sequence));
+        let sequence = running.log.last_sequence();
+        self.input(node, Input::LogSynced(sequence));
         true
     }
 
@@ -470,10 +470,10 @@ impl World {
         let Some(running) = host.running.as_ref() else {
             return;
         };
-        let start = running.log.segment_start();
-        let _ = recovery::checkpoint(&host.storage, start);
-        let _ = recovery::keep_spares(&host.storage, SEGMENT);
-        if host.storage.is_dead() {
+        let start = running.log.segment_start_sequence();
+        let _ = recovery::write_checkpoint(&host.storage, start);
+        let _ = recovery::ensure_spares(&host.storage, SEGMENT);
+        if host.storage.has_crashed() {
             self.crash(node);
         }
     }
@@ -482,7 +482,7 @@ impl World {
     fn crash(&mut self, node: Node) {
         let cut = self.power_cuts && self.random.one_in(2);
         let host = self.host(node);
-        let died = host.storage.is_dead();
+        let died = host.storage.has_crashed();
         let before = host.running.take();
         if cut {
             host.storage.power_cut();
@@ -494,8 +494,8 @@ impl World {
         if let (Some(before), false, false) = (before, cut, died) {
             let (before, after) = (before.shard.state(), self.state(node).unwrap());
             let mut before = before.clone();
-            let start = forebay_store::shard::Record {
-                event: forebay_store::shard::Event::Start,
+            let start = forebay_store::node::Record {
+                event: forebay_store::node::Event::Start,
                 request: None,
             };
             before.apply(&start).unwrap();
@@ -511,16 +511,16 @@ impl World {
         let peers = ConnId(self.next_conn);
         self.next_conn += 1;
         let host = self.host(node);
-        let (state, mut log) = recovery::recover(host.storage.clone(), SEGMENT).unwrap();
-        let _ = recovery::keep_spares(&host.storage, SEGMENT);
+        let (state, mut log) = recovery::recover_state(host.storage.clone(), SEGMENT).unwrap();
+        let _ = recovery::ensure_spares(&host.storage, SEGMENT);
         // However full the disk is.
-        log.prepare_start().expect("a start has room");
+        log.ensure_start_headroom().expect("a start has room");
         let limits = Limits {
-            lease: LEASE,
+            lease_ns: LEASE,
             ..Limits::default()
         };
         let objects = host.objects.clone();
-        let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        let mut shard = Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
         host.starts += 1;
         host.running = Some(Running {
@@ -536,7 +536,7 @@ impl World {
             .running
             .as_mut()
             .map(|running| &mut running.log);
-        log.map(Log::sync_now)
+        log.map(Log::sync)
             .transpose()
             .expect("and made durable before anybody is answered");
     }

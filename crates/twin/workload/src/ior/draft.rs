@@ -1,7 +1,7 @@
 //! A test while its options are being read: later ones override earlier ones.
 
-use super::error::{IorError, Place};
-use super::options::{Key, Spec};
+use super::error::{IorError, OptionLocation};
+use super::options::{OptionKey, OptionSpec};
 use super::{Api, Ior, Note, Reorder, check, script, size};
 use forebay_units::Bytes;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Options so far. Flags are counted, as IOR does: two of them may mean something else than one,
 /// and a script may set them back to 0.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(super) struct IorBuilder {
     ior: Ior,
     pub(super) reorder_constant: u32,
     pub(super) reorder_random: u32,
@@ -17,14 +17,14 @@ pub(super) struct Draft {
     pub(super) deadline: u32,
     pub(super) wear_out: bool,
     pub(super) node_offset_given: bool,
-    pub(super) script: Option<(String, Place)>,
+    pub(super) script: Option<(String, OptionLocation)>,
     /// Where each option was last given.
-    places: BTreeMap<Key, Place>,
+    places: BTreeMap<OptionKey, OptionLocation>,
 }
 
-impl Default for Draft {
+impl Default for IorBuilder {
     fn default() -> Self {
-        Draft {
+        IorBuilder {
             ior: Ior {
                 id: 0,
                 api: Api::Posix,
@@ -75,8 +75,8 @@ impl Default for Draft {
 struct Given<'a> {
     option: &'a str,
     value: Option<&'a str>,
-    place: &'a Place,
-    spec: &'a Spec,
+    place: &'a OptionLocation,
+    spec: &'a OptionSpec,
 }
 
 impl Given<'_> {
@@ -138,14 +138,14 @@ impl Given<'_> {
     }
 }
 
-impl Draft {
+impl IorBuilder {
     /// Takes one option. `value` is what follows it; flags take none, or a number.
     pub(super) fn apply(
         &mut self,
-        spec: &Spec,
+        spec: &OptionSpec,
         option: &str,
         value: Option<&str>,
-        place: &Place,
+        place: &OptionLocation,
     ) -> Result<(), IorError> {
         let given = Given {
             option,
@@ -155,51 +155,51 @@ impl Draft {
         };
         let ior = &mut self.ior;
         match spec.key {
-            Key::Api => ior.api = api(&given)?,
-            Key::Barriers => ior.barriers = given.flag()?,
-            Key::Block => ior.block = Bytes(given.size()?),
-            Key::Collective => ior.collective = given.flag()?,
-            Key::Delay => ior.delay_seconds = given.integer(0)?,
-            Key::Deadline => self.deadline = given.integer(0)?,
-            Key::DirectIo => ior.direct_io = given.flag()?,
-            Key::FilePerProcess => ior.file_per_process = given.flag()?,
-            Key::Fsync => ior.fsync = given.flag()?,
-            Key::FsyncPerWrite => ior.fsync_per_write = given.flag()?,
-            Key::KeepFile => ior.keep_file = given.flag()?,
-            Key::MaxMinutes => ior.max_minutes = Some(given.integer(0)?).filter(|&m| m > 0),
-            Key::MaxTransfers => {
+            OptionKey::Api => ior.api = api(&given)?,
+            OptionKey::Barriers => ior.barriers = given.flag()?,
+            OptionKey::Block => ior.block = Bytes(given.size()?),
+            OptionKey::Collective => ior.collective = given.flag()?,
+            OptionKey::Delay => ior.delay_seconds = given.integer(0)?,
+            OptionKey::Deadline => self.deadline = given.integer(0)?,
+            OptionKey::DirectIo => ior.direct_io = given.flag()?,
+            OptionKey::FilePerProcess => ior.file_per_process = given.flag()?,
+            OptionKey::Fsync => ior.fsync = given.flag()?,
+            OptionKey::FsyncPerWrite => ior.fsync_per_write = given.flag()?,
+            OptionKey::KeepFile => ior.keep_file = given.flag()?,
+            OptionKey::MaxMinutes => ior.max_minutes = Some(given.integer(0)?).filter(|&m| m > 0),
+            OptionKey::MaxTransfers => {
                 ior.max_transfers =
                     Some(given.number(0, i64::MAX)?.unsigned_abs()).filter(|&n| n > 0);
             }
-            Key::MultiFile => ior.multi_file = given.flag()?,
-            Key::NodeOffset => {
+            OptionKey::MultiFile => ior.multi_file = given.flag()?,
+            OptionKey::NodeOffset => {
                 ior.node_offset = given.integer(0)?;
                 self.node_offset_given = true;
             }
-            Key::OffsetSeed => ior.offset_seed = Some(seed(&given)?),
-            Key::RandomOffset => self.random_offset = given.count(self.random_offset)?,
-            Key::Read => ior.read = given.flag()?,
-            Key::ReferenceNumber => ior.reference_number = seed(&given)?,
-            Key::ReorderConstant => self.reorder_constant = given.count(self.reorder_constant)?,
-            Key::ReorderRandom => self.reorder_random = given.count(self.reorder_random)?,
-            Key::ReorderSeed => ior.reorder_seed = Some(seed(&given)?),
-            Key::Repetitions => ior.repetitions = given.integer(1)?,
-            Key::Segments => ior.segments = given.size()?,
-            Key::SummaryFormat => {
+            OptionKey::OffsetSeed => ior.offset_seed = Some(seed(&given)?),
+            OptionKey::RandomOffset => self.random_offset = given.count(self.random_offset)?,
+            OptionKey::Read => ior.read = given.flag()?,
+            OptionKey::ReferenceNumber => ior.reference_number = seed(&given)?,
+            OptionKey::ReorderConstant => self.reorder_constant = given.count(self.reorder_constant)?,
+            OptionKey::ReorderRandom => self.reorder_random = given.count(self.reorder_random)?,
+            OptionKey::ReorderSeed => ior.reorder_seed = Some(seed(&given)?),
+            OptionKey::Repetitions => ior.repetitions = given.integer(1)?,
+            OptionKey::Segments => ior.segments = given.size()?,
+            OptionKey::SummaryFormat => {
                 if !given.text()?.eq_ignore_ascii_case("default") {
                     return Err(given.bad("only `default` is printed; use --json for a document"));
                 }
             }
-            Key::Tasks => ior.tasks = Some(given.integer(1)?),
-            Key::TestFile => ior.test_file = given.text()?.to_string(),
-            Key::Transfer => ior.transfer = Bytes(given.size()?),
-            Key::UniqueDirectory => ior.unique_directory = given.flag()?,
-            Key::UseExisting => ior.use_existing = given.flag()?,
-            Key::Verbose => ior.verbosity = given.count(ior.verbosity)?,
-            Key::WearOut => self.wear_out = given.flag()?,
-            Key::Write => ior.write = given.flag()?,
-            Key::Script => {
-                if let Place::Script { .. } = place {
+            OptionKey::Tasks => ior.tasks = Some(given.integer(1)?),
+            OptionKey::TestFile => ior.test_file = given.text()?.to_string(),
+            OptionKey::Transfer => ior.transfer = Bytes(given.size()?),
+            OptionKey::UniqueDirectory => ior.unique_directory = given.flag()?,
+            OptionKey::UseExisting => ior.use_existing = given.flag()?,
+            OptionKey::Verbose => ior.verbosity = given.count(ior.verbosity)?,
+            OptionKey::WearOut => self.wear_out = given.flag()?,
+            OptionKey::Write => ior.write = given.flag()?,
+            OptionKey::Script => {
+                if let OptionLocation::Script { .. } = place {
                     return Err(IorError::NotSimulated {
                         option: option.to_string(),
                         place: place.clone(),
@@ -208,16 +208,16 @@ impl Draft {
                 }
                 self.script = Some((given.text()?.to_string(), place.clone()));
             }
-            Key::Directives => script::directives(self, given.text()?, &|_| place.clone())?,
+            OptionKey::Directives => script::directives(self, given.text()?, &|_| place.clone())?,
             // Scripts list options with the value that switches them off.
-            Key::Ignored(_) | Key::Refused(_) if value == Some("0") => {}
-            Key::Ignored(why) => {
+            OptionKey::Ignored(_) | OptionKey::Refused(_) if value == Some("0") => {}
+            OptionKey::Ignored(why) => {
                 if spec.value.is_some() {
                     given.text()?;
                 }
                 self.note(option, format!("taken without effect: {why}"));
             }
-            Key::Refused(why) => {
+            OptionKey::Refused(why) => {
                 return Err(IorError::NotSimulated {
                     option: option.to_string(),
                     place: place.clone(),
@@ -240,10 +240,10 @@ impl Draft {
     }
 
     /// Where the last of these options was given.
-    pub(super) fn place(&self, keys: &[Key]) -> Option<Place> {
-        let order = |place: &Place| match place {
-            Place::Argument(n) => (0, *n, 0),
-            Place::Script { line, column, .. } => (1, *line, *column),
+    pub(super) fn place(&self, keys: &[OptionKey]) -> Option<OptionLocation> {
+        let order = |place: &OptionLocation| match place {
+            OptionLocation::Argument(n) => (0, *n, 0),
+            OptionLocation::Script { line, column, .. } => (1, *line, *column),
         };
         keys.iter()
             .filter_map(|key| self.places.get(key))

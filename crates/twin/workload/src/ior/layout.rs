@@ -1,9 +1,9 @@
 //! Which bytes each rank moves, by index and without a table.
 
-use super::error::LayoutError;
-use super::stream::{Stream, Transfer};
+use super::error::AccessPatternError;
+use super::stream::{TransferStream, Transfer};
 use super::{Ior, Reorder};
-use crate::random::{Permutation, RandomStream, below, label};
+use crate::random::{Permutation, RandomStream, below, stream_label};
 
 /// Direction of a phase's transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -66,7 +66,7 @@ enum Order {
 /// An [`Ior`] test resolved for a number of processes and one repetition. `Copy`, without
 /// allocation; of constant size for any number of ranks and transfers.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct AccessPattern {
     tasks: u32,
     nodes: u32,
     processes: Processes,
@@ -86,18 +86,18 @@ pub struct Layout {
     iteration: u32,
 }
 
-impl Layout {
+impl AccessPattern {
     /// Fits a test to a job; the repetition is 0.
     ///
     /// # Errors
     /// [`LayoutError`] if there are too few processes, or if offsets do not fit into 63 bits.
-    pub fn new(ior: &Ior, processes: Processes) -> Result<Layout, LayoutError> {
+    pub fn new(ior: &Ior, processes: Processes) -> Result<AccessPattern, AccessPatternError> {
         if processes.count == 0 || processes.per_node == 0 || ior.tasks == Some(0) {
-            return Err(LayoutError::NoProcesses);
+            return Err(AccessPatternError::NoProcesses);
         }
         let tasks = ior.tasks.unwrap_or(processes.count);
         if tasks > processes.count {
-            return Err(LayoutError::TooFewProcesses {
+            return Err(AccessPatternError::TooFewProcesses {
                 asked: tasks,
                 processes: processes.count,
             });
@@ -108,7 +108,7 @@ impl Layout {
             .and_then(|bytes| bytes.checked_mul(u64::from(tasks)))
             .filter(|&bytes| bytes <= i64::MAX as u64);
         if total.is_none() {
-            return Err(LayoutError::TooLarge {
+            return Err(AccessPatternError::TooLarge {
                 what: format!(
                     "{tasks} tasks with {} segments of {block} bytes each (-s, -b)",
                     ior.segments
@@ -122,7 +122,7 @@ impl Layout {
             (Some(seed), _) | (None, Some(seed)) => i64::from(seed) as u64,
             (None, None) => processes.seed,
         };
-        let layout = Layout {
+        let layout = AccessPattern {
             tasks,
             nodes: processes.count.div_ceil(processes.per_node),
             processes,
@@ -132,7 +132,7 @@ impl Layout {
             node_offset: ior.node_offset,
             reorder_seed: ior.reorder_seed.unwrap_or(0),
             order: if ior.random_offsets {
-                Order::Shuffled(RandomStream::new(seed, label("ior -z")))
+                Order::Shuffled(RandomStream::new(seed, stream_label("ior -z")))
             } else {
                 Order::Sequential
             },
@@ -146,7 +146,7 @@ impl Layout {
             iteration: 0,
         };
         if layout.reorder == Reorder::Random && layout.excluded() >= u64::from(tasks) {
-            return Err(LayoutError::OffsetTooFar {
+            return Err(AccessPatternError::OffsetTooFar {
                 excluded: layout.excluded(),
                 tasks,
             });
@@ -156,8 +156,8 @@ impl Layout {
 
     /// The same test in another repetition, counted from 0: other files with `-m`, another order
     /// with `-Z` and a negative `-X`.
-    pub fn for_iteration(self, iteration: u32) -> Layout {
-        Layout { iteration, ..self }
+    pub fn for_iteration(self, iteration: u32) -> AccessPattern {
+        AccessPattern { iteration, ..self }
     }
 
     /// Tasks that take part: ranks `0..tasks()`.
@@ -215,14 +215,14 @@ impl Layout {
     ///
     /// A bijection of the ranks except with a single `-Z`, where each rank draws by itself, as in
     /// IOR, and some data are read by several ranks.
-    pub fn data_of(&self, rank: u32, access: Access) -> u32 {
+    pub fn data_owner(&self, rank: u32, access: Access) -> u32 {
         let tasks = u64::from(self.tasks);
         let stream = || {
             let (seed, turn) = match self.reorder_seed {
                 seed if seed < 0 => (u64::from(seed.unsigned_abs()), self.iteration),
                 seed => (seed as u64, 0),
             };
-            RandomStream::new(seed + u64::from(turn), label("ior -Z"))
+            RandomStream::new(seed + u64::from(turn), stream_label("ior -Z"))
         };
         let rank = u64::from(rank);
         let owner = match (access, self.reorder) {
@@ -255,7 +255,7 @@ impl Layout {
 
     /// The file that a rank opens for a phase.
     pub fn file(&self, rank: u32, access: Access) -> FileId {
-        self.file_written_by(self.data_of(rank, access))
+        self.file_written_by(self.data_owner(rank, access))
     }
 
     fn file_written_by(&self, rank: u32) -> FileId {
@@ -276,13 +276,13 @@ impl Layout {
 
     /// The file that a rank removes at the end of a repetition, if any: its own with `-F`, the
     /// shared one by rank 0.
-    pub fn removed_by(&self, rank: u32) -> Option<FileId> {
+    pub fn file_removed_by(&self, rank: u32) -> Option<FileId> {
         (self.file_per_process || rank == 0).then(|| self.file_written_by(rank))
     }
 
     /// All transfers of one rank in one phase.
-    pub fn stream(&self, rank: u32, access: Access) -> Stream {
-        let owner = u64::from(self.data_of(rank, access));
+    pub fn stream(&self, rank: u32, access: Access) -> TransferStream {
+        let owner = u64::from(self.data_owner(rank, access));
         let tasks = u64::from(self.tasks);
         let (span, first) = if self.file_per_process {
             (1, 0)
@@ -296,7 +296,7 @@ impl Layout {
                 Some(Permutation::new(span * self.per_block, key))
             }
         };
-        Stream {
+        TransferStream {
             file: self.file_written_by(owner as u32),
             transfer: self.transfer,
             per_block: self.per_block,
@@ -309,7 +309,7 @@ impl Layout {
 
     /// One transfer of one rank; `index` counts from 0 to [`Layout::transfers_per_rank`]. Where
     /// many transfers of a rank are asked for, [`Layout::stream`] is quicker.
-    pub fn access(&self, rank: u32, access: Access, index: u64) -> Transfer {
+    pub fn transfer(&self, rank: u32, access: Access, index: u64) -> Transfer {
         self.stream(rank, access).transfer(index)
     }
 }
@@ -317,7 +317,7 @@ impl Layout {
 impl Ior {
     /// The path of a file, as IOR would name it: with `-F` `testFile.00000003`, with `-u` and `-F`
     /// `directory/3/testFile.00000003`, with `-m` the repetition behind: `testFile.00000003.1`.
-    pub fn file_name(&self, layout: &Layout, file: FileId) -> String {
+    pub fn file_name(&self, layout: &AccessPattern, file: FileId) -> String {
         let files = u64::from(layout.files());
         let (iteration, rank) = (file.0 / files, file.0 % files);
         let names: Vec<&str> = self.test_file.split('@').collect();

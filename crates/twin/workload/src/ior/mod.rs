@@ -16,11 +16,11 @@ mod size;
 mod steps;
 mod stream;
 
-pub use error::{IorError, LayoutError, Place};
-pub use layout::{Access, FileId, Layout, NodeOrder, Processes};
+pub use error::{IorError, AccessPatternError, OptionLocation};
+pub use layout::{Access, FileId, AccessPattern, NodeOrder, Processes};
 pub use options::help;
 pub use steps::{Action, Step};
-pub use stream::{Cursor, Stream, Transfer};
+pub use stream::{TransferCursor, TransferStream, Transfer};
 
 use forebay_units::Bytes;
 use serde::Serialize;

@@ -16,7 +16,7 @@ pub struct Transfer {
 
 /// The transfers of one rank in one phase, each found by its index. `Copy`, 80 bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub struct TransferStream {
     pub(super) file: FileId,
     pub(super) transfer: u64,
     pub(super) per_block: u64,
@@ -28,7 +28,7 @@ pub struct Stream {
     pub(super) shuffle: Option<Permutation>,
 }
 
-impl Stream {
+impl TransferStream {
     /// Number of transfers.
     pub fn len(&self) -> u64 {
         self.count
@@ -67,8 +67,8 @@ impl Stream {
     }
 
     /// The transfers in turn, without a division each.
-    pub fn cursor(&self) -> Cursor {
-        Cursor {
+    pub fn cursor(&self) -> TransferCursor {
+        TransferCursor {
             stream: *self,
             index: 0,
             within: 0,
@@ -79,14 +79,14 @@ impl Stream {
 
 /// Goes through a [`Stream`]. `Copy`.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor {
-    stream: Stream,
+pub struct TransferCursor {
+    stream: TransferStream,
     index: u64,
     within: u64,
     segment_begins: u64,
 }
 
-impl Iterator for Cursor {
+impl Iterator for TransferCursor {
     type Item = Transfer;
 
     #[inline]

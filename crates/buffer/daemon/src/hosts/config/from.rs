@@ -9,16 +9,16 @@ use super::source::{ConfigError, Source};
 
 /// Where a storage node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConnectsFrom {
+pub enum AllowedSources {
     /// At one of these addresses.
-    Hosts(Vec<IpAddr>),
+    Addresses(Vec<IpAddr>),
     /// Anywhere: every root of the cluster may say that it is that node.
     Anywhere,
 }
 
-impl fmt::Display for ConnectsFrom {
+impl fmt::Display for AllowedSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConnectsFrom::Hosts(hosts) = self else {
+        let AllowedSources::Addresses(hosts) = self else {
             return f.write_str("anywhere");
         };
         for (index, host) in hosts.iter().enumerate() {
@@ -28,12 +28,12 @@ impl fmt::Display for ConnectsFrom {
     }
 }
 
-impl ConnectsFrom {
+impl AllowedSources {
     /// Whether a connection from this address is one of the node's. A MUNGE credential also says
     /// on which host it was made; it says nothing if that host's `munged` knows no address but a
     /// loopback one. Fails with what is wrong.
-    pub fn permits(&self, address: IpAddr, origin: Option<Ipv4Addr>) -> Result<(), String> {
-        let ConnectsFrom::Hosts(hosts) = self else {
+    pub fn check(&self, address: IpAddr, origin: Option<Ipv4Addr>) -> Result<(), String> {
+        let AllowedSources::Addresses(hosts) = self else {
             return Ok(());
         };
         if !hosts.contains(&address) {
@@ -57,15 +57,15 @@ pub(super) fn read(
     source: &Source<'_>,
     written: Option<&[Spanned<String>]>,
     address: SocketAddr,
-) -> Result<ConnectsFrom, ConfigError> {
+) -> Result<AllowedSources, ConfigError> {
     let Some(written) = written else {
-        return Ok(ConnectsFrom::Hosts(vec![address.ip().to_canonical()]));
+        return Ok(AllowedSources::Addresses(vec![address.ip().to_canonical()]));
     };
     let mut hosts = Vec::new();
     for host in written {
         let text = host.get_ref();
         if text == "anywhere" {
-            return Ok(ConnectsFrom::Anywhere);
+            return Ok(AllowedSources::Anywhere);
         }
         let wrong = |reason: String| source.error(host.span(), reason);
         let found = (text.as_str(), 0).to_socket_addrs().map_err(|error| {
@@ -79,7 +79,7 @@ pub(super) fn read(
         let reason = "`from` names nothing: then the node could never connect";
         return Err(source.error(0..0, reason));
     }
-    Ok(ConnectsFrom::Hosts(hosts))
+    Ok(AllowedSources::Addresses(hosts))
 }
 
 #[cfg(test)]
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn a_node_is_where_it_is_said_to_be() {
         let [own, other] = [Ipv4Addr::new(10, 0, 0, 11), Ipv4Addr::new(10, 0, 0, 12)];
-        let from = ConnectsFrom::Hosts(vec![own.into()]);
-        let permits = |address: Ipv4Addr, origin| from.permits(address.into(), origin);
+        let from = AllowedSources::Addresses(vec![own.into()]);
+        let permits = |address: Ipv4Addr, origin| from.check(address.into(), origin);
         assert_eq!(permits(own, None), Ok(()));
         assert_eq!(permits(own, Some(own)), Ok(()));
         assert_eq!(permits(own, Some(Ipv4Addr::LOCALHOST)), Ok(()));
@@ -98,7 +98,7 @@ mod tests {
         let passed_on = permits(own, Some(other)).unwrap_err();
         assert!(passed_on.contains("credential of 10.0.0.12"), "{passed_on}");
         assert_eq!(
-            ConnectsFrom::Anywhere.permits(other.into(), Some(other)),
+            AllowedSources::Anywhere.check(other.into(), Some(other)),
             Ok(())
         );
     }
