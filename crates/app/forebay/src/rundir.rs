@@ -13,25 +13,25 @@ use std::path::{Path, PathBuf};
 /// A run directory that is being filled. Dropped without [`RunDir::finish`], it vanishes.
 #[derive(Debug)]
 pub struct RunDir {
-    place: Place,
+    place: RunDirPath,
     partial: PathBuf,
     finished: bool,
 }
 
 /// Where a run directory will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RunDirPath {
     /// Exactly here; must not exist.
     Exactly(PathBuf),
     /// `runs/STEM-N` with the first N that is free.
     Numbered(String),
 }
 
-impl Place {
+impl RunDirPath {
     fn candidate(&self, number: u32) -> PathBuf {
         match self {
-            Place::Exactly(path) => path.clone(),
-            Place::Numbered(stem) => Path::new("runs").join(format!("{stem}-{number}")),
+            RunDirPath::Exactly(path) => path.clone(),
+            RunDirPath::Numbered(stem) => Path::new("runs").join(format!("{stem}-{number}")),
         }
     }
 }
@@ -46,9 +46,9 @@ fn exists_already(path: &Path) -> Failure {
 impl RunDir {
     /// Prepares a run directory: refuses one that exists, and finds out now, not after an hour
     /// of simulation, whether the place can be written to.
-    pub fn begin(place: Place) -> Result<RunDir, Failure> {
+    pub fn create(place: RunDirPath) -> Result<RunDir, Failure> {
         let target = place.candidate(1);
-        if let Place::Exactly(path) = &place
+        if let RunDirPath::Exactly(path) = &place
             && path.symlink_metadata().is_ok()
         {
             return Err(exists_already(path));
@@ -67,7 +67,7 @@ impl RunDir {
             _ => PathBuf::from("."),
         };
         let mut made = None;
-        if let Place::Numbered(_) = place {
+        if let RunDirPath::Numbered(_) = place {
             if !parent.is_dir() {
                 made = Some(parent.as_path());
             }
@@ -80,9 +80,9 @@ impl RunDir {
             )));
         }
         let partial = parent.join(format!(".{name}.partial-{}", std::process::id()));
-        interrupt::begin(&partial, made);
+        interrupt::register_unfinished(&partial, made);
         fs::create_dir(&partial).map_err(|e| {
-            interrupt::abandon(&partial);
+            interrupt::discard_unfinished(&partial);
             Failure::io("create", &partial, e)
         })?;
         Ok(RunDir {
@@ -118,14 +118,14 @@ impl RunDir {
         let mut number = 1;
         loop {
             let target = self.place.candidate(number);
-            match interrupt::complete(&self.partial, || rename(&self.partial, &target)) {
+            match interrupt::commit_unfinished(&self.partial, || rename(&self.partial, &target)) {
                 Ok(()) => {
                     self.finished = true;
                     return Ok(target);
                 }
                 Err(Errno::EXIST | Errno::NOTEMPTY) => match self.place {
-                    Place::Exactly(_) => return Err(exists_already(&target)),
-                    Place::Numbered(_) => number += 1,
+                    RunDirPath::Exactly(_) => return Err(exists_already(&target)),
+                    RunDirPath::Numbered(_) => number += 1,
                 },
                 Err(e) => return Err(Failure::io("create", &target, e.into())),
             }
@@ -149,7 +149,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), Errno> {
 impl Drop for RunDir {
     fn drop(&mut self) {
         if !self.finished {
-            interrupt::abandon(&self.partial);
+            interrupt::discard_unfinished(&self.partial);
         }
     }
 }
@@ -162,24 +162,24 @@ pub fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure>
         return fs::write(path, content).map_err(failed);
     };
     let partial = partial_of(&target)?;
-    interrupt::begin(&partial, None);
+    interrupt::register_unfinished(&partial, None);
     let result = fs::write(&partial, content)
-        .and_then(|()| interrupt::complete(&partial, || fs::rename(&partial, &target)));
+        .and_then(|()| interrupt::commit_unfinished(&partial, || fs::rename(&partial, &target)));
     result.map_err(|e| {
-        interrupt::abandon(&partial);
+        interrupt::discard_unfinished(&partial);
         failed(e)
     })
 }
 
 /// Finds out whether [`write_file`] could write there, without touching what is there.
-pub fn try_place(path: &Path) -> Result<(), Failure> {
+pub fn check_writable(path: &Path) -> Result<(), Failure> {
     let Some(target) = replaceable(path)? else {
         return Ok(());
     };
     let partial = partial_of(&target)?;
-    interrupt::begin(&partial, None);
+    interrupt::register_unfinished(&partial, None);
     let result = fs::write(&partial, "").map_err(|e| Failure::io("write", path, e));
-    interrupt::abandon(&partial);
+    interrupt::discard_unfinished(&partial);
     result
 }
 
@@ -228,13 +228,13 @@ mod tests {
     fn appears_whole_or_not_at_all() {
         let tmp = tempfile::tempdir().unwrap();
         let target = tmp.path().join("run");
-        let dir = RunDir::begin(Place::Exactly(target.clone())).unwrap();
+        let dir = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap();
         dir.write("", "table.txt", "x").unwrap();
         assert!(!target.exists());
         drop(dir);
         assert!(names(tmp.path()).is_empty());
 
-        let dir = RunDir::begin(Place::Exactly(target.clone())).unwrap();
+        let dir = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap();
         dir.write("", "table.txt", "x").unwrap();
         assert_eq!(dir.finish().unwrap(), target);
         assert_eq!(names(tmp.path()), ["run"]);
@@ -245,12 +245,12 @@ mod tests {
     fn an_existing_directory_is_refused_first_and_last() {
         let tmp = tempfile::tempdir().unwrap();
         let target = tmp.path().join("run");
-        let dir = RunDir::begin(Place::Exactly(target.clone())).unwrap();
+        let dir = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap();
         fs::create_dir(&target).unwrap();
         let error = dir.finish().unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(names(&target).is_empty());
-        let error = RunDir::begin(Place::Exactly(target.clone())).unwrap_err();
+        let error = RunDir::create(RunDirPath::Exactly(target.clone())).unwrap_err();
         assert!(error.to_string().contains("exists already"));
         assert_eq!(names(tmp.path()), ["run"]);
     }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_parent_that_is_missing_is_named() {
         let tmp = tempfile::tempdir().unwrap();
-        let error = RunDir::begin(Place::Exactly(tmp.path().join("no/run"))).unwrap_err();
+        let error = RunDir::create(RunDirPath::Exactly(tmp.path().join("no/run"))).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("is not a directory"));
     }
@@ -270,11 +270,11 @@ mod tests {
         write_file(&path, "1").unwrap();
         write_file(&path, "2").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "2");
-        try_place(&path).unwrap();
+        check_writable(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "2");
         assert_eq!(names(tmp.path()), ["a.json"]);
-        assert!(try_place(&tmp.path().join("no/a.json")).is_err());
-        assert_eq!(try_place(tmp.path()).unwrap_err().exit_code(), 2);
+        assert!(check_writable(&tmp.path().join("no/a.json")).is_err());
+        assert_eq!(check_writable(tmp.path()).unwrap_err().exit_code(), 2);
         assert_eq!(
             write_file(&tmp.path().join("no/a.json"), "1")
                 .unwrap_err()
@@ -291,7 +291,7 @@ mod tests {
         let pipe = tmp.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        try_place(&pipe).unwrap();
+        check_writable(&pipe).unwrap();
         let read = {
             let pipe = pipe.clone();
             std::thread::spawn(move || fs::read_to_string(pipe).unwrap())

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write, stderr, stdout};
 use crate::failure::Failure;
 
 /// Says a line on standard error, if anybody listens.
-pub fn tell(line: impl Display) {
+pub fn print_stderr(line: impl Display) {
     let _ = writeln!(stderr(), "{line}");
 }
 
@@ -15,7 +15,7 @@ pub fn tell(line: impl Display) {
 ///
 /// # Errors
 /// [`Failure::Failed`] if standard output cannot be written to, such as a file on a full disk.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print_stdout(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -4,7 +4,7 @@
 //! used twice, so carrying one out again changes nothing; reports carry the sender's counter, so
 //! an old one is recognised.
 
-use forebay_job_script::{AccessMode, Space, Stage};
+use forebay_job_script::{AccessMode, InstanceRef, Stage};
 use forebay_policy::pool::NodeId;
 use forebay_protocol::placement::Place;
 use forebay_units::Bytes;
@@ -127,7 +127,7 @@ pub struct StagePlan {
     pub instance: InstanceId,
     /// How paths name it; absent in records of earlier versions.
     #[serde(default)]
-    pub space: Option<Space>,
+    pub space: Option<InstanceRef>,
     /// On whose behalf.
     pub owner: Owner,
     /// Whose instance it is: the one who made it, if it is persistent.

@@ -450,7 +450,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     assert_eq!(told, ["stage_out of line 2: /pfs is away"; 2]);
     let limit = |most| Request::LimitStages {
         token: token(),
-        space: forebay_job_script::Space::Job,
+        space: forebay_job_script::InstanceRef::Job,
         max_concurrent: most,
     };
     site.ask(ADA, limit(1)).unwrap();

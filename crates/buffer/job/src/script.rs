@@ -74,7 +74,7 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
 
 /// What would better be looked after before the job runs.
 pub(super) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
-    let unread = script.unread.iter();
+    let unread = script.ignored_directives.iter();
     let unread =
         unread.map(|line| format!("line {line}: a directive after the first command is not read"));
     let homeless = script.stages(Direction::Out).filter_map(|stage| {

@@ -3,22 +3,22 @@
 use super::JobScript;
 use super::access;
 use super::directive::{DestroyPersistent, Direction, PersistentUse};
-use super::error::{Findings, nearest, quoted};
-use super::fields::{Fields, Form};
-use super::instances::{create_persistent, jobdw, swap};
-use super::stage::stage;
+use super::error::{Findings, closest_match, quote};
+use super::fields::{Fields, DirectiveForm};
+use super::instances::{parse_create_persistent, parse_jobdw, parse_swap};
+use super::stage::parse_stage;
 use super::symbols::Symbols;
 use super::words::{DIRECTIVES, DirectiveLine, Marker};
 
 /// Reads one directive line into `script`.
-pub(super) fn directive(
+pub(super) fn parse_directive(
     line: &DirectiveLine<'_>,
     symbols: Option<&Symbols>,
     script: &mut JobScript,
     findings: &mut Findings,
 ) {
     let Some((name, rest)) = line.words.split_first() else {
-        findings.add(
+        findings.report(
             line.at,
             format!("`{}` without a directive", line.marker.text()),
             format!("write one of {}", DIRECTIVES.join(", ")),
@@ -27,9 +27,9 @@ pub(super) fn directive(
     };
     if line.marker == Marker::Bb && !matches!(name.text, "create_persistent" | "destroy_persistent")
     {
-        findings.add(
+        findings.report(
             name.at,
-            format!("{} after `#BB`", quoted(name.text)),
+            format!("{} after `#BB`", quote(name.text)),
             if DIRECTIVES.contains(&name.text) {
                 "write `#DW`; `#BB` takes create_persistent and destroy_persistent"
             } else {
@@ -40,13 +40,13 @@ pub(super) fn directive(
     }
     let bb = line.marker == Marker::Bb;
     let Some(form) = form(name.text, bb) else {
-        let remedy = match nearest(name.text, &DIRECTIVES) {
+        let remedy = match closest_match(name.text, &DIRECTIVES) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("write one of {}", DIRECTIVES.join(", ")),
         };
-        findings.add(
+        findings.report(
             name.at,
-            format!("unknown directive {}", quoted(name.text)),
+            format!("unknown directive {}", quote(name.text)),
             remedy,
         );
         return;
@@ -54,30 +54,30 @@ pub(super) fn directive(
     // The size that `swap` takes is no key.
     let alone = if name.text == "swap" { 1 } else { 0 };
     let (size, words) = rest.split_at(alone.min(rest.len()));
-    let mut fields = Fields::read(name, words, &form, symbols, findings);
+    let mut fields = Fields::parse(name, words, &form, symbols, findings);
     let (fields, number) = (&mut fields, line.at.line);
     match name.text {
-        "jobdw" => script.jobs.extend(jobdw(fields, number, findings)),
+        "jobdw" => script.jobs.extend(parse_jobdw(fields, number, findings)),
         "persistentdw" => script.persistents.extend(
             fields
-                .name(findings)
+                .require_name(findings)
                 .map(|name| PersistentUse { name, line: number }),
         ),
-        "swap" => script.swaps.extend(swap(size, fields, number, findings)),
+        "swap" => script.swaps.extend(parse_swap(size, fields, number, findings)),
         "stage_in" => script
             .stages
-            .extend(stage(Direction::In, fields, number, findings)),
+            .extend(parse_stage(Direction::In, fields, number, findings)),
         "stage_out" => script
             .stages
-            .extend(stage(Direction::Out, fields, number, findings)),
+            .extend(parse_stage(Direction::Out, fields, number, findings)),
         "create_persistent" => script
             .creates
-            .extend(create_persistent(fields, bb, number, findings)),
+            .extend(parse_create_persistent(fields, bb, number, findings)),
         _ => script
             .destroys
-            .extend(fields.name(findings).map(|name| DestroyPersistent {
+            .extend(fields.require_name(findings).map(|name| DestroyPersistent {
                 name,
-                hurry: fields.has("hurry"),
+                hurry: fields.has_flag("hurry"),
                 for_slurm: bb,
                 line: number,
             })),
@@ -85,7 +85,7 @@ pub(super) fn directive(
 }
 
 /// What a directive may say; `None` for one that does not exist.
-fn form(directive: &str, bb: bool) -> Option<Form> {
+fn form(directive: &str, bb: bool) -> Option<DirectiveForm> {
     let keys: &[&'static str] = match directive {
         "jobdw" => &["capacity", "type", "access_mode", "pool", "pfs"],
         "persistentdw" | "destroy_persistent" => &["name"],
@@ -103,5 +103,5 @@ fn form(directive: &str, bb: bool) -> Option<Form> {
         "destroy_persistent" => &["hurry"],
         _ => &[],
     };
-    Some(Form { flags, keys })
+    Some(DirectiveForm { flags, keys })
 }

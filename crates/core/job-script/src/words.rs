@@ -1,9 +1,9 @@
 //! From the text of a script to the words of its directives, each with its place.
 
-use super::error::{Findings, Position, nearest, quoted};
+use super::error::{Findings, Position, closest_match, quote};
 
 /// Longest physical line that is read as part of a directive, in bytes.
-pub const MAX_LINE: usize = 64 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Most directives in one script.
 pub const MAX_DIRECTIVES: usize = 4096;
 
@@ -58,7 +58,7 @@ pub(super) struct DirectiveLine<'a> {
     pub at: Position,
     pub words: Vec<Word<'a>>,
     /// Some of its words could not be told apart; that is already noted.
-    pub broken: bool,
+    pub malformed: bool,
 }
 
 /// The directive lines at the head of `text`, and the lines of directives that stand after the
@@ -92,7 +92,7 @@ pub(super) fn directive_lines<'a>(
             continue;
         };
         if found.len() == MAX_DIRECTIVES {
-            findings.add(
+            findings.report(
                 at,
                 format!("more than {MAX_DIRECTIVES} directives"),
                 "stage a directory or a list instead of many files",
@@ -103,14 +103,14 @@ pub(super) fn directive_lines<'a>(
             marker,
             at,
             words: Vec::new(),
-            broken: false,
+            malformed: false,
         };
         let before = findings.count();
-        let column = at.right(marker.text().len());
+        let column = at.shift_right(marker.text().len());
         let mut more = split(rest, column, &mut directive.words, findings);
         while more {
             let Some((number, line)) = lines.next() else {
-                findings.add(
+                findings.report(
                     at,
                     "the directive ends with a backslash, but no line follows",
                     "remove the backslash",
@@ -122,7 +122,7 @@ pub(super) fn directive_lines<'a>(
                 column: 1,
             };
             let Some((rest, start)) = continuation(line, marker, start) else {
-                findings.add(
+                findings.report(
                     start,
                     format!("line {} ends with a backslash, but this line does not continue it", number - 1),
                     format!("continue with `key=value` words (`{}` or `#` may stand before them), or remove the backslash", marker.text()),
@@ -131,7 +131,7 @@ pub(super) fn directive_lines<'a>(
             };
             more = split(rest, start, &mut directive.words, findings);
         }
-        directive.broken = findings.count() > before;
+        directive.malformed = findings.count() > before;
         found.push(directive);
     }
     (found, unread)
@@ -140,7 +140,7 @@ pub(super) fn directive_lines<'a>(
 /// The words of a continuation line: bare, or behind the same marker or a lone `#`.
 fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Position)> {
     let bare = line.trim_start_matches([' ', '\t']);
-    let start = start.right(line.len() - bare.len());
+    let start = start.shift_right(line.len() - bare.len());
     if bare.trim().is_empty() {
         return None;
     }
@@ -148,11 +148,11 @@ fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Po
         return Some((bare, start));
     }
     if let Some((other, rest)) = Marker::of(bare) {
-        return (other == marker).then_some((rest, start.right(marker.text().len())));
+        return (other == marker).then_some((rest, start.shift_right(marker.text().len())));
     }
     let rest = bare.strip_prefix('#')?;
     rest.starts_with([' ', '\t'])
-        .then_some((rest, start.right(1)))
+        .then_some((rest, start.shift_right(1)))
 }
 
 /// Appends the words of `text` and says whether a backslash at its end asks for another line.
@@ -162,10 +162,10 @@ fn split<'a>(
     words: &mut Vec<Word<'a>>,
     findings: &mut Findings,
 ) -> bool {
-    if text.len() > MAX_LINE {
-        findings.add(
+    if text.len() > MAX_LINE_BYTES {
+        findings.report(
             start,
-            format!("the line is longer than {MAX_LINE} bytes"),
+            format!("the line is longer than {MAX_LINE_BYTES} bytes"),
             "break it with a backslash at the end of a line",
         );
         return false;
@@ -176,14 +176,14 @@ fn split<'a>(
         .find(|(_, c)| c.is_control() && *c != '\t')
     {
         if found == '\r' {
-            findings.add(
-                start.right(index),
+            findings.report(
+                start.shift_right(index),
                 "the line ends as in Windows (carriage return, line feed)",
                 "convert the script, for instance with `dos2unix`",
             );
         } else {
-            findings.add(
-                start.right(index),
+            findings.report(
+                start.shift_right(index),
                 format!("control character {}", found.escape_unicode()),
                 "remove it",
             );
@@ -197,10 +197,10 @@ fn split<'a>(
     };
     let mut column = 0;
     for piece in text.split([' ', '\t']) {
-        let at = start.right(column);
+        let at = start.shift_right(column);
         column += piece.chars().count() + 1;
         if piece == "\\" {
-            findings.add(
+            findings.report(
                 at,
                 "a backslash that is not the last character of its line",
                 "remove what follows it (blanks too) to continue on the next line",
@@ -230,28 +230,28 @@ fn report_near_miss(line: &str, at: Position, findings: &mut Findings) {
     let known = if glued {
         DIRECTIVES.iter().any(|d| word.starts_with(d))
     } else {
-        DIRECTIVES.contains(&word) || nearest(word, &DIRECTIVES).is_some()
+        DIRECTIVES.contains(&word) || closest_match(word, &DIRECTIVES).is_some()
     };
     if !known {
         return;
     }
-    let place = at.right(line.chars().count() - bare.chars().count());
+    let place = at.shift_right(line.chars().count() - bare.chars().count());
     if place.column > 1 {
-        findings.add(
+        findings.report(
             place,
             "a directive that does not begin in column 1 is not read",
             "remove the blanks before it",
         );
     } else if glued {
-        findings.add(
-            place.right(3),
-            format!("no blank between {} and {}", quoted(head), quoted(word)),
+        findings.report(
+            place.shift_right(3),
+            format!("no blank between {} and {}", quote(head), quote(word)),
             format!("write `{} {word}`", marker.text()),
         );
     } else {
-        findings.add(
+        findings.report(
             place,
-            format!("{} is not a directive's marker", quoted(head)),
+            format!("{} is not a directive's marker", quote(head)),
             format!("write `{}`", marker.text()),
         );
     }

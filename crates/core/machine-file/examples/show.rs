@@ -5,14 +5,14 @@ use forebay_machine_file::{builtin, show};
 
 fn main() -> std::process::ExitCode {
     let Some(name) = std::env::args().nth(1) else {
-        for (name, title) in builtin() {
+        for (name, title) in builtin_machines() {
             println!("{name:16}{title}");
         }
         return std::process::ExitCode::SUCCESS;
     };
     match Machine::load(&name) {
         Ok(machine) if std::env::args().any(|a| a == "--sources") => {
-            print!("{}", show::sources(&machine));
+            print!("{}", show::list_sources(&machine));
             std::process::ExitCode::SUCCESS
         }
         Ok(machine) => {

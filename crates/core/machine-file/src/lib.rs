@@ -15,6 +15,6 @@ mod section;
 pub mod show;
 mod value;
 
-pub use builtin::builtin;
+pub use builtin::builtin_machines;
 pub use machine_file::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
 pub use problem::{MachineError, Problem};

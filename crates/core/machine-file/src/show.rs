@@ -1,7 +1,7 @@
 //! A machine as text for people.
 
 use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
-use crate::node_map::letter;
+use crate::node_map::kind_letter;
 use forebay_units::{Bytes, Rate, grouped};
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ pub fn describe(machine: &Machine) -> String {
 
 /// Where each number of a machine comes from: key, value, source, and what a calibrated value
 /// was fitted to.
-pub fn sources(machine: &Machine) -> String {
+pub fn list_sources(machine: &Machine) -> String {
     let width = |cell: fn(&crate::machine::Provenance) -> &str| {
         machine
             .provenance
@@ -63,7 +63,7 @@ fn many(n: u32, thing: &str) -> String {
 
 fn totals(machine: &Machine, out: &mut String) {
     let n = &machine.network;
-    let count = |kind| grouped(machine.count(kind) as u64);
+    let count = |kind| grouped(machine.count_nodes(kind) as u64);
     let _ = writeln!(
         out,
         "Nodes     {} compute, {} burst buffer, {} LNET, {} service",
@@ -82,7 +82,7 @@ fn totals(machine: &Machine, out: &mut String) {
         n.node_ports_per_router
     );
     if let Some(bb) = &machine.burst_buffer {
-        storage(bb, machine.count(NodeKind::BurstBuffer) as u64, out);
+        storage(bb, machine.count_nodes(NodeKind::BurstBuffer) as u64, out);
     }
     let c = &machine.client;
     let _ = writeln!(
@@ -238,7 +238,7 @@ fn layout(machine: &Machine, group: u32, by_router: &[Vec<NodeKind>]) -> Vec<Str
                         .map_or(&[][..], Vec::as_slice);
                     match kinds {
                         [] => '.',
-                        [one, rest @ ..] if rest.iter().all(|kind| kind == one) => letter(*one),
+                        [one, rest @ ..] if rest.iter().all(|kind| kind == one) => kind_letter(*one),
                         _ => '+',
                     }
                 })

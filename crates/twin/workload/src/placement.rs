@@ -131,7 +131,7 @@ impl Placer {
     pub fn new(machine: &Machine, seed: u64) -> Placer {
         let routers = machine.routers_per_group().max(1);
         let free: Vec<Free> = (0..)
-            .zip(machine.nodes_of(NodeKind::Compute))
+            .zip(machine.nodes_of_kind(NodeKind::Compute))
             .map(|(rank, node)| {
                 let router = machine.nodes[node as usize].router;
                 Free {

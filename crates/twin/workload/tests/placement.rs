@@ -32,7 +32,7 @@ fn names() {
 #[test]
 fn contiguous_jobs_follow_each_other() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute);
+    let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
     assert_eq!(
         placer.place_job(100, Placement::Contiguous).unwrap(),
@@ -48,7 +48,7 @@ fn contiguous_jobs_follow_each_other() {
 #[test]
 fn contiguous_jobs_keep_together_where_there_is_room() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute);
+    let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
     let scattered = placer
         .place_job(compute.len() as u32 / 100, Placement::RandomNodes)
@@ -126,7 +126,7 @@ fn random_groups_are_filled_one_by_one() {
 #[test]
 fn a_full_machine_says_what_is_free() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
+    let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
     let mut placer = Placer::new(&machine, 1);
     assert!(
         placer

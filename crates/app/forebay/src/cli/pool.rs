@@ -12,7 +12,7 @@ use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{PoolHandle, RunError, PoolSelection, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 
-use super::answer;
+use super::print_answer;
 use super::serve::{ServeArguments, serve};
 
 /// Where a host's pool is described unless something else is named.
@@ -225,7 +225,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
         PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
         PoolCommand::Forget { pool, node, lost } => {
-            return Ok(answer(&forget(&pool.which()?, &node, lost)?));
+            return Ok(print_answer(&forget(&pool.which()?, &node, lost)?));
         }
         PoolCommand::CreatePersistent {
             pool,

@@ -1,6 +1,6 @@
 //! `forebay scrub`.
 
-use super::print;
+use super::print_stdout;
 use crate::failure::Failure;
 use crate::quantity::{bytes, thousands};
 use crate::table::{self, Column};
@@ -42,12 +42,12 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
             ]
         })
         .collect();
-    print(&table::whole(&columns, &rows))?;
+    print_stdout(&table::whole(&columns, &rows))?;
     let mut damaged = 0;
     for (id, scrubbed) in &found {
         for (ino, offset) in &scrubbed.damaged {
             damaged += 1;
-            print(&format!(
+            print_stdout(&format!(
                 "instance {id}: inode {} is damaged from byte {offset} of its object on\n",
                 ino.0
             ))?;

@@ -13,9 +13,9 @@ use forebay_daemon::hosts::{
     AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, DaemonError, StorageDaemon, host_name,
 };
 
-use super::answer;
+use super::print_answer;
 use super::pool::{CONFIGURATION, in_environment};
-use crate::say::tell;
+use crate::say::print_stderr;
 
 /// Time between looks at whether a daemon has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -57,12 +57,12 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
     let config = match configuration(&file) {
         Ok(config) => config,
         Err(error) => {
-            tell(format_args!("error: {error}"));
+            print_stderr(format_args!("error: {error}"));
             return ExitCode::from(2);
         }
     };
     if arguments.check {
-        return answer(&format!(
+        return print_answer(&format!(
             "{}: pool `{}` is configured well\n",
             file.display(),
             config.name
@@ -71,11 +71,11 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
     match run_daemon(&arguments, &config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Ended::Serve(error)) => {
-            tell(format_args!("error: {error}"));
+            print_stderr(format_args!("error: {error}"));
             ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
         }
         Err(Ended::Metrics(reason)) => {
-            tell(format_args!("error: {reason}"));
+            print_stderr(format_args!("error: {reason}"));
             ExitCode::FAILURE
         }
     }
@@ -104,14 +104,14 @@ fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), End
             return Ok(None);
         };
         let responder = activity::serve_metrics(address, source).map_err(Ended::Metrics)?;
-        tell(format_args!(
+        print_stderr(format_args!(
             "metrics at http://{}/metrics",
             responder.address()
         ));
         Ok(Some(responder))
     };
     let wait = |ended: &dyn Fn() -> bool| {
-        tell(format_args!(
+        print_stderr(format_args!(
             "{:?} of pool `{}` is up",
             arguments.daemon, config.name
         ));

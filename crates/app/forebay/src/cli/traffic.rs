@@ -1,6 +1,6 @@
 //! `forebay sim traffic`.
 
-use super::options::{Shown, SimArgs, refused, size};
+use super::options::{ProgressReporter, SimArgs, study_failure, size};
 use super::output::{Files, OutputArgs};
 use crate::failure::Failure;
 use crate::figures;
@@ -77,15 +77,15 @@ impl TrafficOptions {
 pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let spec = args.traffic.spec()?;
     let machine = args.sim.machine()?;
-    let mut output = args.output.begin(&format!("traffic-{}", machine.name))?;
-    let progress = Shown::start(spec.pattern.name(), output.display);
+    let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
+    let progress = ProgressReporter::start(spec.pattern.name(), output.display);
     let run = study::simulate_traffic(&machine, &spec, &args.sim.options(None), &progress)
-        .map_err(|e| refused(&e))?;
+        .map_err(|e| study_failure(&e))?;
     drop(progress);
     let mut inputs = args.sim.inputs(&machine);
     inputs.settings.extend(args.traffic.settings());
     let table = table(&run);
-    output.say(table.trim_end())?;
+    output.print_and_record(table.trim_end())?;
     let files = Files {
         inputs: &inputs,
         table: &table,
@@ -94,7 +94,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         report: report::traffic(&run, &inputs),
         links: args.sim.links.then(|| links::of_traffic(&run)),
     };
-    output.add("", &run, &files)?;
+    output.write_result_files("", &run, &files)?;
     output.finish(&run)
 }
 

@@ -160,7 +160,7 @@ fn instances(text: &mut String, status: &Status, now: Timestamp) {
     ])];
     for instance in &status.instances {
         let session = status.sessions.iter().find(|s| s.id == instance.session);
-        let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.word()).collect();
+        let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.keyword()).collect();
         let used = status.instance_usage(instance.id).map(|(bytes, _)| size(bytes));
         rows.push(vec![
             instance.label.clone(),

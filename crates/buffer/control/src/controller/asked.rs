@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use forebay_job_script::{BufferPath, Direction, Space, Stage, StagePath};
+use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StagePath};
 use serde::{Deserialize, Serialize};
 
 use super::*;
@@ -38,7 +38,7 @@ impl JobStages {
     /// A session has ended.
     pub fn remove_session(&mut self, session: SessionId) {
         let first = BufferPath {
-            space: Space::Job,
+            instance: InstanceRef::Job,
             path: String::new(),
         };
         let of = self.last.range((session, first)..);
@@ -63,7 +63,7 @@ impl JobStages {
         let below = self.last.range((session, path.clone())..);
         // What is below sorts behind it, but not at once: `a-b` comes between `a` and `a/b`.
         let below = below.take_while(|((of, other), _)| {
-            *of == session && other.space == path.space && other.path.starts_with(&path.path)
+            *of == session && other.instance == path.instance && other.path.starts_with(&path.path)
         });
         let within = |other: &BufferPath| Path::new(&other.path).starts_with(&path.path);
         found.extend(
@@ -74,7 +74,7 @@ impl JobStages {
         let above = Path::new(&path.path).ancestors().skip(1);
         for above in above.filter_map(Path::to_str) {
             let above = BufferPath {
-                space: path.space.clone(),
+                instance: path.instance.clone(),
                 path: above.to_owned(),
             };
             found.extend(self.get(session, &above));
@@ -114,7 +114,7 @@ pub struct JobView {
     /// Whether it is mounted, and not about to be unmounted.
     pub mounted: bool,
     /// How the files of its instances are striped.
-    pub stripes: Vec<(Space, Striping)>,
+    pub stripes: Vec<(InstanceRef, Striping)>,
 }
 
 impl Controller {

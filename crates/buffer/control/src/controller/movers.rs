@@ -122,7 +122,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_job_script::{BufferPath, Direction, Space, Stage, StageKind, StagePath};
+    use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
 
     /// How many of five queued stages of an instance are begun at once for a session with this
     /// limit, and for another one that has five of the same instance.
@@ -167,7 +167,7 @@ mod tests {
         };
         controller.state.fragments.put(3, fragment);
         if let Some(most) = most {
-            let limited = controller.limit_stages(owner, "one", &Space::Job, most);
+            let limited = controller.limit_stages(owner, "one", &InstanceRef::Job, most);
             assert!(limited.is_ok());
         }
         for session in [1, 9] {
@@ -177,7 +177,7 @@ mod tests {
                     kind: StageKind::File,
                     source: StagePath::Pfs("/pfs/a".into()),
                     destination: StagePath::Buffer(BufferPath {
-                        space: Space::Job,
+                        instance: InstanceRef::Job,
                         path: name.to_string(),
                     }),
                     line: 0,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use forebay_job_script::{
-    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Space,
+    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, InstanceRef,
     Stage,
 };
 use forebay_policy::allocate::Preference;
@@ -195,7 +195,7 @@ pub enum Request {
         /// Which session.
         token: String,
         /// Which of its instances.
-        space: Space,
+        space: InstanceRef,
         /// The limit, at least 1. A storage node may have a lower one.
         max_concurrent: u32,
     },

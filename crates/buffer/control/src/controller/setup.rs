@@ -1,6 +1,6 @@
 //! Sessions set up: what is asked for is checked, and persistent instances are looked up.
 
-use forebay_job_script::{AccessMode, Direction, InstanceType, Space, Stage, StagePath};
+use forebay_job_script::{AccessMode, Direction, InstanceType, InstanceRef, Stage, StagePath};
 
 use super::instances::is_replicated;
 use super::requests::Accepted;
@@ -104,7 +104,7 @@ impl Controller {
     /// The stages of a job's script, which wait until they are asked for.
     fn add_stages(&mut self, id: SessionId, stages: Vec<Stage>) {
         for what in stages {
-            let Some(instance) = self.stage_instance(id, what.space()) else {
+            let Some(instance) = self.stage_instance(id, what.instance()) else {
                 continue;
             };
             for copy in self.replicas_to_fill(instance) {
@@ -208,13 +208,13 @@ impl Controller {
                 && spec.access.iter().any(|a| a.mode == AccessMode::Striped)
         });
         for stage in &setup.stages {
-            let known = match stage.space() {
-                Some(Space::Job) => striped,
-                Some(Space::LoadBalanced) => {
+            let known = match stage.instance() {
+                Some(InstanceRef::Job) => striped,
+                Some(InstanceRef::LoadBalanced) => {
                     stage.direction == Direction::In
                         && setup.instance.as_ref().is_some_and(is_replicated)
                 }
-                Some(Space::Persistent(name)) => setup.persistents.contains(name),
+                Some(InstanceRef::Persistent(name)) => setup.persistents.contains(name),
                 None => striped || !setup.persistents.is_empty(),
             };
             if !known {
@@ -300,7 +300,7 @@ mod tests {
                 kind: StageKind::File,
                 source: StagePath::Pfs(path.into()),
                 destination: StagePath::Buffer(BufferPath {
-                    space: Space::Job,
+                    instance: InstanceRef::Job,
                     path: "x".into(),
                 }),
                 line,

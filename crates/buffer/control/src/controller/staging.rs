@@ -1,6 +1,6 @@
 //! Stages: asked for, queued, put off, stopped.
 
-use forebay_job_script::{Direction, Space, Stage};
+use forebay_job_script::{Direction, InstanceRef, Stage};
 
 use super::requests::Accepted;
 use super::state::check_may_act;
@@ -13,29 +13,29 @@ impl Controller {
     pub(super) fn stage_instance(
         &self,
         session: SessionId,
-        space: Option<&Space>,
+        space: Option<&InstanceRef>,
     ) -> Option<InstanceId> {
         let session = self.state.sessions.get(session.0)?;
         let claimed = self.instances_of(session);
         match space {
-            Some(Space::Persistent(name)) => claimed.into_iter().find(|id| {
+            Some(InstanceRef::Persistent(name)) => claimed.into_iter().find(|id| {
                 self.state
                     .instances
                     .get(id.0)
                     .is_some_and(|i| &i.label == name)
             }),
-            Some(Space::Job | Space::LoadBalanced) => session.instance,
+            Some(InstanceRef::Job | InstanceRef::LoadBalanced) => session.instance,
             None => session.instance.or_else(|| claimed.first().copied()),
         }
     }
 
     /// How the paths of a session's stages name an instance.
-    pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<Space> {
+    pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<InstanceRef> {
         let instance = self.state.instances.get(id.0)?;
         Some(match session.instance == Some(id) {
-            true if instance.copied => Space::LoadBalanced,
-            true => Space::Job,
-            false => Space::Persistent(instance.label.clone()),
+            true if instance.copied => InstanceRef::LoadBalanced,
+            true => InstanceRef::Job,
+            false => InstanceRef::Persistent(instance.label.clone()),
         })
     }
 
@@ -151,7 +151,7 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Full, reason));
         }
-        let instance = self.stage_instance(id, what.space()).ok_or_else(|| {
+        let instance = self.stage_instance(id, what.instance()).ok_or_else(|| {
             Failure::new(
                 Cause::NotFound,
                 format!("`{token}` has no such instance to stage"),
@@ -225,7 +225,7 @@ impl Controller {
         &mut self,
         caller: Owner,
         token: &str,
-        space: &Space,
+        space: &InstanceRef,
         most: u32,
     ) -> Result<Accepted, Failure> {
         let (id, _) = self.state.authorized_session(token, caller)?;

@@ -208,7 +208,7 @@ fn describe(stage: &StageRecord, reason: &str) -> String {
         0 => match &stage.directive.source {
             StagePath::Pfs(path) => format!("{which} of {path}: {reason}"),
             StagePath::Buffer(inside) => {
-                let root = inside.space.variable();
+                let root = inside.instance.variable();
                 format!("{which} of {root}/{}: {reason}", inside.path)
             }
         },

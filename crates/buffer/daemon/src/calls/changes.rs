@@ -54,7 +54,7 @@ impl JobContext<'_> {
 
     fn stage(&self, kind: Kind, direction: Direction, spot: &InstancePath, pfs: &str) -> Option<Stage> {
         let inside = StagePath::Buffer(BufferPath {
-            space: self.roots.get(spot.root)?.space.clone(),
+            instance: self.roots.get(spot.root)?.space.clone(),
             path: spot.path.clone(),
         });
         let pfs = StagePath::Pfs(pfs.to_owned());

@@ -74,7 +74,7 @@ impl StageIndex {
             let (StagePath::Buffer(inside), StagePath::Pfs(outside)) = (inside, outside) else {
                 continue;
             };
-            let root = roots.iter().position(|root| root.space == inside.space);
+            let root = roots.iter().position(|root| root.space == inside.instance);
             let (Some(root), true) = (root, stage.state != StageState::Cancelled) else {
                 continue;
             };
@@ -261,7 +261,7 @@ mod tests {
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
         let counted = |state: StageState, progress: Progress| {
             let inside = forebay_job_script::BufferPath {
-                space: forebay_job_script::Space::Job,
+                instance: forebay_job_script::InstanceRef::Job,
                 path: "a".into(),
             };
             let report = RequestedStage {

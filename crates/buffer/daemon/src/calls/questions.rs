@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_job_script::Space;
+use forebay_job_script::InstanceRef;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::staging::{Answer, Kind};
 use forebay_protocol::{Errno, Ino};
@@ -143,7 +143,7 @@ impl JobContext<'_> {
     fn inner(&self, spot: &InstancePath, entry: &Entry, problem: &Path) -> InstancePath {
         let source = if entry.out {
             let root = self.roots.get(spot.root);
-            let shown = root.map_or(&Space::Job, |root| &root.space).variable();
+            let shown = root.map_or(&InstanceRef::Job, |root| &root.space).variable();
             Path::new(&shown).join(&spot.path)
         } else {
             PathBuf::from(&entry.pfs)

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use forebay_job_script::{BufferPath, Direction, Space};
+use forebay_job_script::{BufferPath, Direction, InstanceRef};
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{Answer, Call, When};
 
@@ -29,7 +29,7 @@ pub(super) struct InstanceRoot {
     pub path: PathBuf,
     /// Its directory as the job knows it; ends with `/`.
     pub shown: String,
-    pub space: Space,
+    pub space: InstanceRef,
 }
 
 /// Who answers the processes of one job on one host.
@@ -46,7 +46,7 @@ pub(crate) struct JobService {
 pub(super) struct JobContext<'a> {
     pub(super) service: &'a JobService,
     pub(super) roots: Vec<InstanceRoot>,
-    pub(super) stripes: Vec<(Space, Striping)>,
+    pub(super) stripes: Vec<(InstanceRef, Striping)>,
 }
 
 /// A call that is not carried out.
@@ -137,8 +137,8 @@ impl JobService {
 fn roots(paths: &[(String, String)]) -> Vec<InstanceRoot> {
     let root = |(name, value): &(String, String)| {
         let space = match name.strip_prefix("DW_PERSISTENT_STRIPED_") {
-            Some(persistent) => Space::Persistent(persistent.to_owned()),
-            None if name == "DW_JOB_STRIPED" => Space::Job,
+            Some(persistent) => InstanceRef::Persistent(persistent.to_owned()),
+            None if name == "DW_JOB_STRIPED" => InstanceRef::Job,
             None => return None,
         };
         let link = Path::new(value.trim_end_matches('/'));
@@ -172,7 +172,7 @@ impl JobContext<'_> {
         let inside = |spot: &InstancePath| {
             let space = self.roots.get(spot.root)?.space.clone();
             let path = spot.path.clone();
-            Some(BufferPath { space, path })
+            Some(BufferPath { instance: space, path })
         };
         let paths: Vec<BufferPath> = spots.iter().filter_map(inside).collect();
         let mut stages = Vec::new();

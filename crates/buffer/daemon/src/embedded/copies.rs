@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
-use forebay_job_script::{Direction, Space, StageKind, StagePath, read_list};
+use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::Caller;
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
@@ -254,7 +254,7 @@ struct Ends<'a> {
     plan: &'a StagePlan,
     space: Arc<forebay_stage::Namespace>,
     /// How paths name the instance.
-    named: Space,
+    named: InstanceRef,
     who: Option<Arc<Identity>>,
     outside: Option<Arc<dyn FileSystem>>,
 }
@@ -276,8 +276,8 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let named = plan.space.as_ref().or(plan.directive.space());
-        let named = named.unwrap_or(&Space::Job).clone();
+        let named = plan.space.as_ref().or(plan.directive.instance());
+        let named = named.unwrap_or(&InstanceRef::Job).clone();
         let shown = named.variable();
         let space = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);
         let space = space.map_err(|error| Problem {
@@ -353,7 +353,7 @@ impl<'a> Ends<'a> {
         };
         let text = String::from_utf8(place.read(MAX_LIST)?)
             .map_err(|_| told("it is not text in UTF-8".to_owned()))?;
-        let entries = read_list(&text).map_err(|errors| told(errors.to_string()))?;
+        let entries = parse_list(&text).map_err(|errors| told(errors.to_string()))?;
         let mut request = StageRequest::default();
         let mut names = std::collections::BTreeSet::new();
         for entry in entries {
@@ -370,9 +370,9 @@ impl<'a> Ends<'a> {
                 }
             };
             if let StagePath::Buffer(inside) = &entry
-                && inside.space != self.named
+                && inside.instance != self.named
             {
-                let (wrong, right) = (inside.space.variable(), self.named.variable());
+                let (wrong, right) = (inside.instance.variable(), self.named.variable());
                 return Err(told(format!(
                     "`{wrong}/{}` is not in `{right}`, which is staged here; for files of several \
                      instances write a list for each, and put it into that instance",

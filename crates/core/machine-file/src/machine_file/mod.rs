@@ -30,7 +30,7 @@ impl Machine {
             let problems = errors.iter().map(|error| {
                 let offset = error.span().map_or(0, |span| span.start);
                 let message = error.message().replace('\n', ", ");
-                Problem::at(
+                Problem::at_offset(
                     file,
                     text,
                     offset,
@@ -49,11 +49,11 @@ impl Machine {
             files.borrow_mut().push(source_file(map, &text));
             Ok(text)
         });
-        if doc.is_sound() {
+        if doc.has_no_problems() {
             // After another problem, parts of the file may not have been read.
             doc.check_unused_sources();
         }
-        let (problems, provenance) = doc.finish();
+        let (problems, provenance) = doc.into_findings();
         match machine {
             Some(machine) if problems.is_empty() => Ok(Machine {
                 provenance,
@@ -61,7 +61,7 @@ impl Machine {
                 ..machine
             }),
             _ if problems.is_empty() => {
-                Err(Problem::whole(file, "unreadable", "a machine file").into())
+                Err(Problem::in_file(file, "unreadable", "a machine file").into())
             }
             _ => Err(MachineError { problems }),
         }
@@ -85,34 +85,34 @@ fn read(
     doc.read_sources(&root);
     let title = root.text("title", "one line that says what machine this is");
     let notes = root.text("notes", "choices made, and where sources disagree");
-    let network = root.section("network").and_then(network::read);
-    let client = root.section("client").and_then(storage::read_client);
+    let network = root.required_section("network").and_then(network::read_network);
+    let client = root.required_section("client").and_then(storage::read_client);
     let burst_buffer_section = root.optional_section("burst_buffer");
     let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
     let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
     let pfs = root.optional_section("pfs").map(storage::read_pfs);
-    let placement = root.section("placement");
+    let placement = root.required_section("placement");
     let placement_span = placement.as_ref().map_or(0, |s| s.span.start);
     let nodes = match (&network, placement) {
-        (Some(network), Some(placement)) => placement::read(&placement, network, map_loader),
+        (Some(network), Some(placement)) => placement::read_placement(&placement, network, map_loader),
         // The nodes cannot be checked against an unknown network.
         _ => None,
     };
-    root.finish();
+    root.report_unused_keys();
     let nodes = nodes?;
     let burst_buffers = nodes
         .iter()
         .filter(|n| n.kind == NodeKind::BurstBuffer)
         .count();
     match burst_buffer_span {
-        None if burst_buffers > 0 => doc.problem(
+        None if burst_buffers > 0 => doc.add_problem(
             placement_span,
             format!(
                 "{burst_buffers} burst-buffer nodes are placed, but nothing says what they are"
             ),
             "a table `[burst_buffer]`",
         ),
-        Some(offset) if burst_buffers == 0 => doc.problem(
+        Some(offset) if burst_buffers == 0 => doc.add_problem(
             offset,
             "`burst_buffer` is described, but no burst-buffer node is placed",
             "burst-buffer nodes in `[placement]`, or no `[burst_buffer]`",
@@ -120,13 +120,13 @@ fn read(
         _ => {}
     }
     if !nodes.iter().any(|n| n.kind == NodeKind::Compute) {
-        doc.problem(
+        doc.add_problem(
             placement_span,
             "the machine has no compute node",
             "at least one node of kind compute in `[placement]`",
         );
     }
-    if !doc.is_sound() {
+    if !doc.has_no_problems() {
         return None;
     }
     let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);

@@ -1,6 +1,6 @@
 //! The network in a machine file: groups, routers, links, routing.
 
-use crate::document::{At, Document};
+use crate::document::{Located, Document};
 use crate::machine::{Arrangement, LinkSpec, Network, Plugging, Routing, RoutingSpec};
 use crate::section::Section;
 use forebay_units::{Bytes, Time};
@@ -30,7 +30,7 @@ pub const ROUTINGS: [(&str, Routing); 4] = [
 ];
 
 /// Reads `[network]` and the tables in it.
-pub(super) fn read(section: Section<'_, '_>) -> Option<Network> {
+pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let doc = section.doc;
     let groups = section.integer("groups", 1..=10_000u32);
     let chassis = section.integer("chassis_per_group", 1..=1_000u32);
@@ -44,19 +44,19 @@ pub(super) fn read(section: Section<'_, '_>) -> Option<Network> {
     let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
     let packet_size = packet.as_ref().map(|p| p.value);
     let link = |name: &str, least_latency| {
-        let link = section.section(name)?;
+        let link = section.required_section(name)?;
         read_link(link, least_latency, packet_size)
     };
     let node = link("node", Time::ZERO);
     let rank1 = link("rank1", Time::ZERO);
     let rank2 = link("rank2", Time::ZERO);
     let global = link("global", Time(1));
-    let routing = section.section("routing").and_then(read_routing);
-    section.finish();
+    let routing = section.required_section("routing").and_then(read_routing);
+    section.report_unused_keys();
     let (groups, chassis, routers) = (groups?, chassis?, routers?);
     let all = u64::from(groups.value) * u64::from(chassis.value) * u64::from(routers.value);
     if all > u64::from(MAX_ROUTERS) {
-        doc.problem(
+        doc.add_problem(
             groups.span.start,
             format!(
                 "{} groups of {} x {} routers are {all} routers",
@@ -88,7 +88,7 @@ pub(super) fn read(section: Section<'_, '_>) -> Option<Network> {
 }
 
 /// Every two groups are joined, and the sockets of a group suffice.
-fn check_global_links(doc: &Document<'_>, groups: u32, sockets: &At<u32>, pair: &At<u32>) {
+fn check_global_links(doc: &Document<'_>, groups: u32, sockets: &Located<u32>, pair: &Located<u32>) {
     let others = groups.saturating_sub(1);
     let needed = u64::from(pair.value) * u64::from(others);
     if needed > u64::from(sockets.value) {
@@ -100,7 +100,7 @@ fn check_global_links(doc: &Document<'_>, groups: u32, sockets: &At<u32>, pair: 
                 "links_per_group_pair of at most {most}, or global_ports_per_group of at least {needed}"
             )
         };
-        doc.problem(
+        doc.add_problem(
             pair.span.start,
             format!(
                 "`network.links_per_group_pair` is {}: with {others} other groups this needs \
@@ -111,7 +111,7 @@ fn check_global_links(doc: &Document<'_>, groups: u32, sockets: &At<u32>, pair: 
         );
     }
     if others > 0 && pair.value == 0 {
-        doc.problem(
+        doc.add_problem(
             pair.span.start,
             format!("`network.links_per_group_pair` is 0, so {groups} groups are not joined"),
             "at least 1",
@@ -132,7 +132,7 @@ fn read_link(
     if let (Some(buffer), Some(packet)) = (&buffer, packet)
         && buffer.value < packet
     {
-        doc.problem(
+        doc.add_problem(
             buffer.span.start,
             format!(
                 "the buffer of {} cannot hold one packet of {packet}",
@@ -141,7 +141,7 @@ fn read_link(
             format!("a buffer of at least {packet}, or smaller packets"),
         );
     }
-    section.finish();
+    section.report_unused_keys();
     let tiles = tiles?.value;
     Some(LinkSpec {
         rate: tile_rate?.value.times(u64::from(tiles)),
@@ -156,7 +156,7 @@ fn read_routing(section: Section<'_, '_>) -> Option<RoutingSpec> {
     let candidates = section.integer("candidates", 1..=4u32);
     let weight = section.integer("nonminimal_weight_percent", 1..=100_000u32);
     let threshold = section.bytes("threshold", Bytes::ZERO..=Bytes::mib(1024));
-    section.finish();
+    section.report_unused_keys();
     Some(RoutingSpec {
         algorithm: algorithm?.value,
         candidates: candidates?.value,

@@ -17,7 +17,7 @@ pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
     let copy_rate = section.rate("copy_rate");
-    section.finish();
+    section.report_unused_keys();
     Some(Client {
         node_rate: node_rate?.value,
         call_overhead: call_overhead?.value,
@@ -51,10 +51,10 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let stripe = section.bytes("stripe", SOME_BYTES);
     let substripe = section.bytes("substripe", SOME_BYTES);
     let objects = section.integer("objects_per_file", 1..=1_024u32);
-    section.finish();
+    section.report_unused_keys();
     let (stripe, substripe, capacity) = (stripe?, substripe?, capacity?);
     if stripe.value.0 % substripe.value.0 != 0 {
-        doc.problem(
+        doc.add_problem(
             substripe.span.start,
             format!(
                 "a stripe of {} is not made of substripes of {}",
@@ -64,7 +64,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         );
     }
     if capacity.value < stripe.value {
-        doc.problem(
+        doc.add_problem(
             capacity.span.start,
             format!(
                 "a card of {} cannot hold one stripe of {}",
@@ -102,9 +102,9 @@ pub(super) fn read_pfs(section: Section<'_, '_>) -> Option<ParallelFileSystem> {
     let rate = section.rate("rate");
     let capacity = section.bytes("capacity", SOME_BYTES);
     let osts = section
-        .has("osts")
+        .has_key("osts")
         .then(|| section.integer("osts", 1..=1_000_000u32));
-    section.finish();
+    section.report_unused_keys();
     Some(ParallelFileSystem {
         name: name?.value,
         rate: rate?.value,

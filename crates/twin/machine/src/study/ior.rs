@@ -182,7 +182,7 @@ fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
 
 /// The burst-buffer nodes of an instance, spread evenly over those of the machine.
 fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyError> {
-    let all = machine.nodes_of(NodeKind::BurstBuffer);
+    let all = machine.nodes_of_kind(NodeKind::BurstBuffer);
     let asked = asked.map_or(all.len(), |n| n as usize);
     if asked == 0 || asked > all.len() {
         return Err(StudyError::BurstBuffers {

@@ -27,7 +27,7 @@ pub fn simulate_traffic(
 ) -> Result<TrafficRun, StudyError> {
     let started = Instant::now();
     let network = options.network(machine)?;
-    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
+    let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
     let nodes = Placer::new(machine, options.seed).place_job(compute, options.placement)?;
     let topology = Arc::new(Topology::new(machine));
     let job = job(machine, spec, nodes, options.seed, Some(spec.messages))?;
