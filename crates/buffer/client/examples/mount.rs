@@ -4,7 +4,7 @@
 
 use forebay_client::{Fs, MountOptions, ClientOptions, StripedAdmin, mount};
 use forebay_protocol::message::InstanceSpec;
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::error::Error;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mode: 0o777,
         capacity: capacity / daemons.len() as u64,
         inodes: 10_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
     match admin.create_instance(&spec, 1 << 20) {
         Err(error) if error.errno != Errno::EEXIST => return Err(error.into()),

@@ -6,7 +6,7 @@ use forebay_client::{Fs, MountOptions, NodeAddresses, ClientOptions, StripedAdmi
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{InstanceSpec, OpenMode, SetAttr};
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::cell::Cell;
@@ -86,7 +86,7 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
                 other => other?,
             };
             for i in 0..count {
-                let kind = forebay_protocol::message::New::Node(forebay_protocol::Kind::File, 0);
+                let kind = forebay_protocol::message::NewInode::Node(forebay_protocol::FileKind::File, 0);
                 fs.make_inode(home.ino, name(i).as_bytes(), kind, 0o644)?;
             }
             return Ok((count, 0, started.get().elapsed().as_secs_f64()));
@@ -286,7 +286,7 @@ fn make(nodes: &NodeAddresses) -> Result<()> {
         mode: 0o777,
         capacity: 64 << 30,
         inodes: 10_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
     let admin = StripedAdmin::connect(nodes.clone(), &ClientOptions::default())?;
     Ok(admin.create_instance(&spec, MIB)?)

@@ -3,8 +3,8 @@
 use crate::session::{ClientOptions, Session};
 use crate::sessions::NodeAddresses;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{InstanceSpec, Scrubbed, Usage};
-use forebay_protocol::placement::Place;
+use forebay_protocol::message::{InstanceSpec, ScrubReport, InstanceUsage};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::fmt;
 
@@ -38,15 +38,15 @@ impl Admin {
     }
 
     /// Read all of an instance's data on the node and compare them with their checksums.
-    pub fn scrub(&self, id: InstanceId) -> Result<Scrubbed, Errno> {
+    pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
         match self.0.call(None, Request::Scrub { id })?.reply {
-            Reply::Scrubbed(found) => Ok(found),
+            Reply::ScrubReport(found) => Ok(found),
             _ => Err(Errno::EPROTO),
         }
     }
 
     /// All instances on the node and how full they are.
-    pub fn instances(&self) -> Result<Vec<Usage>, Errno> {
+    pub fn instances(&self) -> Result<Vec<InstanceUsage>, Errno> {
         match self.0.call(None, Request::ListInstances)?.reply {
             Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
@@ -106,14 +106,14 @@ impl StripedAdmin {
             return Ok(());
         };
         let places = if self.0.len() == 1 {
-            vec![Place::alone()]
+            vec![Placement::single_node()]
         } else {
             let peers: Vec<String> = self.0.iter().map(|(at, _)| at.to_string()).collect();
-            Place::spread(stripe, &peers).map_err(|error| refused(first, error.into()))?
+            Placement::distributed(stripe, &peers).map_err(|error| refused(first, error.into()))?
         };
         for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
             let part = InstanceSpec {
-                place,
+                placement: place,
                 ..spec.clone()
             };
             if let Err(errno) = admin.create_instance(part) {

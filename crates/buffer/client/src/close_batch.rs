@@ -3,8 +3,8 @@
 
 use crate::session::lock;
 use crate::sessions::Sessions;
-use forebay_protocol::message::MOST_CLOSED;
-use forebay_protocol::{HandleId, Node, Request};
+use forebay_protocol::message::MAX_CLOSED_HANDLES;
+use forebay_protocol::{HandleId, NodeIndex, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ const MOST: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 struct Queue {
-    handles: BTreeMap<Node, Vec<HandleId>>,
+    handles: BTreeMap<NodeIndex, Vec<HandleId>>,
     count: usize,
     /// The thread waits until it is told.
     asleep: bool,
@@ -52,7 +52,7 @@ impl CloseBatch {
     }
 
     /// Tell of a handle soon. `false`: that has to be done now, too many wait.
-    pub fn push(&self, node: Node, handle: HandleId) -> bool {
+    pub fn push(&self, node: NodeIndex, handle: HandleId) -> bool {
         let mut queue = lock(&self.inbox.queue);
         if queue.count >= MOST {
             return false;
@@ -104,7 +104,7 @@ fn run(inbox: &Inbox, sessions: &Weak<Sessions>) {
             return;
         };
         for (node, handles) in handles {
-            for some in handles.chunks(MOST_CLOSED) {
+            for some in handles.chunks(MAX_CLOSED_HANDLES) {
                 let handles = some.to_vec();
                 // What has lost its session is closed.
                 let _ = sessions.exchange(node, None, Request::CloseAll { handles });

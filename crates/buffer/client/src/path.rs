@@ -2,7 +2,7 @@
 
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{OnExisting, OpenMode};
-use forebay_protocol::{Attr, Errno, Ino, Kind};
+use forebay_protocol::{Attr, Errno, Ino, FileKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -29,12 +29,12 @@ impl Fs {
             .filter(|part| !part.is_empty())
             .peekable();
         while let Some(name) = parts.next() {
-            if at.kind != Kind::Dir {
+            if at.kind != FileKind::Dir {
                 return Err(Errno::ENOTDIR);
             }
             let parent = at.ino;
             at = self.lookup(parent, name)?;
-            if at.kind == Kind::Symlink && (follow || parts.peek().is_some()) {
+            if at.kind == FileKind::Symlink && (follow || parts.peek().is_some()) {
                 *links += 1;
                 if *links > MAX_LINKS {
                     return Err(Errno::ELOOP);

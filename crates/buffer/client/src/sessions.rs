@@ -13,8 +13,8 @@ use crate::session::{ClientOptions, SessionReply, Session, PendingCall, lock};
 use crate::system::System;
 use forebay_protocol::address::Address;
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::CACHE_TIME;
-use forebay_protocol::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::{Caller, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub const MAX_IN_FLIGHT: usize = 32;
 
 /// How long an answer may be believed at most.
-const BELIEVED: Duration = Duration::from_nanos(CACHE_TIME);
+const BELIEVED: Duration = Duration::from_nanos(CACHE_LIFETIME_NS);
 /// Node 0 is asked something after this time without an answer of it, well before it would take the
 /// client for gone.
 const IN_SIGHT: Duration = Duration::from_secs(20);
@@ -112,7 +112,7 @@ impl Sessions {
         caches: bool,
     ) -> Result<Sessions, Errno> {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
-        let expected = (nodes.0.len() > 1).then_some(Node(0));
+        let expected = (nodes.0.len() > 1).then_some(NodeIndex(0));
         let session = Session::open(
             first.clone(),
             Some(instance),
@@ -123,7 +123,7 @@ impl Sessions {
         let at = session.placement()?;
         let (own, layout) = (usize::from(at.node.0), at.layout());
         let mut addresses = nodes.0.clone();
-        if addresses.len() == 1 && at.is_spread() {
+        if addresses.len() == 1 && at.is_distributed() {
             let known = at.peers.iter().map(|text| text.parse());
             addresses = known.collect::<Result<_, _>>()?;
             if let Some(address) = addresses.get_mut(own) {
@@ -159,7 +159,7 @@ impl Sessions {
             truncations: Truncations::default(),
             next_handle: AtomicU64::new(1),
         };
-        sessions.session(Node(0))?;
+        sessions.session(NodeIndex(0))?;
         Ok(sessions)
     }
 
@@ -186,8 +186,8 @@ impl Sessions {
     }
 
     /// All nodes, in their order.
-    pub fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
-        (0..self.layout.nodes()).map(Node)
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.layout.nodes()).map(NodeIndex)
     }
 
     /// A number for a new handle, the same on all nodes.
@@ -210,7 +210,7 @@ impl Sessions {
     }
 
     /// The session with `node`, begun now if there is none.
-    pub fn session(&self, node: Node) -> Result<&Session, Errno> {
+    pub fn session(&self, node: NodeIndex) -> Result<&Session, Errno> {
         let place = self.places.get(usize::from(node.0)).ok_or(Errno::ESTALE)?;
         if let Some(session) = place.session.get() {
             return Ok(session);
@@ -266,7 +266,7 @@ impl Sessions {
     /// Make a request of `node`. The daemon's refusal is an answer that may be believed, too.
     pub fn exchange(
         &self,
-        node: Node,
+        node: NodeIndex,
         caller: Option<&Caller>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
@@ -281,8 +281,8 @@ impl Sessions {
 
     /// Before something is asked of `node`: that node 0 knows this client, and this client whether
     /// it is alone.
-    fn keep_in_sight(&self, node: Node) {
-        if node == Node(0) {
+    fn keep_in_sight(&self, node: NodeIndex) {
+        if node == NodeIndex(0) {
             return;
         }
         let now = self.options.system.now();
@@ -303,18 +303,18 @@ impl Sessions {
         }
         let first = self.places.first().and_then(|place| place.session.get());
         if let Some(said) = first.and_then(|session| session.call_best_effort(Request::StatFs)) {
-            self.limit(Node(0), said.ttl);
+            self.limit(NodeIndex(0), said.ttl);
         }
     }
 
     /// For how long an answer of `node` may be believed, which itself permits `valid`.
-    fn limit(&self, node: Node, valid: Duration) -> Duration {
-        if node != Node(0) && valid.is_zero() {
+    fn limit(&self, node: NodeIndex, valid: Duration) -> Duration {
+        if node != NodeIndex(0) && valid.is_zero() {
             return valid;
         }
         let now = self.options.system.now();
         let mut alone = lock(&self.alone);
-        if node == Node(0) {
+        if node == NodeIndex(0) {
             alone.heard = Some(now);
             alone.until = alone.until.max(Some(now + valid));
             return valid;
@@ -327,11 +327,11 @@ impl Sessions {
     pub fn call_nodes(
         &self,
         caller: Option<&Caller>,
-        requests: impl IntoIterator<Item = (Node, Request)>,
-        mut take: impl FnMut(Node, Result<SessionReply, Errno>),
+        requests: impl IntoIterator<Item = (NodeIndex, Request)>,
+        mut take: impl FnMut(NodeIndex, Result<SessionReply, Errno>),
     ) {
         let mut flying = VecDeque::new();
-        let mut land = |(node, sent): (Node, Result<(&Session, PendingCall), Errno>)| {
+        let mut land = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
             let said = sent.and_then(|(session, under_way)| session.receive_reply(under_way));
             let said = said.and_then(|said| match said.reply {
                 Reply::Failed(errno) => Err(errno),

@@ -6,7 +6,7 @@
 //! file was started anew since.
 
 use crate::session::lock;
-use forebay_protocol::{Ino, Node};
+use forebay_protocol::{Ino, NodeIndex};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -43,7 +43,7 @@ impl Truncations {
 }
 
 /// Can a node have undone a cut under `boots`, now that `boot` is its host's start?
-pub fn may_be_undone(boots: &BootIds, node: Node, boot: u64) -> bool {
+pub fn may_be_undone(boots: &BootIds, node: NodeIndex, boot: u64) -> bool {
     boots
         .get(usize::from(node.0))
         .is_none_or(|then| *then != boot)
@@ -61,7 +61,7 @@ mod tests {
         cuts.record(file, [1, 7].into());
         cuts.record(file, [2, 7].into());
         let taken = cuts.take(file).unwrap();
-        assert!(may_be_undone(&taken, Node(0), 2) && !may_be_undone(&taken, Node(1), 7));
+        assert!(may_be_undone(&taken, NodeIndex(0), 2) && !may_be_undone(&taken, NodeIndex(1), 7));
         cuts.record(file, [2, 7].into());
         cuts.put_back(file, taken);
         assert_eq!(cuts.take(other), None);

@@ -7,7 +7,7 @@ mod support;
 
 use forebay_client::{File, Fs, ClientOptions, StripedAdmin};
 use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::{Errno, Ino, FileKind};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ impl Twins {
             .iter()
             .map(|e| {
                 let attr = e.attr.unwrap();
-                let file = attr.kind == Kind::File;
+                let file = attr.kind == FileKind::File;
                 let name = String::from_utf8(e.name.clone()).unwrap();
                 (name, attr.nlink, if file { attr.size } else { 0 })
             })
@@ -202,7 +202,7 @@ impl Twins {
             truncate: false,
             descriptor: self.descriptor,
         };
-        for entry in page.entries.iter().filter(|e| e.kind == Kind::File) {
+        for entry in page.entries.iter().filter(|e| e.kind == FileKind::File) {
             let name = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             let file = self.fs.open(entry.ino, mode).unwrap().file;
             let mut bytes = vec![0; MOST as usize * 2];

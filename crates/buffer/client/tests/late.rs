@@ -5,7 +5,7 @@
 mod support;
 
 use forebay_client::{Channel, Fs, Connection, NodeAddresses, ClientOptions, Os, System};
-use forebay_net::connection::Answer;
+use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
@@ -148,10 +148,10 @@ impl Channel for Wire {
         self.link_mut()?.send(call, payload)
     }
 
-    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         let start = self.start;
         let mut answer = self.link_mut()?.receive(seq, into)?;
-        if let Reply::Welcome { boot, .. } = &mut answer.reply {
+        if let Reply::Attached { boot, .. } = &mut answer.reply {
             *boot = start;
         }
         let state = &mut *self.network.state();

@@ -5,7 +5,7 @@ mod support;
 
 use forebay_client::{Fs, NodeAddresses, ClientOptions, StripedAdmin};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::{Errno, Ino, FileKind};
 use forebay_store::daemon::{self, Daemon};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -272,12 +272,12 @@ fn directories_are_spread_and_listed_whole() {
     for number in 0..40 {
         let name = format!("dir{number}");
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        assert_eq!((dir.kind, dir.nlink), (Kind::Dir, 2));
-        shards.insert(dir.ino.shard());
+        assert_eq!((dir.kind, dir.nlink), (FileKind::Dir, 2));
+        shards.insert(dir.ino.metadata_node());
         let file = fs
             .create(dir.ino, b"file", 0o644, true, READ_WRITE)
             .unwrap();
-        assert_eq!(file.attr.ino.shard(), dir.ino.shard());
+        assert_eq!(file.attr.ino.metadata_node(), dir.ino.metadata_node());
         file.file
             .write_all_at(&[1; 100_000][..number * 1000], 0)
             .unwrap();
@@ -444,7 +444,7 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
     for number in 0..20 {
         let name = format!("d{number}");
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        victim = victim.or((dir.ino.shard().0 == 2).then_some(dir.ino));
+        victim = victim.or((dir.ino.metadata_node().0 == 2).then_some(dir.ino));
     }
     let victim = victim.unwrap();
     let file = fs

@@ -6,8 +6,8 @@
 mod support;
 
 use forebay_client::{Admin, Fs, NodeAddresses, ClientOptions};
-use forebay_protocol::message::{MAX_WHOLE, SetAttr, SetTime};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr, SetTime};
+use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
 use forebay_store::daemon::{self, Daemon};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
             let data: Vec<u8> = (0..length).map(|i| (i * 7 + directory) as u8).collect();
             let name = format!("f{length}").into_bytes();
             let attr = fs.put_file((parent, &name), like(0o640), data.clone()).unwrap();
-            assert_eq!((attr.kind, attr.mode), (Kind::File, 0o640));
+            assert_eq!((attr.kind, attr.mode), (FileKind::File, 0o640));
             assert_eq!((attr.size, attr.nlink), (length as u64, 1));
             assert_eq!((attr.atime, attr.mtime), (WHEN, WHEN));
             assert_eq!(opened(&fs, parent, &name), data);
@@ -94,7 +94,7 @@ fn over_several_nodes_too() {
                 .unwrap()
                 .ino
         })
-        .find(|dir| dir.shard() != Ino::ROOT.shard())
+        .find(|dir| dir.metadata_node() != Ino::ROOT.metadata_node())
         .unwrap();
     let there = fs.lookup(elsewhere, b"f1").unwrap();
     fs.link(there.ino, Ino::ROOT, b"taken").unwrap();
@@ -134,13 +134,13 @@ fn it_takes_the_place_of_what_has_the_name() {
     };
     let refused = fs.put_file((Ino::ROOT, b"s"), sized, Vec::new());
     assert_eq!(refused.map(|_| ()), Err(Errno::EINVAL));
-    let refused = put(b"long", &vec![0; MAX_WHOLE + 1]);
+    let refused = put(b"long", &vec![0; MAX_INLINE_FILE_BYTES + 1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // What is longer, or no file, is not fetched.
     let long = fs
         .create(Ino::ROOT, b"long", 0o600, true, READ_WRITE)
         .unwrap();
-    long.file.write_all_at(&vec![1; MAX_WHOLE + 1], 0).unwrap();
+    long.file.write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0).unwrap();
     assert_eq!(fs.fetch_file(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
     assert_eq!(fs.fetch_file(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
     assert_eq!(fs.fetch_file(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
@@ -247,7 +247,7 @@ fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
     let ino = made.unwrap().ino;
     let admin = Admin::connect(pool.daemons[0].address(), ClientOptions::default()).unwrap();
     let scrubbed = admin.scrub(INSTANCE).unwrap();
-    assert_eq!((scrubbed.whole, scrubbed.bytes), (1, 5000));
+    assert_eq!((scrubbed.intact, scrubbed.bytes), (1, 5000));
     let path = object(&temporary, ino);
     let damaged = std::fs::File::options().write(true).open(path).unwrap();
     damaged.write_all_at(&[8], 4000).unwrap();

@@ -6,7 +6,7 @@
 
 use forebay_job_script::{AccessMode, InstanceRef, Stage};
 use forebay_policy::pool::NodeId;
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,7 @@ pub struct FragmentPlan {
     pub max_files: Option<u64>,
     /// Its place among the instance's fragments.
     #[serde(default)]
-    pub place: Place,
+    pub place: Placement,
 }
 
 /// A stage as a mover needs to know it.

@@ -3,7 +3,7 @@
 use forebay_client::{Admin, ClientOptions};
 use forebay_protocol::InstanceId;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::Scrubbed;
+use forebay_protocol::message::ScrubReport;
 use forebay_store::daemon::{self, Daemon};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// What is wrong with the directory, or why the data cannot be read.
-pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
+pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
     let flash = directory.join("flash");
     if !flash.join("objects").is_dir() {
         return Err(format!(
@@ -35,7 +35,7 @@ pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, 
     found
 }
 
-fn ask(address: Address) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
+fn ask(address: Address) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
     let admin = Admin::connect(address, ClientOptions::default())
         .map_err(|errno| format!("the storage daemon: {errno}"))?;
     let usages = admin

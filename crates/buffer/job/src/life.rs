@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use forebay_job_script::{Direction, JobScript};
-use forebay_protocol::staging::{JOB, SOCKET};
+use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
 use super::watch::{self, Interrupt, Observer};
 use super::{PoolHandle, OnFailure, RunPhase, RunError, RunOptions, process, script};
@@ -367,7 +367,7 @@ impl<'a> JobLife<'a> {
                         .any(|access| *name == mount_variable(&job.kind, access.mode, None))
             });
         }
-        environment.push((JOB.to_owned(), self.token.to_owned()));
+        environment.push((JOB_VARIABLE.to_owned(), self.token.to_owned()));
         // Ends before the job's end is staged: from then on nothing can be added to that.
         let calls = match self.pool {
             PoolHandle::Embedded(pool) => {
@@ -376,7 +376,7 @@ impl<'a> JobLife<'a> {
             // The agents of the job's hosts answer there, as long as the job is mounted.
             PoolHandle::Shared(remote) => {
                 let socket = remote.job_api_socket().display().to_string();
-                environment.push((SOCKET.to_owned(), socket));
+                environment.push((SOCKET_VARIABLE.to_owned(), socket));
                 Ok(None)
             }
         };

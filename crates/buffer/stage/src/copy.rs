@@ -1,6 +1,6 @@
 //! Copying the contents of one file.
 
-use forebay_protocol::writeback::Behind;
+use forebay_protocol::writeback::WriteBehind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
@@ -72,7 +72,7 @@ pub(crate) fn copy(
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
-    let behind = Behind::default();
+    let behind = WriteBehind::default();
     let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
@@ -113,7 +113,7 @@ pub(crate) fn copy(
                     .write_all_at(piece, offset)
                     .map_err(|e| Failure::target("writing it", e))?;
                 if let Some(descriptor) = part.target.descriptor() {
-                    behind.wrote(descriptor, offset, piece.len() as u64);
+                    behind.record_write(descriptor, offset, piece.len() as u64);
                 }
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);

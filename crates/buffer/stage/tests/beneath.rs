@@ -95,7 +95,7 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
     let tree = one(ItemKind::Directory, place(""), sides.inside("tree"));
     run(&tree, &StageOptions::default()).unwrap();
     let link = sides.buffer.attr("tree/link").unwrap();
-    assert_eq!(link.kind, forebay_protocol::Kind::Symlink);
+    assert_eq!(link.kind, forebay_protocol::FileKind::Symlink);
 }
 
 #[test]

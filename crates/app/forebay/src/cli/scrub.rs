@@ -34,10 +34,10 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
         .map(|(id, scrubbed)| {
             vec![
                 id.to_string(),
-                thousands(scrubbed.whole),
+                thousands(scrubbed.intact),
                 bytes(scrubbed.bytes),
-                thousands(scrubbed.sealed),
-                thousands(scrubbed.unsealed),
+                thousands(scrubbed.checksummed),
+                thousands(scrubbed.not_checksummed),
                 thousands(scrubbed.damaged.len() as u64),
             ]
         })

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::site::INSTANCE;
 use forebay_client::{Fs, MountOptions, ClientOptions, StripedAdmin, mount};
 use forebay_protocol::message::{InstanceSpec, OpenMode};
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
         mode: 0o777,
         capacity: 1 << 30,
         inodes: 1_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
     StripedAdmin::connect(daemon.address(), &ClientOptions::default())?.create_instance(&spec, 1 << 20)?;
     let attached = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default())?;

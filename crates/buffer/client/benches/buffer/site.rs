@@ -150,7 +150,7 @@ impl Site {
                 mode: 0o777,
                 capacity: 64 << 30,
                 inodes: 10_000_000,
-                place: forebay_protocol::placement::Place::alone(),
+                placement: forebay_protocol::placement::Placement::single_node(),
             };
             let admin = StripedAdmin::connect(place.nodes(&dir), &options)?;
             admin.create_instance(&spec, STRIPE)?;

@@ -3,8 +3,8 @@
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};
 use forebay_client::{Fs, ClientOptions};
-use forebay_protocol::message::{New, OpenMode};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::message::{NewInode, OpenMode};
+use forebay_protocol::{Errno, Ino, FileKind};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};
@@ -120,7 +120,7 @@ fn prepare(order: &Order) -> Outcome<Act> {
                     let name = name.as_bytes();
                     match task {
                         Task::Create(_) => {
-                            let new = New::Node(Kind::File, 0);
+                            let new = NewInode::Node(FileKind::File, 0);
                             attached.make_inode(home.ino, name, new, 0o644)?;
                         }
                         Task::Stat(_) => drop(attached.lookup(home.ino, name)?),

@@ -2,7 +2,7 @@
 
 use super::File;
 use crate::session::{LockCallback, Session};
-use forebay_protocol::lock::{FileLock, Held, LAST};
+use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET};
 use forebay_protocol::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
@@ -12,17 +12,17 @@ impl File {
     /// lock that this open file has, and ends with it. `EDEADLK` if that would take for ever. Locks
     /// of ranges are another matter: neither is in the way of the other.
     pub fn lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.wait_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
+        self.wait_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
     }
 
     /// As [`lock`](File::lock), but fail with `EAGAIN` instead of waiting.
     pub fn try_lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.try_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
+        self.try_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
     }
 
     /// Give the lock up.
     pub fn unlock(&self) -> Result<(), Errno> {
-        self.unlock_for(LockOwner::Flock(self.handle().0), 0, LAST)
+        self.unlock_for(LockOwner::Flock(self.handle().0), 0, MAX_LOCK_OFFSET)
     }
 
     /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included, as by `fcntl`.
@@ -76,9 +76,9 @@ impl File {
         self.fs.sessions.session_for_locks(self.home.node)
     }
 
-    fn held(&self, lock: FileLock) -> Held {
+    fn held(&self, lock: FileLock) -> HeldLock {
         let handle = self.handle();
-        Held { lock, handle }
+        HeldLock { lock, handle }
     }
 
     /// `Some`: what is in the way.
@@ -119,7 +119,7 @@ impl File {
         let request = Request::TestLock { handle, lock };
         match self.fs.call(self.home.node, request)? {
             Reply::Done => Ok(None),
-            Reply::Conflict(found) => Ok(Some(found)),
+            Reply::LockConflict(found) => Ok(Some(found)),
             _ => Err(Errno::EPROTO),
         }
     }

@@ -5,10 +5,10 @@
 use crate::fs::Fs;
 use crate::session::{Session, lock};
 use crate::unsynced::Unsynced;
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::MAX_DATA;
-use forebay_protocol::writeback::Behind;
-use forebay_protocol::{Errno, HandleId, Node, Reply, Request};
+use forebay_protocol::writeback::WriteBehind;
+use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ const TRIES: u32 = 10;
 /// A data object that is open.
 #[derive(Debug)]
 pub struct Part {
-    pub node: Node,
+    pub node: NodeIndex,
     pub handle: HandleId,
     /// The object itself, if the daemon passed it.
     pub local: Option<std::fs::File>,
@@ -30,20 +30,20 @@ pub struct Part {
     grant: AtomicU64,
     /// The daemon's start that made the promise; one from before a restart is void.
     grant_epoch: Mutex<u64>,
-    behind: Behind,
+    behind: WriteBehind,
     /// Data that were written over the network.
     pub unsynced: Unsynced,
 }
 
 impl Part {
-    pub fn new(node: Node, handle: HandleId, descriptor: Option<OwnedFd>) -> Part {
+    pub fn new(node: NodeIndex, handle: HandleId, descriptor: Option<OwnedFd>) -> Part {
         Part {
             node,
             handle,
             local: descriptor.map(std::fs::File::from),
             grant: AtomicU64::new(0),
             grant_epoch: Mutex::new(0),
-            behind: Behind::default(),
+            behind: WriteBehind::default(),
             unsynced: Unsynced::default(),
         }
     }
@@ -102,7 +102,7 @@ impl Part {
         match &self.local {
             Some(file) => {
                 let count = write_local(file, data, offset)?;
-                self.behind.wrote(file, offset, count as u64);
+                self.behind.record_write(file, offset, count as u64);
                 Ok(count)
             }
             None => self
@@ -144,8 +144,8 @@ impl Part {
         let request = self.write_request(offset, append);
         let session = fs.sessions.session(self.node)?;
         let mut result = session.data_call(request.clone(), data, &mut [], append);
-        let at = if append { BLOCK - 1 } else { offset };
-        let cost = blocks(at, data.len() as u64);
+        let at = if append { BLOCK_BYTES - 1 } else { offset };
+        let cost = block_bytes(at, data.len() as u64);
         let mut tries = 0;
         while let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result
             && tries < TRIES
@@ -175,11 +175,11 @@ impl Part {
     pub fn reserve_for_write(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
         self.note(fs)?;
         let mut length = length;
-        while !self.take_reserved(blocks(offset, length as u64)) {
-            let cost = blocks(offset, length as u64);
+        while !self.take_reserved(block_bytes(offset, length as u64)) {
+            let cost = block_bytes(offset, length as u64);
             let granted = self.extend_reservation(fs, cost)?;
             if granted < cost {
-                let fits = (granted / BLOCK * BLOCK).saturating_sub(offset % BLOCK) as usize;
+                let fits = (granted / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(offset % BLOCK_BYTES) as usize;
                 if fits == 0 {
                     return Err(Errno::ENOSPC);
                 }
@@ -235,7 +235,7 @@ impl Part {
             want,
         };
         match session.call(None, request)?.reply {
-            Reply::Granted(total) => Ok(total),
+            Reply::SpaceGranted(total) => Ok(total),
             _ => Err(Errno::EPROTO),
         }
     }

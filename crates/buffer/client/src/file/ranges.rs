@@ -4,9 +4,9 @@ use super::File;
 use super::part::Part;
 use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
-use forebay_protocol::layout::{BLOCK, Layout, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, Layout, block_bytes};
 use forebay_protocol::message::Allocate;
-use forebay_protocol::{Errno, HandleId, Ino, Node, Request};
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Request};
 use rustix::fs::SeekFrom;
 
 impl File {
@@ -22,7 +22,7 @@ impl File {
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
         let taken: Vec<(&Part, PendingSync)> = parts.collect();
         let cut = self.fs.sessions.truncations.take(self.ino);
-        let nodes: Vec<Node> = taken.iter().map(|(part, _)| part.node).collect();
+        let nodes: Vec<NodeIndex> = taken.iter().map(|(part, _)| part.node).collect();
         let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
             self.sync_others(&request, &nodes)
         } else {
@@ -69,7 +69,7 @@ impl File {
     }
 
     /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?
-    fn check_cut(&self, cut: &BootIds, others: &[Node]) -> Result<(), Errno> {
+    fn check_cut(&self, cut: &BootIds, others: &[NodeIndex]) -> Result<(), Errno> {
         for node in others.iter().chain([&self.home.node]) {
             if may_be_undone(cut, *node, self.fs.sessions.session(*node)?.boot_id()) {
                 tracing::error!(ino = %self.ino, node = node.0,
@@ -83,13 +83,13 @@ impl File {
     /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
     /// the object is empty: if the file was cut, a power cut there would bring its old end back.
     /// Returns the nodes.
-    fn sync_others(&self, request: &Request, written: &[Node]) -> Result<Vec<Node>, Errno> {
+    fn sync_others(&self, request: &Request, written: &[NodeIndex]) -> Result<Vec<NodeIndex>, Errno> {
         let objects = self.fs.objects_of(&[self.ino])?;
-        let holds = |(node, object): (Node, Vec<Option<_>>)| {
+        let holds = |(node, object): (NodeIndex, Vec<Option<_>>)| {
             let some = object.iter().any(Option::is_some) || written.contains(&node);
             (node != self.home.node && some).then_some(node)
         };
-        let nodes: Vec<Node> = objects.into_iter().filter_map(holds).collect();
+        let nodes: Vec<NodeIndex> = objects.into_iter().filter_map(holds).collect();
         self.open_parts(nodes.iter().copied())?;
         for node in &nodes {
             self.part(*node)?;
@@ -141,7 +141,7 @@ impl File {
                 self.allocate_part(self.part(node)?, from, to - from, quietly)?;
             }
         }
-        if extends && let Some(last) = layout.pieces(self.ino, end - 1, 1).next() {
+        if extends && let Some(last) = layout.extents(self.ino, end - 1, 1).next() {
             let reserve = Allocate::Reserve { keep_size: false };
             let part = self.part(last.node)?;
             self.allocate_part(part, last.object_offset, last.length, reserve)?;
@@ -217,7 +217,7 @@ impl File {
     }
 
     fn seek_hole(&self, layout: Layout, offset: u64, size: u64) -> Result<u64, Errno> {
-        for piece in layout.pieces(self.ino, offset, size - offset) {
+        for piece in layout.extents(self.ino, offset, size - offset) {
             let part = self.part(piece.node)?;
             let Some(file) = &part.local else {
                 continue;
@@ -225,7 +225,7 @@ impl File {
             // Behind the end of the object there is nothing but hole; a block that it fills in part
             // counts as data, as on other file systems.
             let at = match seek_object(file, piece.object_offset, true)? {
-                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK),
+                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK_BYTES),
                 Some(at) => at,
                 None => piece.object_offset,
             };
@@ -251,7 +251,7 @@ impl File {
     pub fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
         self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
         self.list();
-        let cost = blocks(offset, length);
+        let cost = block_bytes(offset, length);
         while !self.home.take_reserved(cost) {
             if self.home.extend_reservation(&self.fs, cost)? < cost {
                 return Err(Errno::ENOSPC);
@@ -295,8 +295,8 @@ impl File {
 }
 
 /// Where byte `at` of the data object on `node` lies in the file.
-fn file_offset(layout: Layout, ino: Ino, node: Node, at: u64) -> u64 {
-    layout.end(ino, node, at + 1) - 1
+fn file_offset(layout: Layout, ino: Ino, node: NodeIndex, at: u64) -> u64 {
+    layout.file_end(ino, node, at + 1) - 1
 }
 
 /// The next hole or data at or behind `offset`; `None` behind the end.

@@ -6,7 +6,7 @@
 
 use super::Fs;
 use crate::session::{SessionReply, lock};
-use forebay_protocol::{Caller, Errno, Node, Reply, Request};
+use forebay_protocol::{Caller, Errno, NodeIndex, Reply, Request};
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn groups_of(pid: u32) -> Vec<u32> {
 
 impl Fs {
     /// Make a request of `node`; its refusal is an answer, too.
-    pub(crate) fn exchange(&self, node: Node, request: Request) -> Result<SessionReply, Errno> {
+    pub(crate) fn exchange(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
         let (caller, process) = match (&self.caller, &self.process) {
             (Some(caller), Some(process)) if caller.groups.is_none() => (caller, process),
             (caller, _) => return self.sessions.exchange(node, caller.as_ref(), request),
@@ -86,7 +86,7 @@ impl Fs {
     }
 
     /// Make a request of `node`.
-    pub(crate) fn request(&self, node: Node, request: Request) -> Result<SessionReply, Errno> {
+    pub(crate) fn request(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
         let said = self.exchange(node, request)?;
         match said.reply {
             Reply::Failed(errno) => Err(errno),

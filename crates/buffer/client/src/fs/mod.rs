@@ -13,8 +13,8 @@ use crate::close_batch::CloseBatch;
 use crate::file::{File, Removals};
 use crate::session::ClientOptions;
 use crate::sessions::{NodeAddresses, Sessions};
-use forebay_protocol::message::{Entry, New, OnExisting, SetAttr, XattrMode};
-use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::{DirEntry, NewInode, OnExisting, SetAttr, XattrMode};
+use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct Fs {
 #[derive(Debug)]
 pub struct DirPage {
     /// The entries; the last one's cookie continues from there.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirEntry>,
     /// Nothing follows.
     pub end: bool,
     /// How long all that may be believed.
@@ -93,7 +93,7 @@ impl Fs {
         }
     }
 
-    pub(crate) fn call(&self, node: Node, request: Request) -> Result<Reply, Errno> {
+    pub(crate) fn call(&self, node: NodeIndex, request: Request) -> Result<Reply, Errno> {
         self.request(node, request).map(|said| said.reply)
     }
 
@@ -110,11 +110,11 @@ impl Fs {
         })
     }
 
-    fn attr(&self, node: Node, request: Request) -> Result<Attr, Errno> {
+    fn attr(&self, node: NodeIndex, request: Request) -> Result<Attr, Errno> {
         self.attr_for(node, request).map(|(attr, _)| attr)
     }
 
-    fn done(&self, node: Node, request: Request) -> Result<(), Errno> {
+    fn done(&self, node: NodeIndex, request: Request) -> Result<(), Errno> {
         self.call(node, request).map(|_| ())
     }
 
@@ -132,7 +132,7 @@ impl Fs {
     /// May the caller access an inode in all the ways that the bits of `mask` say: 4 to read, 2 to
     /// write, 1 to execute it or to search it for names?
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.done(ino.shard(), Request::Access { ino, mask })
+        self.done(ino.metadata_node(), Request::Access { ino, mask })
     }
 
     /// Change attributes. `file`: the open file through which it is done, if any.
@@ -141,15 +141,15 @@ impl Fs {
         if set.size.is_some() {
             self.before_truncate(ino)?;
         }
-        self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
+        self.attr(ino.metadata_node(), Request::SetAttr { ino, handle, set })
     }
 
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.bytes(ino.shard(), Request::ReadLink { ino })
+        self.bytes(ino.metadata_node(), Request::ReadLink { ino })
     }
 
-    fn bytes(&self, node: Node, request: Request) -> Result<Vec<u8>, Errno> {
+    fn bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
         match self.call(node, request)? {
             Reply::Bytes(bytes) => Ok(bytes),
             _ => Err(Errno::EPROTO),
@@ -157,7 +157,7 @@ impl Fs {
     }
 
     /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
-    pub fn make_inode(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
+    pub fn make_inode(&self, parent: Ino, name: &[u8], new: NewInode, mode: u16) -> Result<Attr, Errno> {
         let name = name.to_vec();
         let request = Request::Make {
             parent,
@@ -165,18 +165,18 @@ impl Fs {
             new,
             mode,
         };
-        self.attr(parent.shard(), request)
+        self.attr(parent.metadata_node(), request)
     }
 
     /// Make a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
-        self.make_inode(parent, name, New::Dir, mode)
+        self.make_inode(parent, name, NewInode::Dir, mode)
     }
 
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.shard(), Request::Unlink { parent, name })?;
+        self.done(parent.metadata_node(), Request::Unlink { parent, name })?;
         self.removals.record();
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Fs {
     /// Remove an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.shard(), Request::RmDir { parent, name })
+        self.done(parent.metadata_node(), Request::RmDir { parent, name })
     }
 
     /// Change a name.
@@ -202,7 +202,7 @@ impl Fs {
             to_name,
             existing,
         };
-        self.done(parent.shard(), request)?;
+        self.done(parent.metadata_node(), request)?;
         self.removals.record();
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Fs {
     /// Give a file a further name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        self.attr(parent.shard(), Request::Link { ino, parent, name })
+        self.attr(parent.metadata_node(), Request::Link { ino, parent, name })
     }
 
     /// Set an extended attribute.
@@ -228,18 +228,18 @@ impl Fs {
             value,
             mode,
         };
-        self.done(ino.shard(), request)
+        self.done(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.bytes(ino.shard(), Request::GetXattr { ino, name })
+        self.bytes(ino.metadata_node(), Request::GetXattr { ino, name })
     }
 
     /// Names of extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        match self.call(ino.shard(), Request::ListXattr { ino })? {
+        match self.call(ino.metadata_node(), Request::ListXattr { ino })? {
             Reply::Names(names) => Ok(names),
             _ => Err(Errno::EPROTO),
         }
@@ -248,7 +248,7 @@ impl Fs {
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(ino.shard(), Request::RemoveXattr { ino, name })
+        self.done(ino.metadata_node(), Request::RemoveXattr { ino, name })
     }
 
     /// Make all changes of names and attributes so far durable.

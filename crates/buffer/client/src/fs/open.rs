@@ -3,7 +3,7 @@
 use super::Fs;
 use crate::file::File;
 use forebay_protocol::message::{OpenMode, SetAttr};
-use forebay_protocol::{Attr, Errno, HandleId, Ino, Node, Reply, Request};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Fs {
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let handle = self.sessions.new_handle();
-        let open = self.by_descriptor(parent.shard(), open)?;
+        let open = self.by_descriptor(parent.metadata_node(), open)?;
         let request = |open| Request::Create {
             parent,
             name: name.to_vec(),
@@ -54,7 +54,7 @@ impl Fs {
         };
         let mut tries = 0;
         loop {
-            let found = match self.opened(parent.shard(), handle, open, request)? {
+            let found = match self.opened(parent.metadata_node(), handle, open, request)? {
                 Found::Here(opened) => Ok(opened),
                 Found::Elsewhere(ino) => self.open_as(ino, handle, open),
             };
@@ -88,16 +88,16 @@ impl Fs {
     }
 
     fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
-        let open = self.by_descriptor(ino.shard(), open)?;
+        let open = self.by_descriptor(ino.metadata_node(), open)?;
         let request = |open| Request::Open { ino, handle, open };
-        match self.opened(ino.shard(), handle, open, request)? {
+        match self.opened(ino.metadata_node(), handle, open, request)? {
             Found::Here(opened) => Ok(opened),
             Found::Elsewhere(_) => Err(Errno::EPROTO),
         }
     }
 
     /// A daemon of this host passes data objects, and only so can they be read and written.
-    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
+    fn by_descriptor(&self, node: NodeIndex, open: OpenMode) -> Result<OpenMode, Errno> {
         let descriptor = open.descriptor || self.sessions.session(node)?.is_local();
         Ok(OpenMode { descriptor, ..open })
     }
@@ -109,7 +109,7 @@ impl Fs {
     /// own, and a new one is not held up by nodes that it has nothing to do with.
     fn opened(
         &self,
-        node: Node,
+        node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
         request: impl Fn(OpenMode) -> Request,
@@ -122,9 +122,9 @@ impl Fs {
             Reply::Opened {
                 attr,
                 created,
-                permit,
+                capability: permit,
             } => (attr, created, permit),
-            Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
+            Reply::Referral { ino, .. } => return Ok(Found::Elsewhere(ino)),
             _ => return Err(Errno::EPROTO),
         };
         self.sessions.session(node)?.remember_file(handle, attr.ino, mode);
@@ -145,7 +145,7 @@ impl Fs {
         };
         if created {
             // Nobody can have written to it yet.
-            opened.attr.unsettled = None;
+            opened.attr.provisional = None;
         } else if let Some(boots) = boots {
             self.sessions.truncations.record(attr.ino, boots);
         } else if mode.truncate {

@@ -1,7 +1,7 @@
 //! Small files that are made and read whole, with one request each.
 
 use super::Fs;
-use forebay_protocol::message::{MAX_WHOLE, SetAttr};
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::{Attr, Errno, Ino, Reply, Request};
 
 impl Fs {
@@ -17,7 +17,7 @@ impl Fs {
         set: SetAttr,
         data: Vec<u8>,
     ) -> Result<Attr, Errno> {
-        if data.len() > MAX_WHOLE {
+        if data.len() > MAX_INLINE_FILE_BYTES {
             return Err(Errno::EOPNOTSUPP);
         }
         let name = name.to_vec();
@@ -27,7 +27,7 @@ impl Fs {
             set: Box::new(set),
             data,
         };
-        let made = self.attr(parent.shard(), request)?;
+        let made = self.attr(parent.metadata_node(), request)?;
         self.removals.record();
         Ok(made)
     }
@@ -35,14 +35,14 @@ impl Fs {
     /// Attributes and contents of a regular file, as they are at one moment. `EOPNOTSUPP`: it has
     /// to be opened for that, as one that is longer than [`MAX_WHOLE`], or is being written.
     pub fn fetch_file(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
-        match self.call(ino.shard(), Request::Fetch { ino })? {
-            Reply::Whole { attr, data } if data.len() as u64 == attr.size => Ok((attr, data)),
+        match self.call(ino.metadata_node(), Request::Fetch { ino })? {
+            Reply::FileContents { attr, data } if data.len() as u64 == attr.size => Ok((attr, data)),
             _ => Err(Errno::EPROTO),
         }
     }
 
     /// Is the storage daemon that is the home of `ino` on this host?
     pub fn is_local(&self, ino: Ino) -> Result<bool, Errno> {
-        Ok(self.sessions.session(ino.shard())?.is_local())
+        Ok(self.sessions.session(ino.metadata_node())?.is_local())
     }
 }

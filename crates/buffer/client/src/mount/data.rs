@@ -5,7 +5,7 @@ use super::open_files::{OpenFile, SharedInode};
 use super::served::MountedFs;
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{Allocate, SetAttr};
-use forebay_protocol::{Errno, Kind};
+use forebay_protocol::{Errno, FileKind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
     Request, WriteFlags,
@@ -282,11 +282,11 @@ impl MountedFs {
             self.negative_lookups.forget_directory(ino);
         }
         let request_set = forebay_protocol::Request::SetAttr { ino, handle, set };
-        let attr = self.fs_for(request).attr_for(ino.shard(), request_set)?;
+        let attr = self.fs_for(request).attr_for(ino.metadata_node(), request_set)?;
         if gains {
             self.opens.mark_set_id(ino);
         }
-        if closed && attr.0.kind == Kind::Dir {
+        if closed && attr.0.kind == FileKind::Dir {
             std::thread::sleep(self.cached_entries.time_left(ino));
         }
         Ok(attr)

@@ -6,7 +6,7 @@
 
 use crate::session::lock;
 use forebay_protocol::Ino;
-use forebay_protocol::message::CACHE_TIME;
+use forebay_protocol::message::CACHE_LIFETIME_NS;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl CachedEntries {
         let given = lock(&self.0);
         match given.get(&dir) {
             None => Duration::ZERO,
-            Some(given) if given.asked > 0 => Duration::from_nanos(CACHE_TIME) + MARGIN,
+            Some(given) if given.asked > 0 => Duration::from_nanos(CACHE_LIFETIME_NS) + MARGIN,
             Some(given) => given.until.saturating_duration_since(Instant::now()),
         }
     }
@@ -81,6 +81,6 @@ mod tests {
         assert_eq!(entries.time_left(Ino(2)), Duration::ZERO);
         let left = || entries.time_left(Ino(2));
         let during = entries.track_lookup(Ino(2), left, |_| Duration::ZERO);
-        assert!(during > Duration::from_nanos(CACHE_TIME));
+        assert!(during > Duration::from_nanos(CACHE_LIFETIME_NS));
     }
 }

@@ -3,7 +3,7 @@
 use super::convert::{self, errno};
 use super::lock_calls;
 use super::served::{MountedFs, attributes, empty, entry, xattr};
-use forebay_protocol::message::{New, SetAttr, may_have_xattr};
+use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -91,7 +91,7 @@ impl Filesystem for MountedFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.make(request, parent, name, New::Dir, mode));
+        entry(reply, self.make(request, parent, name, NewInode::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -118,7 +118,7 @@ impl Filesystem for MountedFs {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let new = New::Symlink(target.as_os_str().as_bytes().to_vec());
+        let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
         entry(reply, self.make(request, parent, name, new, 0o777));
     }
 
@@ -348,7 +348,7 @@ impl Filesystem for MountedFs {
         reply: ReplyXattr,
     ) {
         // Told so at once, `ls -l` asks for no further label and ACL.
-        if !may_have_xattr(name.as_bytes()) {
+        if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
         xattr(

@@ -6,7 +6,7 @@
 
 use crate::session::lock;
 use forebay_protocol::Ino;
-use forebay_protocol::message::CACHE_TIME;
+use forebay_protocol::message::CACHE_LIFETIME_NS;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ impl NegativeLookups {
         if !book.is_alone(Instant::now()) {
             book.clear(); // others may have come and gone
         }
-        let until = asked + Duration::from_nanos(CACHE_TIME);
+        let until = asked + Duration::from_nanos(CACHE_LIFETIME_NS);
         book.alone = book.alone.max(Some(until));
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn nothing_is_known_once_others_may_have_come() {
         let known = with_dir();
-        let past = Instant::now().checked_sub(Duration::from_nanos(CACHE_TIME));
+        let past = Instant::now().checked_sub(Duration::from_nanos(CACHE_LIFETIME_NS));
         lock(&known.book).alone = past;
         assert!(!known.is_absent(DIR, b"a"));
         known.add_directory(Ino(8));

@@ -5,7 +5,7 @@
 //! its system call meanwhile, and `/proc` says in which.
 
 use forebay_protocol::LockOwner;
-use forebay_protocol::lock::LAST;
+use forebay_protocol::lock::MAX_LOCK_OFFSET;
 use std::fs;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const PAUSES: u32 = 16;
 /// space and, without root, where `ptrace` is restricted, all locks are those of `fcntl`.
 pub fn owner(tid: u32, number: u64, (start, end): (u64, u64)) -> LockOwner {
     // `flock` locks all of a file.
-    if tid != 0 && (start, end) == (0, LAST) && is_in_flock(tid) {
+    if tid != 0 && (start, end) == (0, MAX_LOCK_OFFSET) && is_in_flock(tid) {
         LockOwner::Flock(number)
     } else {
         LockOwner::Fcntl(number)
@@ -89,7 +89,7 @@ mod tests {
             seen => Some(seen),
         });
         assert_eq!(found, Some(Call::Number(libc::SYS_futex)));
-        assert_eq!(owner(tid, 7, (0, LAST)), LockOwner::Fcntl(7));
+        assert_eq!(owner(tid, 7, (0, MAX_LOCK_OFFSET)), LockOwner::Fcntl(7));
         assert_eq!(system_call(u32::MAX), Call::Unknown);
         drop(end);
         thread.join().unwrap();

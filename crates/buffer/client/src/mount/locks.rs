@@ -8,7 +8,7 @@ use super::convert::errno;
 use super::open_files::OpenFile;
 use super::served::{MountedFs, empty};
 use crate::session::lock;
-use forebay_protocol::lock::{FileLock, LAST};
+use forebay_protocol::lock::{FileLock, MAX_LOCK_OFFSET};
 use forebay_protocol::{Errno, LockOwner};
 use fuser::{FileHandle, ReplyEmpty, ReplyLock};
 use std::fs;
@@ -184,7 +184,7 @@ impl MountedFs {
     /// A process closes a file: its locks on it by `fcntl` go, whatever else it has it open by.
     pub fn do_flush(&self, handle: FileHandle, owner: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
-        open.file.unlock_for(LockOwner::Fcntl(owner), 0, LAST)
+        open.file.unlock_for(LockOwner::Fcntl(owner), 0, MAX_LOCK_OFFSET)
     }
 }
 

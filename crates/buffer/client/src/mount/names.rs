@@ -82,7 +82,7 @@ impl MountedFs {
         self.negative_lookups.add_name(parent, &name);
         let link = wire::Link { ino, parent, name };
         let fs = self.fs_for(request);
-        self.track_name(parent, || fs.attr_for(parent.shard(), link))
+        self.track_name(parent, || fs.attr_for(parent.metadata_node(), link))
     }
 
     pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {

@@ -7,8 +7,8 @@ use super::locks::LockWaits;
 use super::open_files::OpenFiles;
 use crate::fs::{Fs, GroupHints, CallerProcess};
 use forebay_protocol::Request as wire;
-use forebay_protocol::message::New;
-use forebay_protocol::{Attr, Caller, Errno, Ino, Kind};
+use forebay_protocol::message::NewInode;
+use forebay_protocol::{Attr, Caller, Errno, Ino, FileKind};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -78,7 +78,7 @@ impl MountedFs {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        new: New,
+        new: NewInode,
         mode: u32,
     ) -> Result<(Attr, Duration), Errno> {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
@@ -91,10 +91,10 @@ impl MountedFs {
             mode,
         };
         let fs = self.fs_for(request);
-        let made = self.track_name(parent, || fs.attr_for(parent.shard(), make));
+        let made = self.track_name(parent, || fs.attr_for(parent.metadata_node(), make));
         // The kernel lets nobody look into its parent before it has the answer.
         if let Ok((attr, valid)) = &made
-            && attr.kind == Kind::Dir
+            && attr.kind == FileKind::Dir
             && attr.mode & 0o111 == 0o111
             && !valid.is_zero()
         {

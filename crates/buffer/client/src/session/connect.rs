@@ -3,7 +3,7 @@
 use super::{Reopen, Session, lock};
 use crate::system::Connection;
 use forebay_net::handshake::{Dialling, NotProved};
-use forebay_protocol::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
+use forebay_protocol::message::{Hello, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken};
 use forebay_protocol::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const GREETING: Duration = Duration::from_secs(20);
 /// How the daemon knows the session.
 #[derive(Debug, Default)]
 pub struct Identity {
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     recovery_seq: u64,
 }
 
@@ -97,18 +97,18 @@ impl Session {
         slot: u32,
         seq: u64,
         bulk: bool,
-    ) -> io::Result<(Connection, Resume, u64)> {
+    ) -> io::Result<(Connection, SessionToken, u64)> {
         let system = &self.options.system;
         let mut link = system.connect(&self.address, Duration::from_secs(5))?;
         // Whoever listens in a daemon's place may say nothing at all.
         link.set_timeout(Some(GREETING))?;
         let hello = Hello {
-            version: PROTOCOL,
+            version: PROTOCOL_VERSION,
             instance: self.instance,
-            resume: identity.resume,
+            token: identity.resume,
             slot,
-            bulk,
-            caches: self.caches,
+            data_connection: bulk,
+            single_cache: self.caches,
         };
         let say = |request| Call {
             seq,
@@ -134,10 +134,10 @@ impl Session {
         }
         match reply {
             Reply::Failed(errno) => Err(io::Error::other(errno)),
-            Reply::Welcome {
-                resume,
+            Reply::Attached {
+                token: resume,
                 epoch,
-                place,
+                placement: place,
                 boot,
                 ..
             } => {
@@ -178,7 +178,7 @@ impl Session {
                     permit.ino,
                     Request::OpenObject {
                         handle,
-                        permit,
+                        capability: permit,
                         open,
                     },
                 ),

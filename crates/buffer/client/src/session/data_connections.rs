@@ -8,7 +8,7 @@
 
 use super::{Session, lock};
 use crate::system::Connection;
-use forebay_net::connection::Answer;
+use forebay_net::connection::Response;
 use forebay_protocol::{Call, Errno};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ impl DataConnection {
     }
 
     /// Wait for the answer. The lane is free again.
-    pub fn receive(mut self, into: &mut [u8]) -> io::Result<Answer> {
+    pub fn receive(mut self, into: &mut [u8]) -> io::Result<Response> {
         let Some(mut link) = self.link.take() else {
             return Err(io::ErrorKind::NotConnected.into());
         };

@@ -13,12 +13,12 @@ use crate::system::{Connection, Os, System};
 use crate::unsynced::{PendingSync, Unsynced};
 use connect::Identity;
 use forebay_net::auth::PoolKey;
-use forebay_net::connection::Answer;
+use forebay_net::connection::Response;
 use forebay_net::munge::Munge;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{CACHE_TIME, OpenMode};
-use forebay_protocol::placement::{Permit, Place};
-use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::{CACHE_LIFETIME_NS, OpenMode};
+use forebay_protocol::placement::{Capability, Placement};
+use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +79,7 @@ struct Pool {
 #[derive(Clone, Debug)]
 enum Reopen {
     File(Ino, OpenMode),
-    Object(Permit, OpenMode),
+    Object(Capability, OpenMode),
 }
 
 /// The answer to a call.
@@ -112,10 +112,10 @@ pub struct Session {
     address: Address,
     instance: Option<InstanceId>,
     /// The place of the daemon's node in the instance, if that must be a certain one.
-    node: Option<Node>,
+    node: Option<NodeIndex>,
     caches: bool,
     options: ClientOptions,
-    place: OnceLock<Place>,
+    place: OnceLock<Placement>,
     pool: Mutex<Pool>,
     lanes: Arc<data_connections::DataConnections>,
     returned: Condvar,
@@ -139,7 +139,7 @@ impl Session {
     pub fn open(
         address: Address,
         instance: Option<InstanceId>,
-        node: Option<Node>,
+        node: Option<NodeIndex>,
         options: ClientOptions,
         caches: bool,
     ) -> Result<Session, Errno> {
@@ -173,7 +173,7 @@ impl Session {
     }
 
     /// Where the instance lies, as it was when the session began.
-    pub fn placement(&self) -> Result<&Place, Errno> {
+    pub fn placement(&self) -> Result<&Placement, Errno> {
         self.place.get().ok_or(Errno::EPROTO)
     }
 
@@ -193,7 +193,7 @@ impl Session {
     }
 
     /// The daemon opened a data object by this permit; open it again if it restarts.
-    pub fn remember_object(&self, handle: HandleId, permit: Permit, mode: OpenMode) {
+    pub fn remember_object(&self, handle: HandleId, permit: Capability, mode: OpenMode) {
         lock(&self.handles).insert(handle, Reopen::Object(permit, again(mode)));
     }
 
@@ -395,10 +395,10 @@ fn again(mode: OpenMode) -> OpenMode {
 
 impl Session {
     /// An answer to a call sent at `sent`.
-    fn said(&self, answer: Answer, sent: Instant) -> SessionReply {
+    fn said(&self, answer: Response, sent: Instant) -> SessionReply {
         let valid = if answer.cacheable {
             let passed = self.options.system.now() - sent;
-            Duration::from_nanos(CACHE_TIME).saturating_sub(passed)
+            Duration::from_nanos(CACHE_LIFETIME_NS).saturating_sub(passed)
         } else {
             Duration::ZERO
         };

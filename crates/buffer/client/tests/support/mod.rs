@@ -7,7 +7,7 @@ pub mod process;
 use forebay_client::{Admin, Fs, Mount, MountOptions, NodeAddresses, ClientOptions, StripedAdmin, mount};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -66,7 +66,7 @@ pub fn spec(capacity: u64) -> InstanceSpec {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     }
 }
 

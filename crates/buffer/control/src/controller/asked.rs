@@ -144,7 +144,7 @@ impl Controller {
             let instance = self.state.instances.get(id.0)?;
             let space = self.space_of(session, id)?;
             let place = self.fragment_place(*instance.fragments.first()?, id)?;
-            let (size, nodes) = (place.stripe, place.nodes);
+            let (size, nodes) = (place.stripe_bytes, place.nodes);
             Some((space, Striping { size, nodes }))
         };
         Ok(JobView {

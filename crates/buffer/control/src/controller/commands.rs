@@ -3,8 +3,8 @@
 use forebay_policy::pool::{self, NodeId};
 use forebay_units::Bytes;
 
-use forebay_protocol::Node;
-use forebay_protocol::placement::Place;
+use forebay_protocol::NodeIndex;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::random::keyed_block;
 
 use super::*;
@@ -110,12 +110,12 @@ impl Controller {
     }
 
     /// Where a fragment stands among those of its instance.
-    pub(super) fn fragment_place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
+    pub(super) fn fragment_place(&self, id: FragmentId, instance: InstanceId) -> Option<Placement> {
         let row = self.state.instances.get(instance.0)?;
         let fragments = &row.fragments;
         // A copy stands by itself.
         if row.copied || fragments.len() < 2 {
-            return Some(Place::alone());
+            return Some(Placement::single_node());
         }
         let node = fragments.iter().position(|fragment| *fragment == id)?;
         let number = |half| (u128::from(instance.0) << 1) | half;
@@ -123,10 +123,10 @@ impl Controller {
         let key = &self.settings.secret;
         secret[..16].copy_from_slice(&keyed_block(key, number(0)));
         secret[16..].copy_from_slice(&keyed_block(key, number(1)));
-        Some(Place {
-            node: Node(u16::try_from(node).ok()?),
+        Some(Placement {
+            node: NodeIndex(u16::try_from(node).ok()?),
             nodes: u16::try_from(fragments.len()).ok()?,
-            stripe: self.settings.stripe_bytes,
+            stripe_bytes: self.settings.stripe_bytes,
             secret,
             peers: self.addresses(instance, |_| true),
         })

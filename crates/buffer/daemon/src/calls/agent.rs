@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay_net::job_socket::{receive, send};
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
-use forebay_protocol::staging::{Answer, JobCall};
+use forebay_protocol::staging::{StagingReply, JobRequest};
 
 use super::set_call_timeouts;
 use super::kept::JobCache;
@@ -57,13 +57,13 @@ impl AgentJobApi {
         if set_call_timeouts(stream).is_err() {
             return;
         }
-        let answer = self.answer(stream, ticket).unwrap_or_else(Answer::from);
+        let answer = self.answer(stream, ticket).unwrap_or_else(StagingReply::from);
         // Whoever asked may have gone.
         let mut stream = stream;
         let _ = send(&mut stream, &answer);
     }
 
-    fn answer(&self, mut stream: &UnixStream, mut ticket: Ticket) -> Result<Answer, Refused> {
+    fn answer(&self, mut stream: &UnixStream, mut ticket: Ticket) -> Result<StagingReply, Refused> {
         let peer = rustix::net::sockopt::socket_peercred(stream)
             .map_err(|errno| Refused(Errno(errno.raw_os_error()), errno.to_string()))?;
         let owner = Owner {
@@ -74,7 +74,7 @@ impl AgentJobApi {
         ticket
             .admit(guest)
             .map_err(|reason| Refused(Errno::EAGAIN, reason))?;
-        let asked: JobCall =
+        let asked: JobRequest =
             receive(&mut stream).map_err(|error| Refused(Errno::EPROTO, error.to_string()))?;
         Ok(self.service(owner, asked.job)?.answer(asked.call))
     }

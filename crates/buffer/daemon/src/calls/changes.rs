@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use forebay_job_script::{BufferPath, Direction, Stage, StageKind, StagePath};
 use forebay_protocol::Errno;
-use forebay_protocol::staging::{Answer, Kind, Pair, When};
+use forebay_protocol::staging::{StagingReply, PathKind, PathPair, StageOutTime};
 
 use super::ledger::{InstancePath, by_stage, is_active};
 use super::service::{JobContext, PATH, Refused, invalid_argument, wait_for_outcome};
@@ -52,7 +52,7 @@ impl JobContext<'_> {
         Ok(path)
     }
 
-    fn stage(&self, kind: Kind, direction: Direction, spot: &InstancePath, pfs: &str) -> Option<Stage> {
+    fn stage(&self, kind: PathKind, direction: Direction, spot: &InstancePath, pfs: &str) -> Option<Stage> {
         let inside = StagePath::Buffer(BufferPath {
             instance: self.roots.get(spot.root)?.space.clone(),
             path: spot.path.clone(),
@@ -63,8 +63,8 @@ impl JobContext<'_> {
             Direction::Out => (inside, pfs),
         };
         let kind = match kind {
-            Kind::File => StageKind::File,
-            Kind::Directory => StageKind::Directory,
+            PathKind::File => StageKind::File,
+            PathKind::Directory => StageKind::Directory,
         };
         Some(Stage {
             direction,
@@ -77,19 +77,19 @@ impl JobContext<'_> {
 
     pub(super) fn begin(
         &self,
-        kind: Kind,
-        pairs: Vec<Pair>,
+        kind: PathKind,
+        pairs: Vec<PathPair>,
         direction: Direction,
-        when: When,
-    ) -> Result<Answer, Refused> {
+        when: StageOutTime,
+    ) -> Result<StagingReply, Refused> {
         if pairs.is_empty() {
             return invalid_argument("the list is empty");
         }
         let mut wanted = Vec::new();
         let (mut spots, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for pair in pairs {
-            let (spot, pfs) = (self.instance_path(&pair.inside)?, self.outside(pair.pfs)?);
-            if kind == Kind::File && spot.path.is_empty() {
+            let (spot, pfs) = (self.instance_path(&pair.instance)?, self.outside(pair.pfs)?);
+            if kind == PathKind::File && spot.path.is_empty() {
                 return Err(Refused(Errno::EISDIR, "names no file".to_owned()));
             }
             let twice = !spots.insert(spot.clone())
@@ -108,7 +108,7 @@ impl JobContext<'_> {
         for (spot, pfs) in wanted {
             if let Some(entry) = ledger.get(&spot) {
                 let state = reports.get(&entry.stage).map(|report| &report.state);
-                let same = when == When::JobEnd && entry.pfs == pfs && entry.kind == kind;
+                let same = when == StageOutTime::JobEnd && entry.pfs == pfs && entry.kind == kind;
                 match state {
                     Some(StageState::Waiting) if same => continue,
                     Some(StageState::Waiting) => {
@@ -125,8 +125,8 @@ impl JobContext<'_> {
             };
             let token = self.service.token.clone();
             asked.push(match when {
-                When::Now => Request::BeginStage { token, what },
-                When::JobEnd => Request::DeferStage { token, what },
+                StageOutTime::Now => Request::BeginStage { token, what },
+                StageOutTime::JobEnd => Request::DeferStage { token, what },
             });
         }
         // Many are asked for before any answer is waited for: each becomes durable on the way.
@@ -139,7 +139,7 @@ impl JobContext<'_> {
             }
         }
         match refused {
-            None => Ok(Answer::Done),
+            None => Ok(StagingReply::Done),
             Some(failure) => {
                 // All or nothing.
                 self.cancel(&stages)?;
@@ -161,7 +161,7 @@ impl JobContext<'_> {
     /// The stages at these paths themselves that are in a state.
     fn own(
         &self,
-        kind: Kind,
+        kind: PathKind,
         paths: &[String],
         wanted: impl Fn(&StageState) -> bool,
         none: &str,
@@ -182,34 +182,34 @@ impl JobContext<'_> {
         Ok(found)
     }
 
-    pub(super) fn revoke(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+    pub(super) fn revoke(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
         let deferred = |state: &StageState| *state == StageState::Waiting;
         let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
         self.cancel(&stages)?;
-        Ok(Answer::Done)
+        Ok(StagingReply::Done)
     }
 
-    pub(super) fn activate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+    pub(super) fn activate(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
         let deferred = |state: &StageState| *state == StageState::Waiting;
         let stages = self.own(kind, paths, deferred, "no stage waits for the job's end")?;
         let requests = stages.into_iter().map(|stage| Request::ReleaseStage { stage });
         for outcome in self.ask_all(requests.collect())? {
             outcome?;
         }
-        Ok(Answer::Done)
+        Ok(StagingReply::Done)
     }
 
-    pub(super) fn terminate(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+    pub(super) fn terminate(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
         let stoppable = |state: &StageState| {
             is_active(state) || matches!(state, StageState::Waiting | StageState::Failed(_))
         };
         let stages = self.own(kind, paths, stoppable, "no stage is under way")?;
         // One that is done before it can be stopped is remembered as that.
         self.cancel(&stages)?;
-        Ok(Answer::Done)
+        Ok(StagingReply::Done)
     }
 
-    pub(super) fn limit(&self, path: &str, most: u32) -> Result<Answer, Refused> {
+    pub(super) fn limit(&self, path: &str, most: u32) -> Result<StagingReply, Refused> {
         let spot = self.instance_path(path)?;
         let Some(root) = self.roots.get(spot.root) else {
             return invalid_argument("there is no such instance");
@@ -220,7 +220,7 @@ impl JobContext<'_> {
             max_concurrent: most,
         })?;
         wait_for_outcome(&answer)?;
-        Ok(Answer::Done)
+        Ok(StagingReply::Done)
     }
 }
 

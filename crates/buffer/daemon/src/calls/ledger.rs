@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_job_script::{Direction, StageKind, StagePath};
-use forebay_protocol::staging::{Counts, Kind};
+use forebay_protocol::staging::{StageCounts, PathKind};
 
 use super::service::InstanceRoot;
 use forebay_control::controller::{RequestedStage, StageState};
@@ -29,7 +29,7 @@ impl InstancePath {
 /// The last stage of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub kind: Kind,
+    pub kind: PathKind,
     /// Whether it goes out of the instance.
     pub out: bool,
     /// The other end.
@@ -84,8 +84,8 @@ impl StageIndex {
             };
             let entry = Entry {
                 kind: match stage.directive.kind {
-                    StageKind::Directory => Kind::Directory,
-                    _ => Kind::File,
+                    StageKind::Directory => PathKind::Directory,
+                    _ => PathKind::File,
                 },
                 out,
                 pfs: outside.clone(),
@@ -101,19 +101,19 @@ impl StageIndex {
     }
 
     /// The stages of a file, or of a directory and all below it.
-    pub fn stages_at(&self, kind: Kind, spot: &InstancePath) -> Vec<StageId> {
+    pub fn stages_at(&self, kind: PathKind, spot: &InstancePath) -> Vec<StageId> {
         match kind {
-            Kind::File => {
-                let own = self.get(spot).filter(|entry| entry.kind == Kind::File);
+            PathKind::File => {
+                let own = self.get(spot).filter(|entry| entry.kind == PathKind::File);
                 own.map(|entry| entry.stage).into_iter().collect()
             }
-            Kind::Directory => self.within(spot).map(|(_, entry)| entry.stage).collect(),
+            PathKind::Directory => self.within(spot).map(|(_, entry)| entry.stage).collect(),
         }
     }
 
     /// All stages that say something about a path: its own, or if there are none the one of a
     /// directory above it.
-    pub fn stages_covering(&self, kind: Kind, spot: &InstancePath) -> Vec<StageMatch> {
+    pub fn stages_covering(&self, kind: PathKind, spot: &InstancePath) -> Vec<StageMatch> {
         let own: Vec<StageMatch> = self.stages_at(kind, spot).into_iter().map(StageMatch::Whole).collect();
         if !own.is_empty() {
             return own;
@@ -141,7 +141,7 @@ impl StageIndex {
                 path: parent.to_str()?.to_owned(),
             };
             let found = self.entries.get_key_value(&spot);
-            if let Some(found) = found.filter(|(_, entry)| entry.kind == Kind::Directory) {
+            if let Some(found) = found.filter(|(_, entry)| entry.kind == PathKind::Directory) {
                 return Some(found);
             }
             path = parent;
@@ -166,15 +166,15 @@ pub(super) fn by_stage(reports: &[RequestedStage]) -> BTreeMap<StageId, &Request
 
 /// How many files are in which state. A directory's stage counts its files as far as they are
 /// found; where that is not known, as one.
-pub(super) fn count_files(kind: Kind, parts: &[StageMatch], reports: &[RequestedStage]) -> Counts {
-    let mut counts = Counts::default();
+pub(super) fn count_files(kind: PathKind, parts: &[StageMatch], reports: &[RequestedStage]) -> StageCounts {
+    let mut counts = StageCounts::default();
     let reports = by_stage(reports);
     for part in parts {
         let Some(report) = reports.get(&part.stage()) else {
             continue;
         };
         let progress = &report.progress;
-        let whole = kind == Kind::Directory && matches!(part, StageMatch::Whole(_));
+        let whole = kind == PathKind::Directory && matches!(part, StageMatch::Whole(_));
         // Until it was read back a copy may turn out to be bad.
         let files = if whole { progress.good_files() } else { 0 };
         match &report.state {
@@ -208,7 +208,7 @@ mod tests {
         InstancePath { root: 0, path }
     }
 
-    fn ledger(entries: &[(&str, Kind, u64)]) -> StageIndex {
+    fn ledger(entries: &[(&str, PathKind, u64)]) -> StageIndex {
         let mut ledger = StageIndex::default();
         for (path, kind, stage) in entries {
             let entry = Entry {
@@ -225,20 +225,20 @@ mod tests {
     #[test]
     fn a_directory_has_what_is_below_it_and_nothing_beside_it() {
         let ledger = ledger(&[
-            ("a", Kind::Directory, 1),
-            ("a-b", Kind::File, 2),
-            ("a/b", Kind::File, 3),
-            ("a/c/d", Kind::File, 4),
-            ("ab", Kind::File, 5),
+            ("a", PathKind::Directory, 1),
+            ("a-b", PathKind::File, 2),
+            ("a/b", PathKind::File, 3),
+            ("a/c/d", PathKind::File, 4),
+            ("ab", PathKind::File, 5),
         ]);
         let own = |kind, path: &str| ledger.stages_at(kind, &spot(path));
         let ids = |ids: &[u64]| ids.iter().map(|id| StageId(*id)).collect::<Vec<_>>();
-        assert_eq!(own(Kind::Directory, "a"), ids(&[1, 3, 4]));
-        assert_eq!(own(Kind::Directory, "a/c"), ids(&[4]));
-        assert_eq!(own(Kind::Directory, ""), ids(&[1, 2, 3, 4, 5]));
-        assert_eq!(own(Kind::File, "a"), ids(&[]));
-        assert_eq!(own(Kind::File, "a/b"), ids(&[3]));
-        let about = |path: &str| ledger.stages_covering(Kind::File, &spot(path));
+        assert_eq!(own(PathKind::Directory, "a"), ids(&[1, 3, 4]));
+        assert_eq!(own(PathKind::Directory, "a/c"), ids(&[4]));
+        assert_eq!(own(PathKind::Directory, ""), ids(&[1, 2, 3, 4, 5]));
+        assert_eq!(own(PathKind::File, "a"), ids(&[]));
+        assert_eq!(own(PathKind::File, "a/b"), ids(&[3]));
+        let about = |path: &str| ledger.stages_covering(PathKind::File, &spot(path));
         assert_eq!(about("a/x/y"), [StageMatch::Within(StageId(1))]);
         assert_eq!(about("a/b"), [StageMatch::Whole(StageId(3))]);
         assert_eq!(about("b"), []);
@@ -277,7 +277,7 @@ mod tests {
                 progress,
                 failed_files: Vec::new(),
             };
-            let counts = count_files(Kind::Directory, &[StageMatch::Whole(StageId(1))], &[report]);
+            let counts = count_files(PathKind::Directory, &[StageMatch::Whole(StageId(1))], &[report]);
             (counts.complete, counts.pending, counts.failed)
         };
         assert_eq!(counted(StageState::Running, progress), (4, 6, 0));

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use forebay_net::job_socket::{receive, send};
 use forebay_protocol::Errno;
-use forebay_protocol::staging::{Answer, JobCall, SOCKET};
+use forebay_protocol::staging::{StagingReply, JobRequest, SOCKET_VARIABLE};
 
 pub(crate) use agent::AgentJobApi;
 
@@ -85,7 +85,7 @@ impl JobApi {
 
     /// The variable that tells the job's processes of the service.
     pub fn variable(&self) -> (String, String) {
-        (SOCKET.to_owned(), self.socket.display().to_string())
+        (SOCKET_VARIABLE.to_owned(), self.socket.display().to_string())
     }
 }
 
@@ -126,7 +126,7 @@ fn listen(listener: &UnixListener, job: &Arc<Embedded>, ended: &AtomicBool) {
         if calls.fetch_add(1, Ordering::AcqRel) >= MOST_CALLS {
             calls.fetch_sub(1, Ordering::AcqRel);
             let reason = format!("{MOST_CALLS} calls are under way");
-            let _ = send(&mut &stream, &Answer::Refused(Errno::EAGAIN.0, reason));
+            let _ = send(&mut &stream, &StagingReply::Refused(Errno::EAGAIN.0, reason));
             continue;
         }
         let (job, under_way) = (job.clone(), calls.clone());
@@ -144,11 +144,11 @@ fn listen(listener: &UnixListener, job: &Arc<Embedded>, ended: &AtomicBool) {
 /// Answers the one call of a connection.
 fn serve(mut stream: UnixStream, job: &Embedded) {
     let answer = match rustix::net::sockopt::socket_peercred(&stream) {
-        Ok(peer) if may_call(peer.uid.as_raw(), job.owner) => match receive::<JobCall>(&mut stream)
+        Ok(peer) if may_call(peer.uid.as_raw(), job.owner) => match receive::<JobRequest>(&mut stream)
         {
             Ok(asked) if asked.job != job.token => not_here(&asked.job),
             Ok(asked) => job.service.answer(asked.call),
-            Err(error) => Answer::Refused(Errno::EPROTO.0, error.to_string()),
+            Err(error) => StagingReply::Refused(Errno::EPROTO.0, error.to_string()),
         },
         Ok(peer) => {
             let reason = format!(
@@ -156,15 +156,15 @@ fn serve(mut stream: UnixStream, job: &Embedded) {
                 job.owner,
                 peer.uid.as_raw()
             );
-            Answer::Refused(Errno::EACCES.0, reason)
+            StagingReply::Refused(Errno::EACCES.0, reason)
         }
-        Err(errno) => Answer::Refused(errno.raw_os_error(), errno.to_string()),
+        Err(errno) => StagingReply::Refused(errno.raw_os_error(), errno.to_string()),
     };
     // Whoever asked may have gone.
     let _ = send(&mut stream, &answer);
 }
 
-fn not_here(job: &str) -> Answer {
+fn not_here(job: &str) -> StagingReply {
     Refused(Errno::EINVAL, format!("job {job} does not run here")).into()
 }
 

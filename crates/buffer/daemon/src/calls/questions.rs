@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_job_script::InstanceRef;
 use forebay_protocol::layout::Layout;
-use forebay_protocol::staging::{Answer, Kind};
+use forebay_protocol::staging::{StagingReply, PathKind};
 use forebay_protocol::{Errno, Ino};
 
 use super::ledger::{Entry, StageMatch, InstancePath, by_stage, count_files, is_active};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 impl JobContext<'_> {
     /// The stages that say something about each of these paths.
-    fn about(&self, kind: Kind, paths: &[String]) -> Result<(Vec<StageMatch>, Vec<RequestedStage>), Refused> {
+    fn about(&self, kind: PathKind, paths: &[String]) -> Result<(Vec<StageMatch>, Vec<RequestedStage>), Refused> {
         let spots = self.spots(paths)?;
         let (stages, ledger) = self.stages_about(&spots)?;
         let mut parts = Vec::new();
@@ -38,12 +38,12 @@ impl JobContext<'_> {
         Ok((parts, stages))
     }
 
-    pub(super) fn query(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+    pub(super) fn query(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
         let (parts, stages) = self.about(kind, paths)?;
-        Ok(Answer::Counts(count_files(kind, &parts, &stages)))
+        Ok(StagingReply::Counts(count_files(kind, &parts, &stages)))
     }
 
-    pub(super) fn wait(&self, kind: Kind, paths: &[String]) -> Result<Answer, Refused> {
+    pub(super) fn wait(&self, kind: PathKind, paths: &[String]) -> Result<StagingReply, Refused> {
         let (parts, stages) = self.about(kind, paths)?;
         let stages = by_stage(&stages);
         let mut left: BTreeSet<StageId> = parts.iter().map(|part| part.stage()).collect();
@@ -85,13 +85,13 @@ impl JobContext<'_> {
                 Err(other) => return Err(other),
             }
             if left.is_empty() {
-                return refused.map_or(Ok(Answer::Done), |(_, why)| Err(why));
+                return refused.map_or(Ok(StagingReply::Done), |(_, why)| Err(why));
             }
             std::thread::sleep((begun.elapsed() / 8).clamp(PAUSES.0, PAUSES.1));
         }
     }
 
-    pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<Answer, Refused> {
+    pub(super) fn stripes(&self, path: &str, inode: u64) -> Result<StagingReply, Refused> {
         let spot = self.instance_path(path)?;
         let space = self.roots.get(spot.root).map(|root| &root.space);
         let stripes = self.stripes.iter();
@@ -101,14 +101,14 @@ impl JobContext<'_> {
         let Some(layout) = found else {
             return invalid_argument(format!("{path}: there is no such instance any more"));
         };
-        Ok(Answer::Stripes {
-            size: layout.stripe(),
+        Ok(StagingReply::Stripes {
+            size: layout.stripe_bytes(),
             width: layout.nodes().into(),
-            start: u32::from(layout.node(Ino(inode), 0).0),
+            start: u32::from(layout.node_of_stripe(Ino(inode), 0).0),
         })
     }
 
-    pub(super) fn failures(&self, path: &str) -> Result<Answer, Refused> {
+    pub(super) fn failures(&self, path: &str) -> Result<StagingReply, Refused> {
         let top = self.instance_path(path)?;
         let (stages, ledger) = self.stages_about(std::slice::from_ref(&top))?;
         let stages = by_stage(&stages);
@@ -135,7 +135,7 @@ impl JobContext<'_> {
             format!("{}{}", root.map_or("", |root| &root.shown), spot.path)
         };
         let failures = failures.iter().map(|(spot, errno)| (shown(spot), *errno));
-        Ok(Answer::Failures(failures.collect()))
+        Ok(StagingReply::Failures(failures.collect()))
     }
 
     /// The path in the instance of a file that a stage had a problem with, which the mover names by

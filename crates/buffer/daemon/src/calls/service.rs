@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_job_script::{BufferPath, Direction, InstanceRef};
 use forebay_protocol::Errno;
-use forebay_protocol::staging::{Answer, Call, When};
+use forebay_protocol::staging::{StagingReply, StagingCall, StageOutTime};
 
 use super::ledger::{StageIndex, InstancePath};
 use crate::control::ControllerClient;
@@ -68,9 +68,9 @@ impl From<Failure> for Refused {
     }
 }
 
-impl From<Refused> for Answer {
-    fn from(Refused(errno, reason): Refused) -> Answer {
-        Answer::Refused(errno.0, reason)
+impl From<Refused> for StagingReply {
+    fn from(Refused(errno, reason): Refused) -> StagingReply {
+        StagingReply::Refused(errno.0, reason)
     }
 }
 
@@ -99,9 +99,9 @@ impl JobService {
     }
 
     /// Carries out a call; those that wait return when there is nothing to wait for any more.
-    pub fn answer(&self, call: Call) -> Answer {
+    pub fn answer(&self, call: StagingCall) -> StagingReply {
         let outcome = self.job().and_then(|job| job.carry_out(call));
-        outcome.unwrap_or_else(Answer::from)
+        outcome.unwrap_or_else(StagingReply::from)
     }
 
     /// The job has ended.
@@ -152,18 +152,18 @@ fn roots(paths: &[(String, String)]) -> Vec<InstanceRoot> {
 }
 
 impl JobContext<'_> {
-    fn carry_out(&self, call: Call) -> Result<Answer, Refused> {
+    fn carry_out(&self, call: StagingCall) -> Result<StagingReply, Refused> {
         match call {
-            Call::In(kind, pairs) => self.begin(kind, pairs, Direction::In, When::Now),
-            Call::Out(kind, pairs, when) => self.begin(kind, pairs, Direction::Out, when),
-            Call::Revoke(kind, paths) => self.revoke(kind, &paths),
-            Call::Activate(kind, paths) => self.activate(kind, &paths),
-            Call::Query(kind, paths) => self.query(kind, &paths),
-            Call::Wait(kind, paths) => self.wait(kind, &paths),
-            Call::Terminate(kind, paths) => self.terminate(kind, &paths),
-            Call::Limit(path, most) => self.limit(&path, most),
-            Call::Stripes(path, inode) => self.stripes(&path, inode),
-            Call::Failures(path) => self.failures(&path),
+            StagingCall::StageIn(kind, pairs) => self.begin(kind, pairs, Direction::In, StageOutTime::Now),
+            StagingCall::StageOut(kind, pairs, when) => self.begin(kind, pairs, Direction::Out, when),
+            StagingCall::Revoke(kind, paths) => self.revoke(kind, &paths),
+            StagingCall::Activate(kind, paths) => self.activate(kind, &paths),
+            StagingCall::Query(kind, paths) => self.query(kind, &paths),
+            StagingCall::Wait(kind, paths) => self.wait(kind, &paths),
+            StagingCall::Terminate(kind, paths) => self.terminate(kind, &paths),
+            StagingCall::SetConcurrency(path, most) => self.limit(&path, most),
+            StagingCall::QueryStripes(path, inode) => self.stripes(&path, inode),
+            StagingCall::QueryFailures(path) => self.failures(&path),
         }
     }
 

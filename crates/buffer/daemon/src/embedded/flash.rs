@@ -257,7 +257,7 @@ pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String>
         capacity: plan.capacity.0,
         // The root and the directories of the access modes are not the user's files.
         inodes: inodes.saturating_add(4),
-        place: plan.place.clone(),
+        placement: plan.place.clone(),
     };
     match admin.create_instance(spec) {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),

@@ -85,7 +85,7 @@ impl RemoteController {
         let (out, input, welcome) = connect(&ways)
             .map_err(|reason| DaemonError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
-        forebay_protocol::random::random(&mut random).map_err(DaemonError::with_context("/dev/urandom"))?;
+        forebay_protocol::random::fill_random(&mut random).map_err(DaemonError::with_context("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);
         let line = Line {
             ways,

@@ -10,7 +10,7 @@ use forebay_net::handshake::{Daemon, Opening};
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::identity::{PeerIdentity, Proof};
 
 use super::config::Identity;
 use super::doors::Ticket;
@@ -33,7 +33,7 @@ fn check(
     identity: &Identity,
     proof: &Proof,
     challenge: &[u8; 32],
-) -> io::Result<(Peer, Option<Ipv4Addr>)> {
+) -> io::Result<(PeerIdentity, Option<Ipv4Addr>)> {
     let mut origin = None;
     let peer = match (proof, &identity.munge, &identity.key) {
         (Proof::Munge(credential), Some(munge), _) => {
@@ -146,7 +146,7 @@ fn believe(identity: &Identity, welcome: &Welcome, opening: &Opening) -> io::Res
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The process at the other end.
-    pub peer: Peer,
+    pub peer: PeerIdentity,
     /// What it is.
     pub role: Role,
     /// The address it has connected from; `None` on a Unix socket.

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::Request;
 use forebay_protocol::{Call, SessionId};
 use forebay_store::node::{ConnId, Input};
@@ -37,8 +37,8 @@ pub struct Link {
 }
 
 /// Another host's administrator, whom the daemon knows already.
-pub fn root() -> Peer {
-    Peer {
+pub fn root() -> PeerIdentity {
+    PeerIdentity {
         uid: 0,
         gid: 0,
         groups: Vec::new(),

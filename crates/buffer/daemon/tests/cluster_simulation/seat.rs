@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Channel, Connection, System};
-use forebay_net::connection::Answer;
+use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::{Call, Reply};
 
@@ -233,7 +233,7 @@ impl Channel for Wire {
         Ok(())
     }
 
-    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {
             let seat = seat().ok_or_else(dead)?;
             let timeout = *self.timeout.lock().unwrap();
@@ -243,7 +243,7 @@ impl Channel for Wire {
             let (answered, reply, payload) = *said?;
             if answered == seq {
                 into[..payload.len()].copy_from_slice(&payload);
-                return Ok(Answer {
+                return Ok(Response {
                     reply,
                     payload: payload.len(),
                     descriptor: None,

@@ -8,7 +8,7 @@ use forebay_control::node::{self, StorageNode};
 use forebay_control::protocol::Timestamp;
 use forebay_daemon::embedded::copies;
 use forebay_policy::pool::NodeId;
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{RecoveryError, LogSpace};
@@ -291,11 +291,11 @@ impl World {
                     let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);
                     let (from, at) = if append {
-                        (BLOCK - 1, end)
+                        (BLOCK_BYTES - 1, end)
                     } else {
                         (offset, offset)
                     };
-                    match open.grant.checked_sub(blocks(from, payload.len() as u64)) {
+                    match open.grant.checked_sub(block_bytes(from, payload.len() as u64)) {
                         None => Err(Errno::EDQUOT),
                         Some(left) => {
                             open.grant = left;

@@ -301,7 +301,7 @@ impl Bench<'_> {
             mode: 0o700,
             capacity: self.shape.bytes + (8 << 30),
             inodes: 2 * self.shape.entries() + 1_000_000,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         })?;
         let fs = Fs::attach(self.daemon.address(), id, options())?;
         fs.mkdir_all(Path::new("striped"), 0o755)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use forebay_client::Fs;
-use forebay_protocol::message::{MAX_WHOLE, New, OpenMode, SetAttr, SetTime};
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, NewInode, OpenMode, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
 use rustix::process::{getegid, geteuid};
 
@@ -22,7 +22,7 @@ pub struct Files<'f> {
 
 /// Is it a file by itself that goes with one request?
 fn is_whole(part: &Part) -> bool {
-    part.from == 0 && part.to <= MAX_WHOLE as u64
+    part.from == 0 && part.to <= MAX_INLINE_FILE_BYTES as u64
 }
 
 fn attributes() -> SetAttr {
@@ -97,7 +97,7 @@ impl Files<'_> {
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (path, goal) in &shape.links {
             let (parent, name) = directories.place(path)?;
-            let link = New::Symlink(goal.as_os_str().as_bytes().to_vec());
+            let link = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
             fs.make_inode(parent, name, link, 0o777).map_err(told)?;
         }
         for (path, first) in &shape.names {

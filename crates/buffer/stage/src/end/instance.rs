@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_client::{File, Fs, Opened};
-use forebay_protocol::message::{New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
+use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
 use forebay_protocol::{Attr, Ino, Timestamp};
 use rustix::io::Errno;
 
@@ -38,7 +38,7 @@ impl Namespace {
     /// messages name it `shown`.
     pub fn new(fs: Fs, root: &Path, shown: impl Into<PathBuf>) -> std::io::Result<Arc<Namespace>> {
         let found = fs.resolve(root, false).map_err(errno)?;
-        if found.kind != forebay_protocol::Kind::Dir {
+        if found.kind != forebay_protocol::FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
         Ok(Arc::new(Namespace {
@@ -101,9 +101,9 @@ pub(super) fn state(attr: &Attr) -> FileStat {
     };
     FileStat {
         kind: match attr.kind {
-            forebay_protocol::Kind::File => FileKind::File,
-            forebay_protocol::Kind::Dir => FileKind::Directory,
-            forebay_protocol::Kind::Symlink => FileKind::Symlink,
+            forebay_protocol::FileKind::File => FileKind::File,
+            forebay_protocol::FileKind::Dir => FileKind::Directory,
+            forebay_protocol::FileKind::Symlink => FileKind::Symlink,
             _ => FileKind::Other,
         },
         mode: attr.mode.into(),
@@ -256,8 +256,8 @@ impl DirHandle for Directory {
     fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let found = self.find(name)?;
         match found.kind {
-            forebay_protocol::Kind::Dir => Ok(self.space.folder(found.ino)),
-            forebay_protocol::Kind::Symlink => Err(Errno::LOOP),
+            forebay_protocol::FileKind::Dir => Ok(self.space.folder(found.ino)),
+            forebay_protocol::FileKind::Symlink => Err(Errno::LOOP),
             _ => Err(Errno::NOTDIR),
         }
     }
@@ -333,7 +333,7 @@ impl DirHandle for Directory {
     }
 
     fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
-        let new = New::Symlink(goal.as_bytes().to_vec());
+        let new = NewInode::Symlink(goal.as_bytes().to_vec());
         let made = self.space.fs.make_inode(self.ino, name.as_bytes(), new, 0o777);
         let made = made.map_err(errno)?;
         let wanted = FileStat {

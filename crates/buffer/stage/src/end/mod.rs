@@ -26,7 +26,7 @@ pub(crate) use local::{open_folder, open_path};
 pub(crate) use within::{Found, make_within, open_within};
 
 /// Longest file that is copied in one piece, in bytes.
-pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_WHOLE as u64;
+pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_INLINE_FILE_BYTES as u64;
 
 /// What something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

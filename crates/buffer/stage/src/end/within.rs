@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use forebay_protocol::{Attr, Kind};
+use forebay_protocol::{Attr, FileKind};
 use rustix::io::Errno;
 
 use super::instance::{Namespace, errno};
@@ -26,7 +26,7 @@ pub(crate) enum Found {
 pub(crate) fn open_within(space: &Arc<Namespace>, path: &Path) -> Result<Found, Errno> {
     let found = walk(space, path)?;
     match found.kind {
-        Kind::Dir => Ok(Found::Folder(space.folder(found.ino))),
+        FileKind::Dir => Ok(Found::Folder(space.folder(found.ino))),
         _ => Ok(Found::Body(space.body(found.ino)?)),
     }
 }
@@ -58,7 +58,7 @@ fn walk(space: &Namespace, path: &Path) -> Result<Attr, Errno> {
     let mut ahead: VecDeque<Step> = steps(path)?.into_iter().rev().collect();
     let mut links = 0;
     while let Some(step) = ahead.pop_front() {
-        if here.kind != Kind::Dir {
+        if here.kind != FileKind::Dir {
             return Err(Errno::NOTDIR);
         }
         let name = match step {
@@ -69,7 +69,7 @@ fn walk(space: &Namespace, path: &Path) -> Result<Attr, Errno> {
             Step::Into(name) => name,
         };
         let found = fs.lookup(here.ino, name.as_bytes()).map_err(errno)?;
-        if found.kind != Kind::Symlink {
+        if found.kind != FileKind::Symlink {
             above.push(here);
             here = found;
             continue;

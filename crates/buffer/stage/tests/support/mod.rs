@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use forebay_client::{Admin, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::message::{Caller, Entry, InstanceSpec, New, OpenMode};
-use forebay_protocol::{Attr, Errno, InstanceId, Kind};
+use forebay_protocol::message::{Caller, DirEntry, InstanceSpec, NewInode, OpenMode};
+use forebay_protocol::{Attr, Errno, InstanceId, FileKind};
 use forebay_stage::{
     StageItem, StageOptions, StagePath, ProgressCounters, StageReport, StageRequest, Namespace, StageError, ItemKind, run_stage,
 };
@@ -67,7 +67,7 @@ pub fn sides_of(capacity: u64) -> Sides {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: forebay_protocol::placement::Place::alone(),
+        placement: forebay_protocol::placement::Placement::single_node(),
     };
     admin.create_instance(spec).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();
@@ -205,7 +205,7 @@ impl Buffer {
     pub fn symlink(&self, goal: &Path, path: &str) {
         let (parent, name) = (self.path(""), path.as_bytes());
         let parent = self.fs.resolve(&parent, false).unwrap().ino;
-        let new = New::Symlink(goal.as_os_str().as_bytes().to_vec());
+        let new = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
         self.fs.make_inode(parent, name, new, 0o777).unwrap();
     }
 
@@ -214,7 +214,7 @@ impl Buffer {
     }
 
     /// What is in a directory.
-    pub fn entries(&self, path: &str) -> Vec<Entry> {
+    pub fn entries(&self, path: &str) -> Vec<DirEntry> {
         let ino = self.attr(path).unwrap().ino;
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -237,7 +237,7 @@ impl Buffer {
             for entry in self.entries(here.to_str().unwrap()) {
                 let name = directory.join(std::ffi::OsString::from_vec(entry.name));
                 let attr = entry.attr.unwrap();
-                if attr.kind == Kind::Dir {
+                if attr.kind == FileKind::Dir {
                     open.push(name.clone());
                 }
                 let full = Path::new(root).join(&name);
@@ -249,8 +249,8 @@ impl Buffer {
 
     fn line(&self, path: &str, attr: &Attr) -> String {
         let (what, kind) = match attr.kind {
-            Kind::Dir => ("directory".to_owned(), 0o040_000),
-            Kind::Symlink => {
+            FileKind::Dir => ("directory".to_owned(), 0o040_000),
+            FileKind::Symlink => {
                 let goal = self.fs.read_link(attr.ino).unwrap();
                 (
                     format!("-> {}", String::from_utf8(goal).unwrap()),

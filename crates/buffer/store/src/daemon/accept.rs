@@ -8,7 +8,7 @@ use crate::node::{ConnId, Input};
 use forebay_net::auth;
 use forebay_net::stream::Stream;
 use forebay_protocol::SessionId;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use rustix::event::epoll;
 use std::io;
 use std::net::TcpListener;
@@ -61,7 +61,7 @@ impl EventLoop {
             let (Ok(at), Ok(stream)) = (socket.local_addr(), Stream::accepted(socket)) else {
                 continue;
             };
-            let peer = Peer {
+            let peer = PeerIdentity {
                 uid: u32::MAX,
                 gid: u32::MAX,
                 groups: Vec::new(),
@@ -74,7 +74,7 @@ impl EventLoop {
         }
     }
 
-    fn connected(&mut self, stream: Stream, peer: Peer) -> Option<ConnId> {
+    fn connected(&mut self, stream: Stream, peer: PeerIdentity) -> Option<ConnId> {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let conn = Connection::new(stream, self.parts.counters.clone()).ok()?;

@@ -5,7 +5,7 @@ use super::mailbox::{Completion, Mailbox};
 use crate::objects::{DiskObjects, ObjectId};
 use crate::node::{ConnId, fetch_reply};
 use forebay_protocol::Attr;
-use forebay_protocol::message::MAX_WHOLE;
+use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,7 @@ fn run(jobs: &Mutex<Receiver<BlockingJob>>, objects: &DiskObjects, wake: &Mailbo
                 continue;
             }
         };
-        let object = objects.fetch_object(job.object, MAX_WHOLE, true);
+        let object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
         let reply = fetch_reply(job.attr, job.length, object);
         wake.post_completion(Completion {
             replies: vec![(job.conn, job.seq, reply)],

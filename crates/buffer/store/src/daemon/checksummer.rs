@@ -4,7 +4,7 @@
 use super::mailbox::{Completion, Mailbox};
 use crate::objects::{DiskObjects, RecordChecksumsError, ObjectId, Objects, ChecksumOutcome, ScrubVerdict};
 use crate::node::ConnId;
-use forebay_protocol::message::Scrubbed;
+use forebay_protocol::message::ScrubReport;
 use forebay_protocol::{Errno, InstanceId, Reply};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -292,7 +292,7 @@ impl Sealer {
     }
 
     fn scrub(&mut self, instance: InstanceId) -> Result<Reply, Errno> {
-        let mut found = Scrubbed::default();
+        let mut found = ScrubReport::default();
         for (ino, _) in self.objects.list_objects(instance)? {
             let id = ObjectId { instance, ino };
             let (verdict, size) = match self.objects.scrub_object(id, &self.wake.stop) {
@@ -307,14 +307,14 @@ impl Sealer {
             };
             match verdict {
                 ScrubVerdict::Intact => {
-                    found.whole += 1;
+                    found.intact += 1;
                     found.bytes += size;
                 }
                 ScrubVerdict::NotChecksummed => match self.objects.store_checksums(id, false, &self.wake.stop) {
-                    Ok(ChecksumOutcome::Stored) => found.sealed += 1,
+                    Ok(ChecksumOutcome::Stored) => found.checksummed += 1,
                     Err(Errno::ENOENT) => {}
                     Ok(ChecksumOutcome::RecentlyWritten | ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters | ChecksumOutcome::Unsupported) | Err(_) => {
-                        found.unsealed += 1;
+                        found.not_checksummed += 1;
                         self.waiting.push(id);
                     }
                 },
@@ -326,6 +326,6 @@ impl Sealer {
                 }
             }
         }
-        Ok(Reply::Scrubbed(found))
+        Ok(Reply::ScrubReport(found))
     }
 }

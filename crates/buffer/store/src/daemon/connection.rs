@@ -1,7 +1,7 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
 use super::counters::{StoreCounters, RequestKind};
-use forebay_net::frame::{self, BadFrame, Direction, Flags, HEADER};
+use forebay_net::frame::{self, FrameError, Direction, Flags, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;
@@ -87,26 +87,26 @@ impl Connection {
     }
 
     /// The next whole call, unless one is under way or its answer has not left yet.
-    pub fn next_call(&mut self) -> Result<Option<Call>, BadFrame> {
+    pub fn next_call(&mut self) -> Result<Option<Call>, FrameError> {
         if self.busy || self.blocked {
             return Ok(None);
         }
         let bytes = &self.input[self.start..];
-        let Some(head) = bytes.first_chunk::<HEADER>() else {
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let header = frame::parse_header(head)?;
         if header.direction != Direction::Call || header.payload > 0 {
-            return Err(BadFrame::Kind); // payload comes on bulk connections only
+            return Err(FrameError::Kind); // payload comes on bulk connections only
         }
         if header.body > self.longest {
-            return Err(BadFrame::Length);
+            return Err(FrameError::Length);
         }
-        let end = HEADER + header.body;
-        let Some(body) = bytes.get(HEADER..end) else {
+        let end = HEADER_BYTES + header.body;
+        let Some(body) = bytes.get(HEADER_BYTES..end) else {
             return Ok(None);
         };
-        let call: Call = frame::open(head, &header, body)?;
+        let call: Call = frame::decode_body(head, &header, body)?;
         self.start += end;
         self.busy = true;
         self.asked = (RequestKind::of(&call.request), Instant::now());
@@ -120,7 +120,7 @@ impl Connection {
 
     /// Is there input that may hold a call?
     pub fn has_input(&self) -> bool {
-        self.input.len() - self.start >= HEADER
+        self.input.len() - self.start >= HEADER_BYTES
     }
 
     /// Answer the call under way.
@@ -130,7 +130,7 @@ impl Connection {
         reply: &Reply,
         descriptor: Option<OwnedFd>,
         cacheable: bool,
-    ) -> Result<(), BadFrame> {
+    ) -> Result<(), FrameError> {
         self.busy = false;
         let (kind, since) = self.asked;
         let failed = matches!(reply, Reply::Failed(_));
@@ -143,7 +143,7 @@ impl Connection {
             descriptor: descriptor.is_some(),
             cacheable,
         };
-        frame::put_reply(&mut self.output, seq, flags, reply, 0)?;
+        frame::encode_reply(&mut self.output, seq, flags, reply, 0)?;
         self.descriptor = descriptor;
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::log::LogSpace;
 use crate::objects::{RemovalQueue, RemovalProgress};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_protocol::Request;
-use forebay_protocol::message::Usage;
+use forebay_protocol::message::InstanceUsage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ pub struct RequestStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreGauges {
     /// Instances and how full they are.
-    pub instances: Vec<Usage>,
+    pub instances: Vec<InstanceUsage>,
     /// Sessions, administrators' included.
     pub sessions: u64,
     /// Connections, those for bulk data included.

@@ -5,7 +5,7 @@ use super::syncer::SyncJob;
 use super::{blocking_io, checksummer};
 use crate::objects::ObjectId;
 use crate::node::{ConnId, Effect, fetch_reply};
-use forebay_protocol::message::MAX_WHOLE;
+use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use forebay_protocol::{Errno, InstanceId, Reply};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::TrySendError;
@@ -117,14 +117,14 @@ impl EventLoop {
     /// Answer with a small object: at once if it is in memory, else when it has been read.
     fn fetch(&mut self, job: blocking_io::FetchJob) {
         let objects = &self.parts.objects;
-        let mut object = objects.fetch_object(job.object, MAX_WHOLE, false);
+        let mut object = objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, false);
         let mut job = job;
         if object == Err(Errno::EAGAIN) {
             match self.hand_out(blocking_io::BlockingJob::Read(job)) {
                 Some(blocking_io::BlockingJob::Read(left)) => job = left,
                 _ => return,
             }
-            object = self.parts.objects.fetch_object(job.object, MAX_WHOLE, true);
+            object = self.parts.objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
         }
         let reply = fetch_reply(job.attr, job.length, object);
         self.reply(job.conn, job.seq, &reply, None, false);

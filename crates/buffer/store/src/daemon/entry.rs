@@ -4,7 +4,7 @@ use super::doors::guest;
 use super::events::EventLoop;
 use super::munge_worker::PendingCredential;
 use crate::node::{ConnId, Effect, Input};
-use forebay_net::frame::MAX_BODY;
+use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::identity::Proof;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::time::Instant;
@@ -16,11 +16,11 @@ impl EventLoop {
             return self.refuse(id, seq, errno);
         }
         if let Request::Hello(hello) = &call.request
-            && hello.bulk
+            && hello.data_connection
             && let Some(guest) = self.doors.guest(id)
             && !self.seats.is_free(guest)
             // Whose place it takes leaves a seat, once it is known that it may take it.
-            && !hello.resume.is_some_and(|r| self.lanes.is_slot_in_use(r.session, hello.slot))
+            && !hello.token.is_some_and(|r| self.lanes.is_slot_in_use(r.session, hello.slot))
         {
             tracing::warn!(user = guest, "too many bulk connections: one is refused");
             return self.refuse(id, seq, Errno::EAGAIN);
@@ -82,7 +82,7 @@ impl EventLoop {
         let admitted = self.doors.admit(id, guest);
         if let Some(conn) = self.conns.get_mut(&id) {
             match admitted {
-                Ok(()) => conn.longest = MAX_BODY,
+                Ok(()) => conn.longest = MAX_BODY_BYTES,
                 Err(errno) => {
                     tracing::warn!(user = guest, "too many connections: one is refused");
                     conn.refused = Some(errno);

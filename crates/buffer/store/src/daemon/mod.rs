@@ -244,7 +244,7 @@ impl Daemon {
             start: Instant::now(),
         };
         let mut seed = [0; 32];
-        at("/dev/urandom", forebay_protocol::random::random(&mut seed))?;
+        at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
         let mut shard = Shard::start(
             state,
             log.last_sequence(),

@@ -4,13 +4,13 @@
 //! matters is said again.
 
 use forebay_net::auth::PoolKey;
-use forebay_net::connection::Link;
+use forebay_net::connection::Connection;
 use forebay_net::frame;
 use forebay_net::handshake::Dialling;
 use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -92,11 +92,11 @@ fn run(to: &Address, dial: Dial<'_>, messages: &Receiver<Box<PeerMessage>>) {
         bytes.clear();
         for message in std::iter::once(first).chain(messages.try_iter().take(QUEUE)) {
             let call = Call {
-                seq: message.number,
+                seq: message.sequence,
                 caller: None,
                 request: Request::Peer(message),
             };
-            if let Err(error) = frame::put_call(&mut bytes, &call, 0) {
+            if let Err(error) = frame::encode_call(&mut bytes, &call, 0) {
                 tracing::error!(%error, "a message between storage daemons is too long");
             }
         }
@@ -141,7 +141,7 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
     let Address::Tcp(at) = to else {
         return Ok(stream); // the kernel says who this is
     };
-    let mut link = Link::new(stream);
+    let mut link = Connection::new(stream);
     let mut say = |seq, request| {
         let call = Call {
             seq,
@@ -151,12 +151,12 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
         link.call(&call, &[], &mut []).map(|answer| answer.reply)
     };
     let hello = Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance: None,
-        resume: None,
+        token: None,
         slot: 0,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     };
     let Reply::Challenge { nonce } = say(1, Request::Hello(hello))? else {
         return Err(io::Error::other(Errno::EPROTO));
@@ -169,11 +169,11 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_net::frame::{Flags, HEADER};
+    use forebay_net::frame::{Flags, HEADER_BYTES};
     use forebay_net::handshake::{Daemon, Opening};
     use forebay_protocol::identity::Proof;
-    use forebay_protocol::peer::{Incarnation, Say};
-    use forebay_protocol::{InstanceId, Node};
+    use forebay_protocol::peer::{Incarnation, PeerPayload};
+    use forebay_protocol::{InstanceId, NodeIndex};
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -184,26 +184,26 @@ mod tests {
     fn message(number: u64) -> Box<PeerMessage> {
         Box::new(PeerMessage {
             instance: InstanceId(1),
-            from: Node(0),
+            from: NodeIndex(0),
             sender: Incarnation::default(),
             receiver: Incarnation::default(),
-            number,
-            say: Say::Greet,
+            sequence: number,
+            payload: PeerPayload::Probe,
         })
     }
 
     fn hear(stream: &mut TcpStream) -> Option<Call> {
-        let mut head = [0; HEADER];
+        let mut head = [0; HEADER_BYTES];
         stream.read_exact(&mut head).ok()?;
         let header = frame::parse_header(&head).unwrap();
         let mut body = vec![0; header.body];
         stream.read_exact(&mut body).ok()?;
-        Some(frame::open(&head, &header, &body).unwrap())
+        Some(frame::decode_body(&head, &header, &body).unwrap())
     }
 
     fn answer(stream: &mut TcpStream, seq: u64, reply: &Reply) {
         let mut out = Vec::new();
-        frame::put_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
+        frame::encode_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
         stream.write_all(&out).unwrap();
     }
 

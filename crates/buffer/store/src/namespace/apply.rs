@@ -1,8 +1,8 @@
 //! Carry out changes.
 
 use super::{Body, Change, Directory, Inode, FileLength, Namespace, PlannedInode, SetInode};
-use forebay_protocol::message::{New, OnExisting};
-use forebay_protocol::{Ino, Kind, Timestamp};
+use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::{Ino, FileKind, Timestamp};
 
 /// Why a change cannot be carried out: it was made for another state of the tables.
 pub type ApplyError = &'static str;
@@ -70,7 +70,7 @@ impl Namespace {
             } => {
                 let new = PlannedInode {
                     ino: *ino,
-                    new: New::Dir,
+                    new: NewInode::Dir,
                     mode: *mode,
                     uid: *uid,
                     gid: *gid,
@@ -79,7 +79,7 @@ impl Namespace {
                 self.make_nameless(&new, *parent, *now)
             }
             Change::RemoveName { ino, now } => match self.kind(*ino)? {
-                Kind::Dir => self.end_dir(*ino, *now),
+                FileKind::Dir => self.end_dir(*ino, *now),
                 _ => self.drop_link(*ino, *now),
             },
             Change::AddName { ino, now } => self.add_link(*ino, *now),
@@ -218,7 +218,7 @@ impl Namespace {
         self.inodes.get_mut(&ino).ok_or("no such inode")
     }
 
-    fn kind(&self, ino: Ino) -> Result<Kind, ApplyError> {
+    fn kind(&self, ino: Ino) -> Result<FileKind, ApplyError> {
         self.get(ino).map(Inode::kind).ok_or("no such inode")
     }
 
@@ -227,7 +227,7 @@ impl Namespace {
         &mut self,
         dir: Ino,
         name: &[u8],
-        put: Option<(Ino, Kind)>,
+        put: Option<(Ino, FileKind)>,
         now: Timestamp,
     ) -> Result<(), ApplyError> {
         let entries = self.touch_dir(dir, now)?;
@@ -242,10 +242,10 @@ impl Namespace {
             Some(new) => entries.insert(name, new, entries.next_cookie),
         }
         let inode = self.inode_mut(dir)?;
-        if old == Some(Kind::Dir) {
+        if old == Some(FileKind::Dir) {
             inode.nlink = inode.nlink.saturating_sub(1);
         }
-        if put.is_some_and(|(_, kind)| kind == Kind::Dir) {
+        if put.is_some_and(|(_, kind)| kind == FileKind::Dir) {
             inode.nlink += 1;
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Namespace {
         &mut self,
         dir: Ino,
         name: &[u8],
-        what: (Ino, Kind),
+        what: (Ino, FileKind),
         now: Timestamp,
     ) -> Result<(), ApplyError> {
         let dir = self.touch_dir(dir, now)?;

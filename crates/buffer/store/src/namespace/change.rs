@@ -1,8 +1,8 @@
 //! What can happen to a name space, as the log keeps it.
 
 use super::{Body, Directory, Inode, FileLength};
-use forebay_protocol::message::{New, OnExisting};
-use forebay_protocol::{Ino, Kind, Timestamp};
+use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::{Ino, FileKind, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
         /// What has it from now on.
-        put: Option<(Ino, Kind)>,
+        put: Option<(Ino, FileKind)>,
         /// When.
         now: Timestamp,
     },
@@ -168,7 +168,7 @@ pub struct PlannedInode {
     /// Its number.
     pub ino: Ino,
     /// What it is.
-    pub new: New,
+    pub new: NewInode,
     /// Permission bits.
     pub mode: u16,
     /// Owner.
@@ -199,17 +199,17 @@ pub struct SetInode {
 impl PlannedInode {
     pub(super) fn build(&self, parent: Ino, spread: bool, now: Timestamp) -> Inode {
         let body = match &self.new {
-            New::Dir => Body::Dir(Directory::new(parent)),
-            New::Symlink(target) => Body::Symlink(target.clone()),
-            New::Node(Kind::File, _) if spread => Body::Striped(FileLength {
+            NewInode::Dir => Body::Dir(Directory::new(parent)),
+            NewInode::Symlink(target) => Body::Symlink(target.clone()),
+            NewInode::Node(FileKind::File, _) if spread => Body::Striped(FileLength {
                 size: 0,
                 space: 0,
                 mtime_seen: Timestamp::default(),
                 known: !self.opened,
                 may_have_pieces: self.opened,
             }),
-            New::Node(Kind::File, _) => Body::File,
-            New::Node(kind, rdev) => Body::Special(*kind, *rdev),
+            NewInode::Node(FileKind::File, _) => Body::File,
+            NewInode::Node(kind, rdev) => Body::Special(*kind, *rdev),
         };
         Inode {
             mode: self.mode,

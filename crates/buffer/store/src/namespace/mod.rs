@@ -16,8 +16,8 @@ pub use plan::{Credentials, EXEC, READ, WRITE};
 pub use put::PlannedPut;
 pub use step::{TxLock, PreparedStep, lock_for_step};
 
-use forebay_protocol::placement::Place;
-use forebay_protocol::{Attr, Ino, Kind, Node, Timestamp};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Attr, Ino, FileKind, NodeIndex, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub enum Body {
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A pipe, socket or device with its number.
-    Special(Kind, u32),
+    Special(FileKind, u32),
 }
 
 /// What is known of the length of a striped file.
@@ -97,7 +97,7 @@ pub struct Entry {
     /// What it names.
     pub ino: Ino,
     /// Its kind; the inode itself may be on another node.
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
 /// A directory without its index by name.
@@ -105,7 +105,7 @@ pub struct Entry {
 struct StoredDir {
     parent: Ino,
     next_cookie: u64,
-    entries: Vec<(u64, Vec<u8>, Ino, Kind)>,
+    entries: Vec<(u64, Vec<u8>, Ino, FileKind)>,
 }
 
 impl From<StoredDir> for Directory {
@@ -174,7 +174,7 @@ impl Directory {
         self.order.is_empty()
     }
 
-    fn insert(&mut self, name: &[u8], (ino, kind): (Ino, Kind), cookie: u64) {
+    fn insert(&mut self, name: &[u8], (ino, kind): (Ino, FileKind), cookie: u64) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(name.clone(), cookie);
         self.order.insert(cookie, Entry { name, ino, kind });
@@ -187,7 +187,7 @@ impl Directory {
     }
 
     /// Let an existing name lead to another inode, its place in the order unchanged.
-    fn replace(&mut self, name: &[u8], (ino, kind): (Ino, Kind)) -> Option<(Ino, Kind)> {
+    fn replace(&mut self, name: &[u8], (ino, kind): (Ino, FileKind)) -> Option<(Ino, FileKind)> {
         let entry = self.order.get_mut(self.names.get(name)?)?;
         let old = (entry.ino, entry.kind);
         (entry.ino, entry.kind) = (ino, kind);
@@ -197,11 +197,11 @@ impl Directory {
 
 impl Inode {
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FileKind {
         match &self.body {
-            Body::File | Body::Striped(_) => Kind::File,
-            Body::Dir(_) => Kind::Dir,
-            Body::Symlink(_) => Kind::Symlink,
+            Body::File | Body::Striped(_) => FileKind::File,
+            Body::Dir(_) => FileKind::Dir,
+            Body::Symlink(_) => FileKind::Symlink,
             Body::Special(kind, _) => *kind,
         }
     }
@@ -249,7 +249,7 @@ impl Inode {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            unsettled,
+            provisional: unsettled,
             extended: !self.xattrs.is_empty(),
         }
     }
@@ -259,7 +259,7 @@ impl Inode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
-    shard: Node,
+    shard: NodeIndex,
     /// Files are striped over several nodes.
     spread: bool,
     next: u64,
@@ -273,7 +273,7 @@ const GAP: u64 = 1 << 24;
 
 impl Namespace {
     /// What the node in this place owns of a new name space: the first has its root directory.
-    pub fn new(mode: u16, uid: u32, gid: u32, place: &Place, now: Timestamp) -> Namespace {
+    pub fn new(mode: u16, uid: u32, gid: u32, place: &Placement, now: Timestamp) -> Namespace {
         let root = Inode {
             mode,
             nlink: 2,
@@ -285,11 +285,11 @@ impl Namespace {
             body: Body::Dir(Directory::new(Ino::ROOT)),
             xattrs: BTreeMap::new(),
         };
-        let first = place.node == Node(0);
+        let first = place.node == NodeIndex(0);
         Namespace {
             inodes: first.then_some((Ino::ROOT, root)).into_iter().collect(),
             shard: place.node,
-            spread: place.is_spread(),
+            spread: place.is_distributed(),
             next: Ino::ROOT.0 + 1,
             orphans: BTreeSet::new(),
         }
@@ -306,13 +306,13 @@ impl Namespace {
     }
 
     /// The place of the node whose inodes these are.
-    pub fn node(&self) -> Node {
+    pub fn node(&self) -> NodeIndex {
         self.shard
     }
 
     /// Is this the node that owns `ino`?
     pub fn owns(&self, ino: Ino) -> bool {
-        ino.shard() == self.shard
+        ino.metadata_node() == self.shard
     }
 
     /// The number for the next new inode.

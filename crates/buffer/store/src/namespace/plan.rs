@@ -2,9 +2,9 @@
 
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
-    MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode, may_have_xattr,
+    MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode, is_xattr_supported,
 };
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;
@@ -145,7 +145,7 @@ impl Namespace {
         who: &Credentials,
         parent: Ino,
         name: &[u8],
-        new: New,
+        new: NewInode,
         mode: u16,
         now: Timestamp,
     ) -> Result<Change, Errno> {
@@ -160,11 +160,11 @@ impl Namespace {
         }
         self.writable_dir(who, parent)?;
         match &new {
-            New::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
-            New::Symlink(target) if target.len() > MAX_TARGET => return Err(Errno::ENAMETOOLONG),
-            New::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
-            New::Node(Kind::Dir | Kind::Symlink, _) => return Err(Errno::EINVAL),
-            New::Node(Kind::CharDevice | Kind::BlockDevice, _) if !who.privileged() => {
+            NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
+            NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => return Err(Errno::ENAMETOOLONG),
+            NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
+            NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
+            NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _) if !who.privileged() => {
                 return Err(Errno::EPERM);
             }
             _ => {}
@@ -173,13 +173,13 @@ impl Namespace {
         let mut gid = who.gid;
         if inode.mode & 0o2000 != 0 {
             gid = inode.gid;
-            if matches!(new, New::Dir) {
+            if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
             } else if mode & 0o2010 == 0o2010 && !who.privileged() && !who.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
-        if matches!(new, New::Symlink(_)) {
+        if matches!(new, NewInode::Symlink(_)) {
             mode = 0o777;
         }
         let ino = Ino::new(self.shard, self.next);
@@ -291,7 +291,7 @@ impl Namespace {
         check_xattr_name(name)?;
         if name.starts_with(b"user.") {
             who.check_access(inode, WRITE)?;
-            if !matches!(inode.kind(), Kind::File | Kind::Dir) {
+            if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
                 return Err(Errno::EPERM);
             }
         } else if !who.privileged() {
@@ -364,8 +364,8 @@ pub(super) fn plan_attributes(
     }
     if let Some(size) = wish.size {
         match inode.kind() {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::EISDIR),
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
         if !writable {
@@ -404,7 +404,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
         return Err(Errno::ERANGE);
     }
-    if may_have_xattr(name) {
+    if is_xattr_supported(name) {
         Ok(())
     } else {
         Err(Errno::EOPNOTSUPP)

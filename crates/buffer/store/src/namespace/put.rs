@@ -3,8 +3,8 @@
 use super::plan::{EXEC, check_name, plan_attributes};
 use super::{Change, Credentials, Namespace, PlannedInode};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::{New, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::message::{NewInode, SetAttr};
+use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
 
 /// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
 /// those that a start passes over, and as many as an instance on dozens of nodes needs.
@@ -45,14 +45,14 @@ impl Namespace {
         self.writable_dir(who, parent)?;
         match replaced {
             None => {}
-            Some((_, Kind::Dir)) => return Err(Errno::EISDIR),
+            Some((_, FileKind::Dir)) => return Err(Errno::EISDIR),
             Some((ino, _)) if !self.owns(ino) => return Err(Errno::EOPNOTSUPP),
             Some((ino, _)) => self.check_sticky(who, dir, self.find(ino)?)?,
         }
         let inherits = dir.mode & 0o2000 != 0;
         let mut inode = PlannedInode {
             ino: self.next_for(layout)?,
-            new: New::Node(Kind::File, 0),
+            new: NewInode::Node(FileKind::File, 0),
             mode: 0o600,
             uid: who.uid,
             gid: if inherits { dir.gid } else { who.gid },
@@ -83,7 +83,7 @@ impl Namespace {
     fn next_for(&self, layout: &Layout) -> Result<Ino, Errno> {
         let node = self.node();
         let numbers = (self.next..self.next + NEAR).map(|number| Ino::new(node, number));
-        let mut here = numbers.filter(|ino| layout.node(*ino, 0) == node);
+        let mut here = numbers.filter(|ino| layout.node_of_stripe(*ino, 0) == node);
         here.next().ok_or(Errno::EOPNOTSUPP)
     }
 }

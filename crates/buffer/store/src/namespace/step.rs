@@ -4,8 +4,8 @@
 use super::plan::{EXEC, WRITE, check_name};
 use super::{Change, Credentials, Entry, Inode, Namespace};
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::peer::{Found, Step, Who};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::peer::{StepResult, Step, Who};
+use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Something that a transaction keeps to itself until it is decided.
@@ -25,7 +25,7 @@ pub struct PreparedStep {
     /// What it changes.
     pub changes: Vec<Change>,
     /// What it found.
-    pub found: Found,
+    pub found: StepResult,
 }
 
 impl From<&Credentials> for Who {
@@ -54,8 +54,8 @@ impl From<&Who> for Credentials {
 pub fn lock_for_step(step: &Step) -> Option<TxLock> {
     match step {
         Step::MakeDir { .. } => None,
-        Step::Enter { dir, name, .. } => Some(TxLock::Name(*dir, name.clone())),
-        Step::RemoveName { ino, .. } | Step::AddName { ino } | Step::Move { ino, .. } => {
+        Step::InsertEntry { dir, name, .. } => Some(TxLock::Name(*dir, name.clone())),
+        Step::RemoveLink { ino, .. } | Step::AddLink { ino } | Step::ChangeParent { ino, .. } => {
             Some(TxLock::Inode(*ino))
         }
         Step::LockRenames => Some(TxLock::Renames),
@@ -83,10 +83,10 @@ impl Namespace {
                 };
                 Ok(PreparedStep {
                     changes: vec![change],
-                    found: Found::Inode(ino, Kind::Dir),
+                    found: StepResult::Inode(ino, FileKind::Dir),
                 })
             }
-            Step::Enter {
+            Step::InsertEntry {
                 dir,
                 name,
                 ino,
@@ -102,10 +102,10 @@ impl Namespace {
                 };
                 Ok(PreparedStep {
                     changes: vec![change],
-                    found: Found::Entry(old, owner_only),
+                    found: StepResult::Entry(old, owner_only),
                 })
             }
-            Step::RemoveName {
+            Step::RemoveLink {
                 ino,
                 dir,
                 owner_only,
@@ -120,7 +120,7 @@ impl Namespace {
                 }
                 Ok(ready(Change::RemoveName { ino: *ino, now }))
             }
-            Step::AddName { ino } => {
+            Step::AddLink { ino } => {
                 let inode = self.find(*ino)?;
                 match inode.nlink {
                     _ if inode.dir().is_some() => return Err(Errno::EPERM),
@@ -130,10 +130,10 @@ impl Namespace {
                 }
                 Ok(PreparedStep {
                     changes: vec![Change::AddName { ino: *ino, now }],
-                    found: Found::Inode(*ino, inode.kind()),
+                    found: StepResult::Inode(*ino, inode.kind()),
                 })
             }
-            Step::Move {
+            Step::ChangeParent {
                 ino,
                 parent,
                 owner_only,
@@ -152,7 +152,7 @@ impl Namespace {
             }
             Step::LockRenames => Ok(PreparedStep {
                 changes: Vec::new(),
-                found: Found::Ready,
+                found: StepResult::Ready,
             }),
         }
     }
@@ -163,9 +163,9 @@ impl Namespace {
         who: &Credentials,
         dir: Ino,
         name: &[u8],
-        kind: Kind,
+        kind: FileKind,
         existing: OnExisting,
-    ) -> Result<(Option<(Ino, Kind)>, bool), Errno> {
+    ) -> Result<(Option<(Ino, FileKind)>, bool), Errno> {
         check_name(name)?;
         let (inode, entries) = self.find_dir(dir)?;
         who.check_access(inode, EXEC)?;
@@ -179,7 +179,7 @@ impl Namespace {
         if existing == OnExisting::Replace
             && let Some((_, old)) = old
         {
-            match (kind == Kind::Dir, old == Kind::Dir) {
+            match (kind == FileKind::Dir, old == FileKind::Dir) {
                 (true, false) => return Err(Errno::ENOTDIR),
                 (false, true) => return Err(Errno::EISDIR),
                 _ => {}
@@ -194,7 +194,7 @@ impl Namespace {
         who: &Credentials,
         dir: Ino,
         name: &[u8],
-    ) -> Result<(Ino, Kind, bool), Errno> {
+    ) -> Result<(Ino, FileKind, bool), Errno> {
         let entry = self.lookup_entry(who, dir, name)?;
         let found = (entry.ino, entry.kind);
         let (inode, _) = self.writable_dir(who, dir)?;
@@ -238,6 +238,6 @@ fn check_owner(who: &Credentials, inode: &Inode, owner_only: bool) -> Result<(),
 fn ready(change: Change) -> PreparedStep {
     PreparedStep {
         changes: vec![change],
-        found: Found::Ready,
+        found: StepResult::Ready,
     }
 }

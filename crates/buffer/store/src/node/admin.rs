@@ -2,9 +2,9 @@
 
 use super::{ConnId, Doomed, Effect, Event, SlotResult, Runtime, Shard};
 use crate::objects::Objects;
-use forebay_protocol::identity::Peer;
-use forebay_protocol::message::{InstanceSpec, Usage};
-use forebay_protocol::placement::Place;
+use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::message::{InstanceSpec, InstanceUsage};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl<O: Objects> Shard<O> {
         &mut self,
         conn: ConnId,
         (session, slot, seq): (SessionId, u32, u64),
-        peer: &Peer,
+        peer: &PeerIdentity,
         request: Request,
     ) -> Result<Option<Reply>, Errno> {
         if !peer.trusted {
@@ -33,12 +33,12 @@ impl<O: Objects> Shard<O> {
                 Event::Resize(id, capacity)
             }
             Request::SetPeers { id, peers } => {
-                let place = &self.names(id).map_err(|_| Errno::ENOENT)?.spec.place;
-                let moved = Place {
+                let place = &self.names(id).map_err(|_| Errno::ENOENT)?.spec.placement;
+                let moved = Placement {
                     peers,
                     ..place.clone()
                 };
-                moved.check()?;
+                moved.validate()?;
                 Event::SetPeers(id, moved.peers)
             }
             Request::RemoveInstance { id, force } => {
@@ -97,7 +97,7 @@ impl<O: Objects> Shard<O> {
         &mut self,
         conn: ConnId,
         seq: u64,
-        peer: &Peer,
+        peer: &PeerIdentity,
         instance: InstanceId,
     ) -> Result<(), Errno> {
         if !peer.trusted {
@@ -122,7 +122,7 @@ impl<O: Objects> Shard<O> {
         if spec.inodes == 0 || spec.mode > 0o7777 {
             return Err(Errno::EINVAL);
         }
-        spec.place.check()?;
+        spec.placement.validate()?;
         // The remains of one of the same name, which went moments ago, must not go with this one.
         let remains = self
             .doomed
@@ -133,7 +133,7 @@ impl<O: Objects> Shard<O> {
         }
         self.objects.add_instance(spec.id)?;
         self.runtime.insert(spec.id, Runtime::default());
-        self.spread |= spec.place.is_spread();
+        self.spread |= spec.placement.is_distributed();
         Ok(Event::AddInstance(spec, self.now.wall))
     }
 
@@ -146,16 +146,16 @@ impl<O: Objects> Shard<O> {
     }
 
     /// All instances and how full they are.
-    pub fn instance_usage(&self) -> Vec<Usage> {
+    pub fn instance_usage(&self) -> Vec<InstanceUsage> {
         let mut sessions = BTreeMap::<InstanceId, u64>::new();
         for id in self.state.sessions.values().filter_map(|s| s.instance) {
             *sessions.entry(id).or_default() += 1;
         }
-        let usage = |(id, instance): (&InstanceId, &super::VolumeState)| Usage {
+        let usage = |(id, instance): (&InstanceId, &super::VolumeState)| InstanceUsage {
             spec: InstanceSpec {
-                place: Place {
+                placement: Placement {
                     peers: Vec::new(),
-                    ..instance.spec.place.without_secret()
+                    ..instance.spec.placement.without_secret()
                 },
                 ..instance.spec.clone()
             },

@@ -3,16 +3,16 @@
 use super::{Context, SlotResult, Shard};
 use crate::namespace::Body;
 use crate::objects::{ObjectId, ObjectStat, Objects};
-use forebay_net::frame::MAX_BODY;
-use forebay_protocol::message::{Entry, MAX_INODES, OpenMode, SetAttr};
+use forebay_net::frame::MAX_BODY_BYTES;
+use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, InstanceId, Reply};
 
 /// Room that an entry of a listing takes besides its name, in bytes: with attributes and without.
 const FULL: usize = 128;
 const BARE: usize = 24;
 /// The longest listing. Half the longest frame leaves room for the worst encoding of an entry.
-const LISTING: usize = MAX_BODY / 2;
-const _: () = assert!(LISTING / FULL <= MAX_INODES);
+const LISTING: usize = MAX_BODY_BYTES / 2;
+const _: () = assert!(LISTING / FULL <= MAX_REQUEST_INODES);
 
 /// What the data object adds to an inode's attributes.
 pub(super) fn add(attr: &mut Attr, stat: &ObjectStat) {
@@ -41,7 +41,7 @@ impl<O: Objects> Shard<O> {
 
     /// What `stat` shows of those inodes that are there.
     pub(super) fn attrs(&self, instance: InstanceId, inos: &[Ino]) -> Result<Vec<Attr>, Errno> {
-        if inos.len() > MAX_INODES {
+        if inos.len() > MAX_REQUEST_INODES {
             return Err(Errno::EINVAL);
         }
         let all = inos.iter().map(|ino| self.attr(instance, *ino));
@@ -125,7 +125,7 @@ impl<O: Objects> Shard<O> {
             } else {
                 None
             };
-            entries.push(Entry {
+            entries.push(DirEntry {
                 cookie,
                 name: entry.name.to_vec(),
                 ino: entry.ino,

@@ -11,7 +11,7 @@
 
 use super::{ConnId, Shard};
 use crate::objects::Objects;
-use forebay_protocol::message::CACHE_TIME;
+use forebay_protocol::message::CACHE_LIFETIME_NS;
 use forebay_protocol::{Call, Errno, InstanceId, Request};
 
 /// For a kernel that is slow to note the time at which it was told something.
@@ -28,7 +28,7 @@ impl<O: Objects> Shard<O> {
             .iter()
             .filter_map(|(id, s)| Some((*id, s.instance?)));
         let attached: Vec<_> = attached.collect();
-        let until = self.now.steady_ns.saturating_add(CACHE_TIME + MARGIN);
+        let until = self.now.steady_ns.saturating_add(CACHE_LIFETIME_NS + MARGIN);
         for (session, instance) in attached {
             let runtime = self.runtime(instance);
             runtime.sessions.insert(session);
@@ -53,7 +53,7 @@ impl<O: Objects> Shard<O> {
         let Some(instance) = self.cached_instance(conn) else {
             return false;
         };
-        let until = self.now.steady_ns.saturating_add(CACHE_TIME + MARGIN);
+        let until = self.now.steady_ns.saturating_add(CACHE_LIFETIME_NS + MARGIN);
         self.runtime(instance).cached_until = until;
         true
     }
@@ -84,7 +84,7 @@ impl<O: Objects> Shard<O> {
     /// Another client wants to attach: `EAGAIN` until nothing is cached any more.
     pub(super) fn end_caching(&mut self, instance: InstanceId) -> Result<(), Errno> {
         // Of several nodes, node 0 has seen to that.
-        if self.names(instance).is_ok_and(|i| i.spec.place.node.0 > 0) {
+        if self.names(instance).is_ok_and(|i| i.spec.placement.node.0 > 0) {
             return Ok(());
         }
         let now = self.now.steady_ns;

@@ -3,7 +3,7 @@
 use super::{ConnId, Context, Effect, Shard, unseal};
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{OpenMode, RECOVERY_SLOT};
 use forebay_protocol::{Call, Caller, Errno, Reply, Request, SessionId};
 
@@ -152,7 +152,7 @@ impl<O: Objects> Shard<O> {
 }
 
 /// On whose behalf a request is made: only a trusted peer's own word counts.
-fn credentials(peer: &Peer, caller: Option<&Caller>) -> Result<Credentials, Errno> {
+fn credentials(peer: &PeerIdentity, caller: Option<&Caller>) -> Result<Credentials, Errno> {
     match caller {
         Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
             Err(Errno::EPERM)

@@ -52,7 +52,7 @@ impl<O: Objects> Shard<O> {
         runtime.fresh.insert(id.ino);
         if !self.names(id.instance)?.names.owns(id.ino) {
             let unconfirmed = &mut self.runtime(id.instance).spread.unconfirmed;
-            let home = unconfirmed.entry(id.ino.shard()).or_default();
+            let home = unconfirmed.entry(id.ino.metadata_node()).or_default();
             home.insert(id.ino);
         }
         Ok(())
@@ -123,7 +123,7 @@ impl<O: Objects> Shard<O> {
         if total == 0 && want > 0 {
             Err(Errno::ENOSPC)
         } else {
-            Ok(Reply::Granted(total))
+            Ok(Reply::SpaceGranted(total))
         }
     }
 

@@ -1,12 +1,12 @@
 //! What a [`Shard`](super::Shard) is told by its driver, and what it wants done.
 
 use crate::objects::ObjectId;
-use forebay_net::munge::Credential;
-use forebay_protocol::identity::{Peer, Proof};
+use forebay_net::munge::DecodedCredential;
+use forebay_protocol::identity::{PeerIdentity, Proof};
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{
-    Attr, Call, Errno, HandleId, InstanceId, Node, Reply, SessionId, Timestamp,
+    Attr, Call, Errno, HandleId, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
 };
 use std::net::SocketAddr;
 
@@ -54,7 +54,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct MungeAuthentication {
     /// The credential, decoded.
-    pub credential: Credential,
+    pub credential: DecodedCredential,
     /// The client's random bytes.
     pub nonce: [u8; 32],
     /// The daemon's own proof.
@@ -65,7 +65,7 @@ pub struct MungeAuthentication {
 #[derive(Debug)]
 pub enum Input {
     /// Someone connected.
-    Connected(ConnId, Peer),
+    Connected(ConnId, PeerIdentity),
     /// Over TCP, at this address of the daemon's.
     LocalAddress(ConnId, SocketAddr),
     /// A request arrived.
@@ -162,7 +162,7 @@ pub enum Effect<D> {
         /// The node's address.
         address: String,
         /// The node's place.
-        node: Node,
+        node: NodeIndex,
         /// The message.
         message: Box<PeerMessage>,
     },

@@ -3,7 +3,7 @@
 use super::{Context, Effect, Event, SlotResult, Shard};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_protocol::message::{MOST_CLOSED, XattrMode};
+use forebay_protocol::message::{MAX_CLOSED_HANDLES, XattrMode};
 use forebay_protocol::{Errno, HandleId, Ino, Reply, Request};
 
 impl<O: Objects> Shard<O> {
@@ -81,11 +81,11 @@ impl<O: Objects> Shard<O> {
                 end,
             } => self.unlock_file(context, handle, owner, (start, end))?,
             Request::TestLock { handle, lock } => self.test_lock(context, handle, lock)?,
-            Request::AwaitLocks { told } => return self.await_locks(context, &told),
+            Request::AwaitLocks { known: told } => return self.await_locks(context, &told),
             Request::CancelLock { ticket } => self.cancel_lock(context, ticket),
             Request::Permit { handle } => self.new_permit(context, handle)?,
             Request::Close { handle, .. } => self.close(context, handle)?,
-            Request::CloseAll { handles } if handles.len() > MOST_CLOSED => {
+            Request::CloseAll { handles } if handles.len() > MAX_CLOSED_HANDLES => {
                 return Err(Errno::EINVAL);
             }
             Request::CloseAll { handles } => {
@@ -164,7 +164,7 @@ impl<O: Objects> Shard<O> {
             Request::Open { ino, handle, open } => return self.open(context, ino, handle, open),
             Request::OpenObject {
                 handle,
-                permit,
+                capability: permit,
                 open,
             } => return self.open_object(context, handle, &permit, open),
             Request::Reserve {

@@ -10,7 +10,7 @@ use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength};
 use crate::objects::Objects;
 use forebay_protocol::message::{OpenMode, SetAttr};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Node, Timestamp};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, Timestamp};
 use std::collections::BTreeSet;
 
 /// Files whose lengths are being settled at a time.
@@ -157,11 +157,11 @@ impl<O: Objects> Shard<O> {
                 tasks.push((task, ino));
             }
         }
-        let Ok(place) = self.names(instance).map(|i| &i.spec.place) else {
+        let Ok(place) = self.names(instance).map(|i| &i.spec.placement) else {
             return;
         };
         let (own, nodes) = (place.node, place.nodes);
-        for node in (0..nodes).map(Node).filter(|node| *node != own) {
+        for node in (0..nodes).map(NodeIndex).filter(|node| *node != own) {
             self.ask_objects(instance, node, &tasks);
         }
     }

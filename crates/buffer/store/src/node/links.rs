@@ -7,8 +7,8 @@
 
 use super::{Effect, Shard};
 use crate::objects::Objects;
-use forebay_protocol::peer::{Incarnation, PeerMessage, Say};
-use forebay_protocol::{InstanceId, Node};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload};
+use forebay_protocol::{InstanceId, NodeIndex};
 use std::collections::BTreeSet;
 
 /// How long to wait before saying something again, in nanoseconds.
@@ -43,8 +43,8 @@ impl Link {
 impl<O: Objects> Shard<O> {
     /// Say something to another node of an instance. To one that has not been heard of, say only
     /// who one is; all the rest is said when it answers.
-    pub(super) fn tell(&mut self, instance: InstanceId, node: Node, say: Say) {
-        let Some(place) = self.state.volumes.get(&instance).map(|i| &i.spec.place) else {
+    pub(super) fn tell(&mut self, instance: InstanceId, node: NodeIndex, say: PeerPayload) {
+        let Some(place) = self.state.volumes.get(&instance).map(|i| &i.spec.placement) else {
             return;
         };
         let (own, address) = (place.node, place.peers.get(usize::from(node.0)).cloned());
@@ -63,8 +63,8 @@ impl<O: Objects> Shard<O> {
             from: own,
             sender,
             receiver: link.known,
-            number: link.sent,
-            say: if known { say } else { Say::Greet },
+            sequence: link.sent,
+            payload: if known { say } else { PeerPayload::Probe },
         };
         self.effects.push(Effect::SendToPeer {
             address,
@@ -80,10 +80,10 @@ impl<O: Objects> Shard<O> {
             from,
             sender,
             receiver,
-            number,
-            say,
+            sequence: number,
+            payload: say,
         } = message;
-        let Some(place) = self.state.volumes.get(&instance).map(|i| &i.spec.place) else {
+        let Some(place) = self.state.volumes.get(&instance).map(|i| &i.spec.placement) else {
             return;
         };
         if from == place.node || from.0 >= place.nodes || sender == Incarnation::default() {
@@ -117,7 +117,7 @@ impl<O: Objects> Shard<O> {
             link.taken = number;
             link.mutual = true;
         } else {
-            self.tell(instance, from, Say::Greet);
+            self.tell(instance, from, PeerPayload::Probe);
         }
         if started {
             self.remind_node(instance, from);
@@ -127,17 +127,17 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    fn hear(&mut self, instance: InstanceId, from: Node, say: Say) {
+    fn hear(&mut self, instance: InstanceId, from: NodeIndex, say: PeerPayload) {
         match say {
-            Say::Greet => self.tell(instance, from, Say::Known),
-            Say::Known => {}
-            Say::Stat(asked) => self.tell_objects(instance, from, &asked),
-            Say::Objects(told) => {
+            PeerPayload::Probe => self.tell(instance, from, PeerPayload::ProbeAck),
+            PeerPayload::ProbeAck => {}
+            PeerPayload::StatObjects(asked) => self.tell_objects(instance, from, &asked),
+            PeerPayload::ObjectStats(told) => {
                 for (task, info) in told {
                     self.object_told(instance, from, task, Ok(info));
                 }
             }
-            Say::Resize {
+            PeerPayload::ResizeObject {
                 task,
                 oldest,
                 ino,
@@ -147,24 +147,24 @@ impl<O: Objects> Shard<O> {
                 let length = link.is_new(task, oldest).then_some(length);
                 self.tell_object(instance, from, task, ino, length);
             }
-            Say::Object { task, info } => self.object_told(instance, from, task, info),
-            Say::Remove(inos) => self.remove_pieces(instance, from, inos),
-            Say::Removed(inos) => self.pieces_removed(instance, from, &inos),
-            Say::Check(inos) => self.check_files(instance, from, inos),
-            Say::Checked { there, gone } => self.files_checked(instance, from, &there, gone),
-            Say::Prepare {
+            PeerPayload::ObjectResized { task, info } => self.object_told(instance, from, task, info),
+            PeerPayload::RemoveObjects(inos) => self.remove_pieces(instance, from, inos),
+            PeerPayload::ObjectsRemoved(inos) => self.pieces_removed(instance, from, &inos),
+            PeerPayload::CheckOrphans(inos) => self.check_files(instance, from, inos),
+            PeerPayload::OrphansChecked { existing: there, removed: gone } => self.files_checked(instance, from, &there, gone),
+            PeerPayload::Prepare {
                 tx,
-                wave,
+                round: wave,
                 who,
                 now,
                 steps,
             } => self.prepare(instance, from, (tx, wave), &who, now, &steps),
-            Say::Vote { tx, wave, found } => self.voted(instance, from, (tx, wave), found),
-            Say::ParentOf { tx, dir } => self.tell_parent(instance, from, tx, dir),
-            Say::ParentIs { tx, dir, parent } => self.parent_told(instance, tx, dir, parent),
-            Say::Resolve { tx, commit } => self.resolve(instance, from, tx, commit),
-            Say::Done { tx, durable } => self.part_done(instance, from, tx, durable),
-            Say::Ask { tx } => self.asked(instance, from, tx),
+            PeerPayload::Vote { tx, round: wave, found } => self.voted(instance, from, (tx, wave), found),
+            PeerPayload::QueryParent { tx, dir } => self.tell_parent(instance, from, tx, dir),
+            PeerPayload::ParentReply { tx, dir, parent } => self.parent_told(instance, tx, dir, parent),
+            PeerPayload::Resolve { tx, commit } => self.resolve(instance, from, tx, commit),
+            PeerPayload::TxDone { tx, durable } => self.part_done(instance, from, tx, durable),
+            PeerPayload::QueryOutcome { tx } => self.asked(instance, from, tx),
         }
     }
 
@@ -191,11 +191,11 @@ impl<O: Objects> Shard<O> {
     /// they have objects of.
     fn has_strangers(&self) -> bool {
         let spread = self.state.volumes.iter();
-        let mut spread = spread.filter(|(_, instance)| instance.spec.place.is_spread());
+        let mut spread = spread.filter(|(_, instance)| instance.spec.placement.is_distributed());
         spread.any(|(id, instance)| {
             let links = self.runtime.get(id).map(|r| &r.spread.links);
             let known = links.map_or(0, |l| l.values().filter(|link| link.mutual).count());
-            known + 1 < usize::from(instance.spec.place.nodes)
+            known + 1 < usize::from(instance.spec.placement.nodes)
         })
     }
 
@@ -207,19 +207,19 @@ impl<O: Objects> Shard<O> {
         self.reminded = self.now.steady_ns;
         let spread = self.state.volumes.iter();
         let spread: Vec<_> = spread
-            .filter(|(_, instance)| instance.spec.place.is_spread())
-            .map(|(id, instance)| (*id, instance.spec.place.node, instance.spec.place.nodes))
+            .filter(|(_, instance)| instance.spec.placement.is_distributed())
+            .map(|(id, instance)| (*id, instance.spec.placement.node, instance.spec.placement.nodes))
             .collect();
         self.give_up_parked();
         for (instance, own, nodes) in spread {
             self.give_up_tasks(instance, own);
             self.give_up_transactions(instance);
             self.settle_lengths(instance);
-            for node in (0..nodes).map(Node).filter(|node| *node != own) {
+            for node in (0..nodes).map(NodeIndex).filter(|node| *node != own) {
                 let link = self.runtime(instance).spread.links.entry(node).or_default();
                 link.greeted = false;
                 if !link.mutual {
-                    self.tell(instance, node, Say::Greet);
+                    self.tell(instance, node, PeerPayload::Probe);
                 }
                 self.remind_node(instance, node);
             }
@@ -227,7 +227,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Say again all that one node has not answered.
-    fn remind_node(&mut self, instance: InstanceId, node: Node) {
+    fn remind_node(&mut self, instance: InstanceId, node: NodeIndex) {
         self.remind_of_tasks(instance, node);
         self.remind_of_pieces(instance, node);
         self.remind_of_transactions(instance, node);

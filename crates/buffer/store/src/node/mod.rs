@@ -37,10 +37,10 @@ use crate::log::LogSpace;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::OpenMode;
-use forebay_protocol::peer::{Incarnation, Say, TxId};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Node, Reply, SessionId};
+use forebay_protocol::peer::{Incarnation, PeerPayload, TxId};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, SessionId};
 use links::Link;
 use locks::{Locks, Parked};
 use space::Space;
@@ -51,7 +51,7 @@ use transaction::Transaction;
 
 #[derive(Debug)]
 struct Conn {
-    peer: Peer,
+    peer: PeerIdentity,
     /// Where it was found, on TCP.
     at: Option<SocketAddr>,
     /// Set while a TCP client has not proved who it is.
@@ -113,16 +113,16 @@ struct Runtime {
 /// What an instance on several nodes has besides its durable part.
 #[derive(Debug, Default)]
 struct Spread {
-    links: BTreeMap<Node, Link>,
+    links: BTreeMap<NodeIndex, Link>,
     /// Handles for writing of each striped file whose home this is.
     writers: BTreeMap<Ino, u32>,
     /// Files that nobody writes to any more and whose length is not settled.
     unsettled: BTreeSet<Ino>,
     tasks: BTreeMap<u64, Task>,
     /// Files that are no more and of which other nodes may have objects.
-    owed: BTreeMap<Node, BTreeSet<Ino>>,
+    owed: BTreeMap<NodeIndex, BTreeSet<Ino>>,
     /// Objects here, by their homes, which have to say whether there is such a file.
-    unconfirmed: BTreeMap<Node, BTreeSet<Ino>>,
+    unconfirmed: BTreeMap<NodeIndex, BTreeSet<Ino>>,
     locks: Locks,
     /// Who may append to a file.
     appenders: BTreeMap<Ino, (SessionId, HandleId)>,
@@ -203,9 +203,9 @@ enum Doomed {
     /// The news that a transaction happens.
     Commit(InstanceId, TxId),
     /// The news for another node that files are gone.
-    Gone(InstanceId, Node, Vec<Ino>),
+    Gone(InstanceId, NodeIndex, Vec<Ino>),
     /// The news that a transaction has happened here for good.
-    Done(InstanceId, TxId, Node),
+    Done(InstanceId, TxId, NodeIndex),
 }
 
 /// A request with all that is known about who sent it.
@@ -354,7 +354,7 @@ impl<O: Objects> Shard<O> {
                 }
                 Doomed::Gone(instance, node, gone) => {
                     let there = Vec::new();
-                    self.tell(instance, node, Say::Checked { there, gone });
+                    self.tell(instance, node, PeerPayload::OrphansChecked { existing: there, removed: gone });
                     Ok(())
                 }
                 Doomed::Done(instance, tx, node) => {

@@ -3,8 +3,8 @@
 use super::{Context, SlotResult, Shard};
 use crate::namespace::Change;
 use crate::objects::Objects;
-use forebay_protocol::message::{New, OnExisting, XattrMode};
-use forebay_protocol::{Errno, Ino, InstanceId, Kind, Reply};
+use forebay_protocol::message::{NewInode, OnExisting, XattrMode};
+use forebay_protocol::{Errno, Ino, InstanceId, FileKind, Reply};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn make(
@@ -12,7 +12,7 @@ impl<O: Objects> Shard<O> {
         context: &Context,
         parent: Ino,
         name: &[u8],
-        new: New,
+        new: NewInode,
         mode: u16,
     ) -> Result<Reply, Errno> {
         let names = &self.names(context.instance)?.names;
@@ -103,8 +103,8 @@ impl<O: Objects> Shard<O> {
         }
         let entry = names.get(parent)?.dir()?.entry(name);
         // Otherwise it is the directory above.
-        let kind = entry.map_or(Kind::Dir, |entry| entry.kind);
-        Some(Reply::Elsewhere { ino, kind })
+        let kind = entry.map_or(FileKind::Dir, |entry| entry.kind);
+        Some(Reply::Referral { ino, kind })
     }
 
     pub(super) fn check_inodes(&self, instance: InstanceId) -> Result<(), Errno> {

@@ -4,8 +4,8 @@ use super::{Attached, Context, Doomed, Effect, Event, Handle, SlotResult, Shard}
 use crate::log::LogSpace;
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
-use forebay_protocol::message::{New, OpenMode, SetAttr};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Kind, Reply, Request, SessionId};
+use forebay_protocol::message::{NewInode, OpenMode, SetAttr};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, FileKind, Reply, Request, SessionId};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;
@@ -24,13 +24,13 @@ impl<O: Objects> Shard<O> {
             None => may_open(&context.who, inode, mode)?,
         }
         match inode.kind() {
-            Kind::File => {}
-            Kind::Dir if mode.write || mode.truncate => return Err(Errno::EISDIR),
-            Kind::Dir => {}
-            Kind::Symlink => return Err(Errno::ELOOP),
+            FileKind::File => {}
+            FileKind::Dir if mode.write || mode.truncate => return Err(Errno::EISDIR),
+            FileKind::Dir => {}
+            FileKind::Symlink => return Err(Errno::ELOOP),
             _ => return Err(Errno::ENXIO),
         }
-        let file = inode.kind() == Kind::File;
+        let file = inode.kind() == FileKind::File;
         // Before this handle makes the length unknown.
         let length = self.length(context.instance, ino);
         let empty = length.is_some_and(|length| length.known && length.size == 0);
@@ -90,7 +90,7 @@ impl<O: Objects> Shard<O> {
             Err(error) => return Err(error),
         }
         self.need_room(LogSpace::Normal)?;
-        let new = New::Node(Kind::File, 0);
+        let new = NewInode::Node(FileKind::File, 0);
         let mut change =
             instance
                 .names
@@ -126,7 +126,7 @@ impl<O: Objects> Shard<O> {
             instance: context.instance,
             ino,
         };
-        let file = self.names(context.instance)?.names.find(ino)?.kind() == Kind::File;
+        let file = self.names(context.instance)?.names.find(ino)?.kind() == FileKind::File;
         let mut descriptor = None;
         if mode.descriptor && context.local && file {
             descriptor = Some(self.object_for(object, mode)?);
@@ -145,7 +145,7 @@ impl<O: Objects> Shard<O> {
         let reply = Reply::Opened {
             attr: self.attr(context.instance, ino)?,
             created,
-            permit: self.permit(context.instance, ino, mode)?,
+            capability: self.permit(context.instance, ino, mode)?,
         };
         self.reply_with(context.conn, context.seq, reply, descriptor);
         Ok(None)

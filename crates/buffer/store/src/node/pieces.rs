@@ -10,10 +10,10 @@ use super::unseal::Waiting;
 use super::{Context, Doomed, Shard};
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
-use forebay_protocol::message::{MAX_INODES, OpenMode};
-use forebay_protocol::peer::Say;
-use forebay_protocol::placement::{ObjectInfo, PERMIT_TIME, Permit};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, Node, Reply};
+use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::placement::{ObjectInfo, CAPABILITY_LIFETIME_S, Capability};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, Reply};
 
 /// Removed files that are kept in mind for a node that does not answer.
 const MAX_OWED: usize = 1 << 20;
@@ -27,14 +27,14 @@ impl<O: Objects> Shard<O> {
         instance: InstanceId,
         ino: Ino,
         mode: OpenMode,
-    ) -> Result<Option<Permit>, Errno> {
+    ) -> Result<Option<Capability>, Errno> {
         let names = self.names(instance)?;
         if names.names.find(ino)?.length().is_none() {
             return Ok(None);
         }
-        let until = self.now.wall.secs.saturating_add(PERMIT_TIME);
-        let secret = &names.spec.place.secret;
-        Ok(Some(Permit::new(
+        let until = self.now.wall.secs.saturating_add(CAPABILITY_LIFETIME_S);
+        let secret = &names.spec.placement.secret;
+        Ok(Some(Capability::new(
             secret, instance, ino, mode.read, mode.write, until,
         )))
     }
@@ -42,23 +42,23 @@ impl<O: Objects> Shard<O> {
     pub(super) fn new_permit(&self, context: &Context, id: HandleId) -> Result<Reply, Errno> {
         let handle = self.handle(context.session, id)?;
         let permit = self.permit(context.instance, handle.ino, handle.mode)?;
-        permit.map(Reply::Permit).ok_or(Errno::EINVAL)
+        permit.map(Reply::Capability).ok_or(Errno::EINVAL)
     }
 
     pub(super) fn open_object(
         &mut self,
         context: &Context,
         handle: HandleId,
-        permit: &Permit,
+        permit: &Capability,
         mode: OpenMode,
     ) -> Result<Option<Reply>, Errno> {
         let (instance, ino) = (context.instance, permit.ino);
         let names = self.names(instance)?;
-        let place = &names.spec.place;
-        if !place.is_spread() || ino.shard().0 >= place.nodes || mode.truncate {
+        let place = &names.spec.placement;
+        if !place.is_distributed() || ino.metadata_node().0 >= place.nodes || mode.truncate {
             return Err(Errno::EINVAL);
         }
-        permit.check(&place.secret, instance, self.now.wall.secs)?;
+        permit.verify(&place.secret, instance, self.now.wall.secs)?;
         if (mode.read && !permit.read) || (mode.write && !permit.write) {
             return Err(Errno::EACCES);
         }
@@ -102,7 +102,7 @@ impl<O: Objects> Shard<O> {
         instance: InstanceId,
         inos: &[Ino],
     ) -> Result<Vec<Option<ObjectInfo>>, Errno> {
-        if inos.len() > MAX_INODES {
+        if inos.len() > MAX_REQUEST_INODES {
             return Err(Errno::EINVAL);
         }
         let objects = inos.iter().map(|ino| ObjectId {
@@ -114,10 +114,10 @@ impl<O: Objects> Shard<O> {
 
     /// Cut or extend this node's part of a file that gets `length` bytes.
     pub(super) fn resize_piece(&mut self, object: ObjectId, length: u64) -> Result<(), Errno> {
-        let place = &self.names(object.instance)?.spec.place;
+        let place = &self.names(object.instance)?.spec.placement;
         let (layout, own) = (place.layout(), place.node);
         let target = layout.object_length(object.ino, own, length);
-        let last = length > 0 && layout.end(object.ino, own, target) == length;
+        let last = length > 0 && layout.file_end(object.ino, own, target) == length;
         if last {
             self.ensure_object(object)?;
         }
@@ -131,7 +131,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// The home of files wants to know what the objects here say.
-    pub(super) fn tell_objects(&mut self, instance: InstanceId, from: Node, asked: &[(u64, Ino)]) {
+    pub(super) fn tell_objects(&mut self, instance: InstanceId, from: NodeIndex, asked: &[(u64, Ino)]) {
         let mut told = Vec::with_capacity(asked.len());
         for (task, ino) in asked {
             let object = ObjectId {
@@ -143,19 +143,19 @@ impl<O: Objects> Shard<O> {
                 Err(errno) => tracing::warn!(%errno, "a data object cannot be measured"),
             }
         }
-        self.tell(instance, from, Say::Objects(told));
+        self.tell(instance, from, PeerPayload::ObjectStats(told));
     }
 
     /// A file's home wants to know what the object here says, after resizing it.
     pub(super) fn tell_object(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         task: u64,
         ino: Ino,
         length: Option<u64>,
     ) {
-        if ino.shard() != from {
+        if ino.metadata_node() != from {
             return;
         }
         let object = ObjectId { instance, ino };
@@ -170,19 +170,19 @@ impl<O: Objects> Shard<O> {
             None => Ok(()),
         };
         let info = resized.and_then(|()| self.info(object));
-        self.tell(instance, from, Say::Object { task, info });
+        self.tell(instance, from, PeerPayload::ObjectResized { task, info });
     }
 
-    pub(super) fn remove_pieces(&mut self, instance: InstanceId, from: Node, inos: Vec<Ino>) {
+    pub(super) fn remove_pieces(&mut self, instance: InstanceId, from: NodeIndex, inos: Vec<Ino>) {
         for ino in &inos {
-            if ino.shard() == from {
+            if ino.metadata_node() == from {
                 self.remove_piece(ObjectId {
                     instance,
                     ino: *ino,
                 });
             }
         }
-        self.tell(instance, from, Say::Removed(inos));
+        self.tell(instance, from, PeerPayload::ObjectsRemoved(inos));
     }
 
     fn remove_piece(&mut self, object: ObjectId) {
@@ -195,12 +195,12 @@ impl<O: Objects> Shard<O> {
             }
         }
         let unconfirmed = &mut self.runtime(object.instance).spread.unconfirmed;
-        if let Some(inos) = unconfirmed.get_mut(&object.ino.shard()) {
+        if let Some(inos) = unconfirmed.get_mut(&object.ino.metadata_node()) {
             inos.remove(&object.ino);
         }
     }
 
-    pub(super) fn pieces_removed(&mut self, instance: InstanceId, from: Node, inos: &[Ino]) {
+    pub(super) fn pieces_removed(&mut self, instance: InstanceId, from: NodeIndex, inos: &[Ino]) {
         if let Some(owed) = self.runtime(instance).spread.owed.get_mut(&from) {
             for ino in inos {
                 owed.remove(ino);
@@ -214,25 +214,25 @@ impl<O: Objects> Shard<O> {
         let Ok(instance) = self.names(object.instance) else {
             return;
         };
-        let (own, nodes) = (instance.spec.place.node, instance.spec.place.nodes);
-        for node in (0..nodes).map(Node).filter(|node| *node != own) {
+        let (own, nodes) = (instance.spec.placement.node, instance.spec.placement.nodes);
+        for node in (0..nodes).map(NodeIndex).filter(|node| *node != own) {
             let owed = &mut self.runtime(object.instance).spread.owed;
             let owed = owed.entry(node).or_default();
             // A node that does not answer for so long finds out by itself when it starts.
             if owed.len() < MAX_OWED {
                 owed.insert(object.ino);
             }
-            self.tell(object.instance, node, Say::Remove(vec![object.ino]));
+            self.tell(object.instance, node, PeerPayload::RemoveObjects(vec![object.ino]));
         }
     }
 
     /// A home has started again: it may have lost files whose objects are here.
-    pub(super) fn reconsider(&mut self, instance: InstanceId, home: Node) {
+    pub(super) fn reconsider(&mut self, instance: InstanceId, home: NodeIndex) {
         let runtime = self.runtime(instance);
         let objects: Vec<_> = runtime
             .space
             .objects()
-            .filter(|ino| ino.shard() == home)
+            .filter(|ino| ino.metadata_node() == home)
             .collect();
         let unconfirmed = &mut runtime.spread.unconfirmed;
         unconfirmed.entry(home).or_default().extend(objects);
@@ -240,7 +240,7 @@ impl<O: Objects> Shard<O> {
 
     /// Another node asks which of these files are there. That one is gone is said when it is durable:
     /// a power cut must not bring a file back whose objects were removed.
-    pub(super) fn check_files(&mut self, instance: InstanceId, from: Node, inos: Vec<Ino>) {
+    pub(super) fn check_files(&mut self, instance: InstanceId, from: NodeIndex, inos: Vec<Ino>) {
         if self.room == LogSpace::Exhausted {
             return; // it will ask again
         }
@@ -259,14 +259,14 @@ impl<O: Objects> Shard<O> {
         }
         if !there.is_empty() {
             let gone = Vec::new();
-            self.tell(instance, from, Say::Checked { there, gone });
+            self.tell(instance, from, PeerPayload::OrphansChecked { existing: there, removed: gone });
         }
     }
 
     pub(super) fn files_checked(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         there: &[Ino],
         gone: Vec<Ino>,
     ) {
@@ -276,13 +276,13 @@ impl<O: Objects> Shard<O> {
             }
         }
         for ino in gone {
-            if ino.shard() == from {
+            if ino.metadata_node() == from {
                 self.remove_piece(ObjectId { instance, ino });
             }
         }
     }
 
-    pub(super) fn remind_of_pieces(&mut self, instance: InstanceId, node: Node) {
+    pub(super) fn remind_of_pieces(&mut self, instance: InstanceId, node: NodeIndex) {
         let spread = &self.runtime(instance).spread;
         let some = |inos: Option<&std::collections::BTreeSet<Ino>>| -> Vec<Ino> {
             inos.into_iter().flatten().copied().take(BATCH).collect()
@@ -290,10 +290,10 @@ impl<O: Objects> Shard<O> {
         let owed = some(spread.owed.get(&node));
         let unconfirmed = some(spread.unconfirmed.get(&node));
         if !owed.is_empty() {
-            self.tell(instance, node, Say::Remove(owed));
+            self.tell(instance, node, PeerPayload::RemoveObjects(owed));
         }
         if !unconfirmed.is_empty() {
-            self.tell(instance, node, Say::Check(unconfirmed));
+            self.tell(instance, node, PeerPayload::CheckOrphans(unconfirmed));
         }
     }
 

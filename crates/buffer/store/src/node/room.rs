@@ -76,7 +76,7 @@ fn alters(open: OpenMode) -> bool {
 
 /// The room that parts of a transaction take on a node that does not decide it.
 pub(super) fn room_for_steps(steps: &[Step]) -> LogSpace {
-    let gives_back = |step: &Step| matches!(step, Step::RemoveName { .. } | Step::LockRenames);
+    let gives_back = |step: &Step| matches!(step, Step::RemoveLink { .. } | Step::LockRenames);
     match steps.iter().all(gives_back) {
         true => LogSpace::ReserveOnly,
         false => LogSpace::Normal,

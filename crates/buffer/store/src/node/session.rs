@@ -7,15 +7,15 @@ use crate::log::LogSpace;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::handshake::{Daemon, Opening};
-use forebay_protocol::identity::{Peer, Proof};
-use forebay_protocol::message::{Hello, MAX_LANES, MAX_SLOTS, PROTOCOL, Resume};
-use forebay_protocol::placement::Place;
+use forebay_protocol::identity::{PeerIdentity, Proof};
+use forebay_protocol::message::{Hello, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
-        let numbers = if hello.bulk { MAX_LANES } else { MAX_SLOTS };
-        if hello.version != PROTOCOL || hello.slot >= numbers {
+        let numbers = if hello.data_connection { MAX_DATA_CONNECTIONS } else { MAX_SLOTS };
+        if hello.version != PROTOCOL_VERSION || hello.slot >= numbers {
             return Err(Errno::EPROTO);
         }
         if self.needs_proof(conn)? {
@@ -30,7 +30,7 @@ impl<O: Objects> Shard<O> {
             return Err(Errno::EINVAL);
         }
         let peer = known.peer.clone();
-        let id = match hello.resume {
+        let id = match hello.token {
             Some(resume) => self.join(resume, &peer)?,
             None => self.begin(hello.instance, &peer)?,
         };
@@ -41,8 +41,8 @@ impl<O: Objects> Shard<O> {
         attached.idle_since = None;
         attached.bulk |= !peer.local;
         attached.local |= peer.local;
-        attached.caches = hello.caches;
-        if hello.bulk {
+        attached.caches = hello.single_cache;
+        if hello.data_connection {
             self.effects.push(Effect::BulkConnection(conn, id, hello.slot));
         } else {
             // Whatever an older connection of this slot still holds must not be acted upon.
@@ -59,15 +59,15 @@ impl<O: Objects> Shard<O> {
         let instance = session
             .instance
             .and_then(|id| self.state.volumes.get(&id));
-        Ok(Reply::Welcome {
-            resume: Resume {
+        Ok(Reply::Attached {
+            token: SessionToken {
                 session: id,
                 secret: session.secret,
             },
             epoch: self.state.epoch,
             boot: self.boot,
             capacity: instance.map_or(0, |instance| instance.spec.capacity),
-            place: instance.map_or_else(Place::alone, |i| i.spec.place.without_secret()),
+            placement: instance.map_or_else(Placement::single_node, |i| i.spec.placement.without_secret()),
         })
     }
 
@@ -96,7 +96,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Who is at the other end of a connection, once that is known.
-    pub fn authenticated_peer(&self, conn: ConnId) -> Option<&Peer> {
+    pub fn authenticated_peer(&self, conn: ConnId) -> Option<&PeerIdentity> {
         let known = self.conns.get(&conn)?;
         (known.peer.local || known.proven).then_some(&known.peer)
     }
@@ -133,7 +133,7 @@ impl<O: Objects> Shard<O> {
         opening.ok_or(Errno::EKEYREJECTED)
     }
 
-    fn proved(&mut self, conn: ConnId, peer: Peer) {
+    fn proved(&mut self, conn: ConnId, peer: PeerIdentity) {
         if let Some(known) = self.conns.get_mut(&conn) {
             known.peer = peer;
             known.proven = true;
@@ -156,7 +156,7 @@ impl<O: Objects> Shard<O> {
         u128::from_le_bytes(hash)
     }
 
-    fn join(&mut self, resume: Resume, peer: &Peer) -> Result<SessionId, Errno> {
+    fn join(&mut self, resume: SessionToken, peer: &PeerIdentity) -> Result<SessionId, Errno> {
         let session = self
             .state
             .sessions
@@ -173,7 +173,7 @@ impl<O: Objects> Shard<O> {
         Ok(resume.session)
     }
 
-    fn begin(&mut self, instance: Option<InstanceId>, peer: &Peer) -> Result<SessionId, Errno> {
+    fn begin(&mut self, instance: Option<InstanceId>, peer: &PeerIdentity) -> Result<SessionId, Errno> {
         match instance {
             None if !peer.trusted => return Err(Errno::EACCES),
             None => {}
@@ -248,7 +248,7 @@ impl<O: Objects> Shard<O> {
         };
         Ok(Some(match outcome {
             SlotResult::Done => Again::Reply(Reply::Done),
-            SlotResult::Elsewhere(ino, kind) => Again::Reply(Reply::Elsewhere { ino, kind }),
+            SlotResult::Elsewhere(ino, kind) => Again::Reply(Reply::Referral { ino, kind }),
             SlotResult::Attr(ino) => Again::Reply(Reply::Attr(self.attr(instance, ino)?)),
             SlotResult::Opened(ino, created) => {
                 let (handle, open) = match request {
@@ -266,7 +266,7 @@ impl<O: Objects> Shard<O> {
                 let reply = Reply::Opened {
                     attr: self.attr(instance, ino)?,
                     created,
-                    permit: self.permit(instance, ino, *open)?,
+                    capability: self.permit(instance, ino, *open)?,
                 };
                 let object = ObjectId { instance, ino };
                 if open.descriptor && self.runtime(instance).space.has_object(ino) {

@@ -59,7 +59,7 @@ impl<O: Objects> Shard<O> {
             nonce: shard.secret() as u64 | 1,
         };
         let mut instances = shard.state.volumes.values();
-        shard.spread = instances.any(|instance| instance.spec.place.is_spread());
+        shard.spread = instances.any(|instance| instance.spec.placement.is_distributed());
         shard.adopt_objects()?;
         let sessions = shard.state.sessions.iter();
         shard.returning = sessions
@@ -89,7 +89,7 @@ impl<O: Objects> Shard<O> {
             let mut runtime = Runtime::default();
             for (ino, space) in self.objects.list_objects(*id)? {
                 if !instance.names.owns(ino) {
-                    let home = ino.shard();
+                    let home = ino.metadata_node();
                     let spread = &mut runtime.spread;
                     spread.unconfirmed.entry(home).or_default().insert(ino);
                     runtime.space.charge(ino, space);

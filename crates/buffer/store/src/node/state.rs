@@ -2,8 +2,8 @@
 
 use crate::namespace::{Change, TxLock, Namespace};
 use forebay_protocol::message::InstanceSpec;
-use forebay_protocol::peer::{Found, TxId};
-use forebay_protocol::{Ino, InstanceId, Kind, Node, SessionId, Timestamp};
+use forebay_protocol::peer::{StepResult, TxId};
+use forebay_protocol::{Ino, InstanceId, FileKind, NodeIndex, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,14 +30,14 @@ pub struct VolumeState {
     /// Parts of transactions that this node is ready for, and that others decide.
     pub prepared: BTreeMap<TxId, Prepared>,
     /// Transactions decided here to happen, and the nodes that may not know yet.
-    pub decided: BTreeMap<TxId, BTreeSet<Node>>,
+    pub decided: BTreeMap<TxId, BTreeSet<NodeIndex>>,
 }
 
 /// Part of a transaction that another node decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     /// Who decides.
-    pub coordinator: Node,
+    pub coordinator: NodeIndex,
     /// What this node was asked for, one after the other.
     pub waves: Vec<Wave>,
 }
@@ -52,7 +52,7 @@ pub struct Wave {
     /// What nobody else may touch until then.
     pub locks: Vec<TxLock>,
     /// What was answered.
-    pub found: Vec<Found>,
+    pub found: Vec<StepResult>,
 }
 
 /// A client's attachment.
@@ -78,7 +78,7 @@ pub enum SlotResult {
     /// A file was opened, and made unless the flag is unset.
     Opened(Ino, bool),
     /// It concerned this inode, whose home is another node.
-    Elsewhere(Ino, Kind),
+    Elsewhere(Ino, FileKind),
 }
 
 /// One record of the log.
@@ -125,7 +125,7 @@ pub enum Event {
         /// Which.
         tx: TxId,
         /// Who decides.
-        coordinator: Node,
+        coordinator: NodeIndex,
         /// What it is ready for.
         wave: Wave,
     },
@@ -145,7 +145,7 @@ pub enum Event {
         /// Which.
         tx: TxId,
         /// Nodes that have to be told.
-        nodes: BTreeSet<Node>,
+        nodes: BTreeSet<NodeIndex>,
         /// What it changes here.
         changes: Vec<Change>,
     },
@@ -169,7 +169,7 @@ impl NodeState {
                 }
             }
             Event::AddInstance(spec, now) => {
-                let names = Namespace::new(spec.mode, spec.uid, spec.gid, &spec.place, *now);
+                let names = Namespace::new(spec.mode, spec.uid, spec.gid, &spec.placement, *now);
                 let instance = VolumeState {
                     spec: spec.clone(),
                     names,
@@ -205,7 +205,7 @@ impl NodeState {
                 self.sessions.remove(id).ok_or("no such session")?;
             }
             Event::Namespace(id, change) => self.instance(*id)?.names.apply(change)?,
-            Event::SetPeers(id, peers) => self.instance(*id)?.spec.place.peers = peers.clone(),
+            Event::SetPeers(id, peers) => self.instance(*id)?.spec.placement.peers = peers.clone(),
             Event::Prepare {
                 instance,
                 tx,
@@ -243,7 +243,7 @@ impl NodeState {
 
 impl VolumeState {
     /// This node is ready for a part of a transaction.
-    fn prepare(&mut self, tx: TxId, coordinator: Node, wave: &Wave) {
+    fn prepare(&mut self, tx: TxId, coordinator: NodeIndex, wave: &Wave) {
         for change in &wave.changes {
             if let Change::MakeDir { ino, .. } = change {
                 self.names.reserve_ino(*ino);
@@ -270,7 +270,7 @@ impl VolumeState {
     fn decide(
         &mut self,
         tx: TxId,
-        nodes: &BTreeSet<Node>,
+        nodes: &BTreeSet<NodeIndex>,
         changes: &[Change],
     ) -> Result<(), &'static str> {
         for change in changes {

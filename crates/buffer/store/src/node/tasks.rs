@@ -5,9 +5,9 @@ use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength, TxLock};
 use crate::objects::{ObjectId, Objects};
 use forebay_protocol::message::OpenMode;
-use forebay_protocol::peer::{Say, TxId};
+use forebay_protocol::peer::{PeerPayload, TxId};
 use forebay_protocol::placement::ObjectInfo;
-use forebay_protocol::{Errno, Ino, InstanceId, Node, Reply};
+use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long someone waits for all objects of a file or all parts of a transaction to answer, in
@@ -35,8 +35,8 @@ pub(super) enum Goal {
 pub(super) struct Task {
     pub(super) ino: Ino,
     pub(super) goal: Goal,
-    pub(super) waiting: BTreeSet<Node>,
-    pub(super) objects: BTreeMap<Node, Option<ObjectInfo>>,
+    pub(super) waiting: BTreeSet<NodeIndex>,
+    pub(super) objects: BTreeMap<NodeIndex, Option<ObjectInfo>>,
     pub(super) asker: Option<Asker>,
     /// When it began.
     pub(super) since: u64,
@@ -60,7 +60,7 @@ impl<O: Objects> Shard<O> {
         goal: Goal,
         asker: Option<Asker>,
     ) -> Result<u64, Errno> {
-        let place = &self.names(instance)?.spec.place;
+        let place = &self.names(instance)?.spec.placement;
         let (own, nodes) = (place.node, place.nodes);
         let info = self.do_own_part(ObjectId { instance, ino }, goal)?;
         self.tasks += 1;
@@ -68,7 +68,7 @@ impl<O: Objects> Shard<O> {
         let task = Task {
             ino,
             goal,
-            waiting: (0..nodes).map(Node).filter(|node| *node != own).collect(),
+            waiting: (0..nodes).map(NodeIndex).filter(|node| *node != own).collect(),
             objects: BTreeMap::from([(own, info)]),
             asker,
             since: self.now.steady_ns,
@@ -81,13 +81,13 @@ impl<O: Objects> Shard<O> {
         Ok(id)
     }
 
-    pub(super) fn ask_objects(&mut self, instance: InstanceId, node: Node, tasks: &[(u64, Ino)]) {
+    pub(super) fn ask_objects(&mut self, instance: InstanceId, node: NodeIndex, tasks: &[(u64, Ino)]) {
         for some in tasks.chunks(BATCH) {
-            self.tell(instance, node, Say::Stat(some.to_vec()));
+            self.tell(instance, node, PeerPayload::StatObjects(some.to_vec()));
         }
     }
 
-    pub(super) fn ask_object(&mut self, instance: InstanceId, node: Node, task: u64) {
+    pub(super) fn ask_object(&mut self, instance: InstanceId, node: NodeIndex, task: u64) {
         let tasks = &self.runtime(instance).spread.tasks;
         let Some(known) = tasks.get(&task) else {
             return;
@@ -95,8 +95,8 @@ impl<O: Objects> Shard<O> {
         let ino = known.ino;
         let oldest = tasks.keys().next().copied().unwrap_or(task);
         let say = match known.goal {
-            Goal::Settle | Goal::Times => Say::Stat(vec![(task, ino)]),
-            Goal::Resize(length) => Say::Resize {
+            Goal::Settle | Goal::Times => PeerPayload::StatObjects(vec![(task, ino)]),
+            Goal::Resize(length) => PeerPayload::ResizeObject {
                 task,
                 oldest,
                 ino,
@@ -106,7 +106,7 @@ impl<O: Objects> Shard<O> {
         self.tell(instance, node, say);
     }
 
-    pub(super) fn remind_of_tasks(&mut self, instance: InstanceId, node: Node) {
+    pub(super) fn remind_of_tasks(&mut self, instance: InstanceId, node: NodeIndex) {
         let tasks = self.runtime(instance).spread.tasks.iter();
         let waiting = tasks.filter(|(_, task)| task.waiting.contains(&node));
         let mut stat = Vec::new();
@@ -126,7 +126,7 @@ impl<O: Objects> Shard<O> {
     pub(super) fn object_told(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         id: u64,
         info: Result<Option<ObjectInfo>, Errno>,
     ) {
@@ -170,7 +170,7 @@ impl<O: Objects> Shard<O> {
 
     /// Give requests back that wait for a node which does not answer, or has no part of the instance
     /// any more.
-    pub(super) fn give_up_tasks(&mut self, instance: InstanceId, own: Node) {
+    pub(super) fn give_up_tasks(&mut self, instance: InstanceId, own: NodeIndex) {
         let now = self.now.steady_ns;
         let tasks = self.runtime(instance).spread.tasks.iter();
         let late: Vec<u64> = tasks
@@ -203,7 +203,7 @@ impl<O: Objects> Shard<O> {
         let found = self.names(instance).and_then(|names| {
             let inode = names.names.find(task.ino)?;
             let known = *inode.length().ok_or(Errno::ESTALE)?;
-            Ok((names.spec.place.layout(), inode.attr(task.ino), known))
+            Ok((names.spec.placement.layout(), inode.attr(task.ino), known))
         });
         let (layout, mut attr, known) = match (found, &task.asker) {
             (Ok(found), _) => found,
@@ -217,8 +217,8 @@ impl<O: Objects> Shard<O> {
         }
         let latest = task.objects.values().flatten().map(|object| object.mtime);
         let latest = latest.max().unwrap_or_default();
-        attr.unsettled = Some(known.mtime_seen);
-        attr.settle(&layout, task.objects);
+        attr.provisional = Some(known.mtime_seen);
+        attr.merge_objects(&layout, task.objects);
         let settled = match task.goal {
             Goal::Times => known.known,
             Goal::Settle | Goal::Resize(_) => !written,

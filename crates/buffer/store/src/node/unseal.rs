@@ -6,8 +6,8 @@
 
 use super::{ConnId, Effect, Shard};
 use crate::objects::{ObjectId, Objects};
-use forebay_protocol::peer::Say;
-use forebay_protocol::{Call, Errno, Ino, Node, Reply, Request, SessionId};
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::{Call, Errno, Ino, NodeIndex, Reply, Request, SessionId};
 
 /// What goes on when an object has no checksums any more.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Waiting {
     /// A call.
     Call(ConnId, Call),
     /// An object's file gets another length, says its home.
-    Resize { from: Node, task: u64, length: u64 },
+    Resize { from: NodeIndex, task: u64, length: u64 },
 }
 
 impl Waiting {
@@ -47,7 +47,7 @@ impl<O: Objects> Shard<O> {
             {
                 *ino
             }
-            Request::OpenObject { permit, open, .. } if open.write && open.descriptor && local => {
+            Request::OpenObject { capability: permit, open, .. } if open.write && open.descriptor && local => {
                 permit.ino
             }
             Request::SetAttr { ino, set, .. } if set.size.is_some() => *ino,
@@ -100,7 +100,7 @@ impl<O: Objects> Shard<O> {
                 }
                 (Waiting::Resize { from, task, .. }, Err(errno)) => {
                     let info = Err(errno);
-                    self.tell(object.instance, from, Say::Object { task, info });
+                    self.tell(object.instance, from, PeerPayload::ObjectResized { task, info });
                 }
             }
         }

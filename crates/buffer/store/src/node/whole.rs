@@ -3,9 +3,9 @@
 use super::{Context, Effect, SlotResult, Shard};
 use crate::namespace::{Body, Change, FileLength, READ};
 use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
-use forebay_protocol::layout::blocks;
-use forebay_protocol::message::{MAX_WHOLE, SetAttr};
-use forebay_protocol::{Attr, Errno, Ino, Kind, Reply};
+use forebay_protocol::layout::block_bytes;
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
+use forebay_protocol::{Attr, Errno, Ino, FileKind, Reply};
 
 impl<O: Objects> Shard<O> {
     /// Make a file with all that belongs to it. The object comes first: one that no inode refers to
@@ -17,13 +17,13 @@ impl<O: Objects> Shard<O> {
         set: &SetAttr,
         data: &[u8],
     ) -> Result<Reply, Errno> {
-        if data.len() > MAX_WHOLE {
+        if data.len() > MAX_INLINE_FILE_BYTES {
             return Err(Errno::EFBIG);
         }
         let instance = self.names(context.instance)?;
-        let (place, capacity) = (&instance.spec.place, instance.spec.capacity);
-        let (layout, spread) = (place.layout(), place.is_spread());
-        if spread && data.len() as u64 > layout.stripe() {
+        let (place, capacity) = (&instance.spec.placement, instance.spec.capacity);
+        let (layout, spread) = (place.layout(), place.is_distributed());
+        if spread && data.len() as u64 > layout.stripe_bytes() {
             return Err(Errno::EOPNOTSUPP);
         }
         let now = self.now.wall;
@@ -36,7 +36,7 @@ impl<O: Objects> Shard<O> {
         };
         let mut stat = None;
         if !data.is_empty() {
-            let cost = blocks(0, data.len() as u64);
+            let cost = block_bytes(0, data.len() as u64);
             let space = &self.runtime(context.instance).space;
             if space.available(capacity, cost, 0) < cost {
                 return Err(Errno::ENOSPC);
@@ -78,16 +78,16 @@ impl<O: Objects> Shard<O> {
         let inode = instance.names.find(ino)?;
         context.who.check_access(inode, READ)?;
         match inode.kind() {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::EISDIR),
-            Kind::Symlink => return Err(Errno::ELOOP),
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::EISDIR),
+            FileKind::Symlink => return Err(Errno::ELOOP),
             _ => return Err(Errno::ENXIO),
         }
         let mut length = None;
         if let Body::Striped(known) = &inode.body {
-            let layout = instance.spec.place.layout();
-            let here = layout.node(ino, 0) == instance.names.node();
-            let one = known.known && known.size <= layout.stripe().min(MAX_WHOLE as u64);
+            let layout = instance.spec.placement.layout();
+            let here = layout.node_of_stripe(ino, 0) == instance.names.node();
+            let one = known.known && known.size <= layout.stripe_bytes().min(MAX_INLINE_FILE_BYTES as u64);
             if !one || (!here && known.size > 0) {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -122,7 +122,7 @@ pub fn fetch_reply_in_memory(
     attr: Attr,
     length: Option<u64>,
 ) -> Reply {
-    fetch_reply(attr, length, objects.fetch_object(object, MAX_WHOLE))
+    fetch_reply(attr, length, objects.fetch_object(object, MAX_INLINE_FILE_BYTES))
 }
 
 /// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch), from what
@@ -145,5 +145,5 @@ pub fn fetch_reply(
         (None, Some(stat)) => super::attr::add(&mut attr, &stat),
         (None, None) => {}
     }
-    Reply::Whole { attr, data }
+    Reply::FileContents { attr, data }
 }

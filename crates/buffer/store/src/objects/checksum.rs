@@ -3,7 +3,7 @@
 
 use super::checksum_validity::{MAX_CHECKSUMS_BYTES, ChecksumValidity, StoreOutcome, ChecksummedFile, FileState};
 use super::io_throttle::{self, IoThrottle};
-use crate::objects::block_checksums::{Maker, Seal, XATTR};
+use crate::objects::block_checksums::{ChecksumBuilder, BlockChecksums, CHECKSUMS_XATTR};
 use forebay_protocol::{Errno as WireErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
@@ -76,7 +76,7 @@ impl<'a> ObjectFile<'a> {
 
 impl ChecksummedFile for ObjectFile<'_> {
     fn read_attribute(&self, into: &mut [u8; MAX_CHECKSUMS_BYTES]) -> Result<Option<usize>, WireErrno> {
-        match fgetxattr(self.0, XATTR, into) {
+        match fgetxattr(self.0, CHECKSUMS_XATTR, into) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
             Err(error) => Err(error.into()),
@@ -84,11 +84,11 @@ impl ChecksummedFile for ObjectFile<'_> {
     }
 
     fn set_attribute(&self, bytes: &[u8]) -> Result<(), WireErrno> {
-        Ok(fsetxattr(self.0, XATTR, bytes, XattrFlags::empty())?)
+        Ok(fsetxattr(self.0, CHECKSUMS_XATTR, bytes, XattrFlags::empty())?)
     }
 
     fn remove_attribute(&self) -> Result<(), WireErrno> {
-        match fremovexattr(self.0, XATTR) {
+        match fremovexattr(self.0, CHECKSUMS_XATTR) {
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
             other => Ok(other?),
         }
@@ -197,7 +197,7 @@ pub fn store_checksums(file: &File, lasting: &ChecksumValidity, yields: bool, st
     if yields && pace.is_device_busy() {
         return Ok(ChecksumOutcome::DeviceBusy);
     }
-    let maker = Maker::new(state.size, state.mtime);
+    let maker = ChecksumBuilder::new(state.size, state.mtime);
     let Some(seal) = sums(file, maker, state.size, &mut pace, stop)? else {
         return Ok(ChecksumOutcome::RecentlyWritten);
     };
@@ -218,8 +218,8 @@ pub fn store_checksums_of_new_object(
     if !lasting.can_store() {
         return Ok(());
     }
-    let mut maker = Maker::new(data.len() as u64, mtime);
-    maker.add(data);
+    let mut maker = ChecksumBuilder::new(data.len() as u64, mtime);
+    maker.add_bytes(data);
     let seal = maker.finish();
     store_checksums.map_or(Ok(()), |seal| lasting.store_checksums_of_new_object(&ObjectFile::new(file), store_checksums))
 }
@@ -231,7 +231,7 @@ pub fn scrub_file(file: &File, lasting: &ChecksumValidity, stop: &AtomicBool) ->
         return Ok(ScrubVerdict::NotChecksummed);
     };
     let state = object.file_state()?;
-    let maker = Maker::new(state.size, state.mtime);
+    let maker = ChecksumBuilder::new(state.size, state.mtime);
     let found = sums(file, maker, state.size, &mut IoThrottle::default(), stop)?;
     // Whoever writes meanwhile breaks the seal before the first byte.
     if lasting.valid_checksums(&object)?.is_none() {
@@ -249,11 +249,11 @@ pub fn scrub_file(file: &File, lasting: &ChecksumValidity, stop: &AtomicBool) ->
 /// The sums of `size` bytes; holes are not read. `None` if the object got shorter meanwhile.
 fn sums(
     file: &File,
-    mut maker: Maker,
+    mut maker: ChecksumBuilder,
     size: u64,
     pace: &mut IoThrottle,
     stop: &AtomicBool,
-) -> io::Result<Option<Seal>> {
+) -> io::Result<Option<BlockChecksums>> {
     let mut buffer = vec![0; READ.min(size as usize)];
     let mut at = 0;
     while at < size {
@@ -276,7 +276,7 @@ fn sums(
             match file.read_at(&mut buffer[..length], at) {
                 Ok(0) => return Ok(None),
                 Ok(count) => {
-                    maker.add(&buffer[..count]);
+                    maker.add_bytes(&buffer[..count]);
                     at += count as u64;
                     pace.account_bytes(count as u64);
                 }

@@ -14,8 +14,8 @@ mod client;
 mod seeds;
 
 use client::{Client, hello};
-use forebay_protocol::message::{InstanceSpec, New};
-use forebay_protocol::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
+use forebay_protocol::message::{InstanceSpec, NewInode};
+use forebay_protocol::{Call, Ino, InstanceId, FileKind, LockOwner, Reply, Request, Timestamp};
 use forebay_store::objects::MemoryObjects;
 use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Record, Shard, NodeState};
 use seeds::{Random, root};
@@ -67,7 +67,7 @@ impl World {
             mode: 0o755,
             capacity: 1 << 20,
             inodes: 60,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         };
         world.ask(admin, 2, Request::CreateInstance(spec));
         let conn = world.connect();
@@ -75,7 +75,7 @@ impl World {
         let make = Request::Make {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
-            new: New::Node(Kind::File, 0),
+            new: NewInode::Node(FileKind::File, 0),
             mode: 0o644,
         };
         let Some(Reply::Attr(attr)) = world.ask(conn, 2, make) else {

@@ -184,7 +184,7 @@ impl World {
             mode: 0o755,
             capacity: CAPACITY,
             inodes: 60,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         };
         let call = Call {
             seq: 2,

@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::world::{INSTANCE, STRIPE, World};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::{Ino, Kind, Node};
+use forebay_protocol::{Ino, FileKind, NodeIndex};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ impl World {
     }
 
     /// A client writes: what was synced behind `offset` no longer counts.
-    pub fn write(&mut self, node: Node, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+    pub fn write(&mut self, node: NodeIndex, object: ObjectId, offset: u64, data: &[u8]) -> bool {
         if let Some(synced) = self.synced.get_mut(&(node, object.ino)) {
             synced.truncate(offset as usize);
         }
@@ -33,7 +33,7 @@ impl World {
     }
 
     /// An object has been made durable.
-    pub fn note_synced(&mut self, node: Node, ino: Ino) {
+    pub fn note_synced(&mut self, node: NodeIndex, ino: Ino) {
         let instance = INSTANCE;
         let objects = &self.hosts[usize::from(node.0)].objects;
         let data = objects.object_contents(ObjectId { instance, ino });
@@ -45,12 +45,12 @@ impl World {
     }
 
     fn inode(&self, ino: Ino) -> Option<&Inode> {
-        let instance = self.state(ino.shard())?.volumes.get(&INSTANCE)?;
+        let instance = self.state(ino.metadata_node())?.volumes.get(&INSTANCE)?;
         instance.names.get(ino)
     }
 
     /// What was synced on a node is there, as long as there is the file.
-    pub fn check_synced(&self, node: Node) {
+    pub fn check_synced(&self, node: NodeIndex) {
         let host = &self.hosts[usize::from(node.0)];
         for ((at, ino), data) in &self.synced {
             if *at != node || self.inode(*ino).is_none() {
@@ -107,8 +107,8 @@ impl World {
         for (ino, inode) in inodes {
             let count = names.get(ino).copied().unwrap_or(0);
             match inode.kind() {
-                Kind::Dir if *ino == Ino::ROOT => assert_eq!(count, 0),
-                Kind::Dir => assert_eq!(count, 1, "places of directory {ino}"),
+                FileKind::Dir if *ino == Ino::ROOT => assert_eq!(count, 0),
+                FileKind::Dir => assert_eq!(count, 1, "places of directory {ino}"),
                 _ => assert_eq!(count, inode.nlink, "names of file {ino}"),
             }
             assert!(inode.nlink > 0, "inode {ino} should be gone");
@@ -122,7 +122,7 @@ impl World {
         while let Some(dir) = next.pop() {
             assert!(seen.insert(dir), "directory {dir} is in two places");
             let entries = inodes[&dir].dir().unwrap().after(0);
-            let dirs = entries.filter(|(_, entry)| entry.kind == Kind::Dir);
+            let dirs = entries.filter(|(_, entry)| entry.kind == FileKind::Dir);
             next.extend(dirs.map(|(_, entry)| entry.ino));
         }
         let all = inodes.iter().filter(|(_, inode)| inode.dir().is_some());
@@ -145,7 +145,7 @@ impl World {
                 let instance = INSTANCE;
                 let size = objects.stat(ObjectId { instance, ino }).unwrap().size;
                 let sum = sizes.entry(ino).or_default();
-                sum.0 = sum.0.max(layout.end(ino, node, size));
+                sum.0 = sum.0.max(layout.file_end(ino, node, size));
                 sum.1 += space;
             }
         }

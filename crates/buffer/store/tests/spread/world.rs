@@ -3,10 +3,10 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use crate::short::note_room;
-use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL, Resume};
+use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL_VERSION, SessionToken};
 use forebay_protocol::peer::{Incarnation, PeerMessage};
-use forebay_protocol::placement::Place;
-use forebay_protocol::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Call, Ino, InstanceId, NodeIndex, Reply, Request, Timestamp};
 use forebay_store::log::{Log, LogSpace};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
@@ -62,25 +62,25 @@ pub struct World {
     pub clock: u64,
     next_conn: u64,
     pub clients: Vec<Client>,
-    network: Vec<(Node, PeerMessage)>,
+    network: Vec<(NodeIndex, PeerMessage)>,
     /// Messages that are held up for long.
-    late: Vec<(Node, PeerMessage)>,
+    late: Vec<(NodeIndex, PeerMessage)>,
     replies: BTreeMap<ConnId, Sent>,
     /// Connections, and the starts of daemons that know them.
-    conns: BTreeMap<ConnId, (Node, u64)>,
+    conns: BTreeMap<ConnId, (NodeIndex, u64)>,
     pub power_cuts: bool,
     /// Objects as they were when they were last synced.
-    pub synced: BTreeMap<(Node, Ino), Vec<u8>>,
+    pub synced: BTreeMap<(NodeIndex, Ino), Vec<u8>>,
 }
 
-pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>) -> Request {
+pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>) -> Request {
     Request::Hello(Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume,
+        token: resume,
         slot: 0,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     })
 }
 
@@ -127,26 +127,26 @@ impl World {
         world
     }
 
-    pub fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
-        (0..self.hosts.len() as u16).map(Node)
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.hosts.len() as u16).map(NodeIndex)
     }
 
     pub fn length(&mut self) -> u64 {
         300 + self.random.below(500)
     }
 
-    fn host(&mut self, node: Node) -> &mut Host {
+    fn host(&mut self, node: NodeIndex) -> &mut Host {
         &mut self.hosts[usize::from(node.0)]
     }
 
     /// The state of a daemon that runs.
-    pub fn state(&self, node: Node) -> Option<&NodeState> {
+    pub fn state(&self, node: NodeIndex) -> Option<&NodeState> {
         let host = &self.hosts[usize::from(node.0)];
         host.running.as_ref().map(|running| running.shard.state())
     }
 
     /// How often a daemon has started, also if a power cut took back that it had.
-    pub fn epoch(&self, node: Node) -> u64 {
+    pub fn epoch(&self, node: NodeIndex) -> u64 {
         self.hosts[usize::from(node.0)].starts
     }
 
@@ -162,10 +162,10 @@ impl World {
         for node in self.nodes() {
             let conn = self.connect(node);
             self.send(node, conn, call(1, hello(None, None)));
-            let place = Place {
+            let place = Placement {
                 node,
                 nodes,
-                stripe: STRIPE,
+                stripe_bytes: STRIPE,
                 secret: [3; 32],
                 peers: (0..nodes).map(|node| format!("/{node}")).collect(),
             };
@@ -176,7 +176,7 @@ impl World {
                 mode: 0o755,
                 capacity: 1 << 30,
                 inodes: 10_000,
-                place,
+                placement: place,
             };
             self.replies.remove(&conn);
             self.send(node, conn, call(2, Request::CreateInstance(spec)));
@@ -188,7 +188,7 @@ impl World {
     /// One thing happens.
     pub fn act(&mut self) {
         self.clock += 1 + self.random.below(60_000_000);
-        let node = Node(self.random.below(self.hosts.len() as u64) as u16);
+        let node = NodeIndex(self.random.below(self.hosts.len() as u64) as u16);
         match self.random.below(200) {
             0 => self.crash(node),
             1 => {
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// A node's disk is full no more.
-    fn make_room(&mut self, node: Node) {
+    fn make_room(&mut self, node: NodeIndex) {
         self.host(node).capacity = None;
         self.host(node).set_fault(None);
     }
@@ -264,13 +264,13 @@ impl World {
     }
 
     /// The present start of a node, from the last thing it said.
-    pub fn last_sender(&self, node: Node) -> Option<Incarnation> {
+    pub fn last_sender(&self, node: NodeIndex) -> Option<Incarnation> {
         let mut said = self.network.iter().rev();
         let last = said.find(|(_, message)| message.from == node);
         last.map(|(_, message)| message.sender)
     }
 
-    pub fn deliver(&mut self, to: Node, message: PeerMessage) {
+    pub fn deliver(&mut self, to: NodeIndex, message: PeerMessage) {
         if let Some(running) = &self.host(to).running {
             let conn = running.peers;
             let request = Request::Peer(Box::new(message));
@@ -339,7 +339,7 @@ impl World {
     }
 
     /// A new connection.
-    pub fn connect(&mut self, node: Node) -> ConnId {
+    pub fn connect(&mut self, node: NodeIndex) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
         self.conns.insert(conn, (node, self.epoch(node)));
@@ -353,14 +353,14 @@ impl World {
         known.is_some_and(|(node, epoch)| self.epoch(*node) == *epoch)
     }
 
-    pub fn disconnect(&mut self, node: Node, conn: ConnId) {
+    pub fn disconnect(&mut self, node: NodeIndex, conn: ConnId) {
         self.replies.remove(&conn);
         self.conns.remove(&conn);
         self.input(node, Input::Disconnected(conn));
     }
 
     /// Deliver a call; the reply, if it comes at all, comes when it comes.
-    pub fn send(&mut self, node: Node, conn: ConnId, call: Call) {
+    pub fn send(&mut self, node: NodeIndex, conn: ConnId, call: Call) {
         self.input(node, Input::Call(conn, call));
     }
 
@@ -369,7 +369,7 @@ impl World {
         self.replies.remove(&conn)
     }
 
-    pub fn input(&mut self, node: Node, input: Input) {
+    pub fn input(&mut self, node: NodeIndex, input: Input) {
         let now = self.now();
         let Some(running) = self.host(node).running.as_mut() else {
             return;
@@ -441,7 +441,7 @@ impl World {
         }
     }
 
-    fn commit(&mut self, node: Node) -> Option<()> {
+    fn commit(&mut self, node: NodeIndex) -> Option<()> {
         let running = self.host(node).running.as_mut()?;
         for bytes in running.shard.take_records() {
             running.log.append(&bytes).ok()?;
@@ -450,7 +450,7 @@ impl World {
     }
 
     /// `false`: the daemon died of it.
-    fn sync_log(&mut self, node: Node) -> bool {
+    fn sync_log(&mut self, node: NodeIndex) -> bool {
         let Some(running) = self.host(node).running.as_mut() else {
             return false;
         };
@@ -465,7 +465,7 @@ impl World {
     }
 
     /// What the daemon's keeper does.
-    fn keep(&mut self, node: Node) {
+    fn keep(&mut self, node: NodeIndex) {
         let host = self.host(node);
         let Some(running) = host.running.as_ref() else {
             return;
@@ -479,7 +479,7 @@ impl World {
     }
 
     /// The daemon's process dies or its power goes, and it starts again at once.
-    fn crash(&mut self, node: Node) {
+    fn crash(&mut self, node: NodeIndex) {
         let cut = self.power_cuts && self.random.one_in(2);
         let host = self.host(node);
         let died = host.storage.has_crashed();
@@ -504,7 +504,7 @@ impl World {
         self.check_synced(node);
     }
 
-    fn start(&mut self, node: Node) {
+    fn start(&mut self, node: NodeIndex) {
         let now = self.now();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());

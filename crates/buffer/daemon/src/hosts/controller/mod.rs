@@ -186,7 +186,7 @@ fn secret(home: &Path) -> Result<[u8; 32], DaemonError> {
                 )));
             }
             let mut secret = [0; 32];
-            forebay_protocol::random::random(&mut secret)
+            forebay_protocol::random::fill_random(&mut secret)
                 .and_then(|()| write_atomically(&file, &secret, 0o600))
                 .map_err(DaemonError::with_context(file.display()))?;
             Ok(secret)

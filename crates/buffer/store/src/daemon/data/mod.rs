@@ -35,8 +35,8 @@ pub use path::{DataPath, Direct, probe};
 use super::counters::{StoreCounters, RequestKind};
 use super::flights::{Aligned, Engine};
 use crate::objects::DiskObjects;
-use forebay_net::chunk::Source;
-use forebay_net::frame::{self, BadFrame, Direction, Flags, HEADER};
+use forebay_net::chunk::ChunkSource;
+use forebay_net::frame::{self, FrameError, Direction, Flags, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
@@ -74,9 +74,9 @@ fn engine(path: DataPath) -> Engine {
     Engine::new(path.uring)
 }
 
-fn put_failure(out: &mut Vec<u8>, seq: u64, errno: Errno) -> Result<(), BadFrame> {
+fn put_failure(out: &mut Vec<u8>, seq: u64, errno: Errno) -> Result<(), FrameError> {
     out.clear();
-    frame::put_reply(out, seq, Flags::default(), &Reply::Failed(errno), 0)
+    frame::encode_reply(out, seq, Flags::default(), &Reply::Failed(errno), 0)
 }
 
 /// Serve a bulk connection until the peer closes it. `received` has arrived already.
@@ -149,7 +149,7 @@ pub fn serve_data_connection(
         };
         let reply = reply.unwrap_or_else(Reply::Failed);
         out.clear();
-        frame::put_reply(&mut out, call.seq, Flags::default(), &reply, 0)?;
+        frame::encode_reply(&mut out, call.seq, Flags::default(), &reply, 0)?;
         stream.send_all(&out, &[], None)?;
         counters.sent.add(out.len() as u64);
         counters.count_request(kind, begun.elapsed(), matches!(reply, Reply::Failed(_)));
@@ -192,26 +192,26 @@ impl DataInput<'_> {
         let begun = Instant::now();
         let header = frame::parse_header(&head)?;
         if header.direction != Direction::Call {
-            return Err(BadFrame::Kind.into());
+            return Err(FrameError::Kind.into());
         }
         body.resize(header.body, 0);
         self.fill(body)?;
-        let call: Call = frame::open(&head, &header, body)?;
+        let call: Call = frame::decode_body(&head, &header, body)?;
         let is_write = matches!(call.request, Request::Write { .. });
         if header.payload > 0 && !is_write {
-            return Err(BadFrame::Kind.into());
+            return Err(FrameError::Kind.into());
         }
         Ok(Some(IncomingCall {
             call,
             payload: header.payload,
-            received: (HEADER + header.body + header.payload) as u64,
+            received: (HEADER_BYTES + header.body + header.payload) as u64,
             begun,
         }))
     }
 
     /// The header of the next request; `None` if the peer has closed.
-    fn header(&mut self) -> io::Result<Option<[u8; HEADER]>> {
-        let mut head = [0; HEADER];
+    fn header(&mut self) -> io::Result<Option<[u8; HEADER_BYTES]>> {
+        let mut head = [0; HEADER_BYTES];
         let mut have = self.ready(&mut head);
         if have == 0 {
             have = self.stream.receive(&mut head, &mut VecDeque::new())?;
@@ -224,7 +224,7 @@ impl DataInput<'_> {
     }
 }
 
-impl Source for DataInput<'_> {
+impl ChunkSource for DataInput<'_> {
     fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
         let have = self.ready(into);
         self.stream

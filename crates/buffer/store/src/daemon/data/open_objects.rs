@@ -1,11 +1,11 @@
 //! Handles that bulk connections may use, and the objects they lead to.
 
 use super::fences::Fence;
-use crate::objects::block_checksums::Seal;
+use crate::objects::block_checksums::BlockChecksums;
 use crate::objects::{DiskObjects, ObjectId, Objects};
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::OpenMode;
-use forebay_protocol::writeback::Behind;
+use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, SessionId};
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,9 +25,9 @@ pub struct OpenObject {
     /// The same object past the page cache, if its file system lets us.
     direct: OnceLock<Option<File>>,
     /// Checksums of an object that is only read, as far as they held when it was read first.
-    seal: OnceLock<Option<Seal>>,
+    seal: OnceLock<Option<BlockChecksums>>,
     grant: AtomicU64,
-    pub behind: Behind,
+    pub behind: WriteBehind,
     writers: Mutex<Writers>,
     left: Condvar,
 }
@@ -94,7 +94,7 @@ impl OpenObjects {
             direct: OnceLock::new(),
             seal: OnceLock::new(),
             grant: AtomicU64::new(0),
-            behind: Behind::default(),
+            behind: WriteBehind::default(),
             writers: Mutex::default(),
             left: Condvar::new(),
         };
@@ -191,7 +191,7 @@ impl OpenObject {
     }
 
     /// Its checksums, if it is only read and they hold.
-    pub fn checksums(&self, objects: &DiskObjects, file: &File) -> Option<&Seal> {
+    pub fn checksums(&self, objects: &DiskObjects, file: &File) -> Option<&BlockChecksums> {
         if self.mode.write {
             return None;
         }
@@ -230,10 +230,10 @@ impl OpenObject {
         }
         // An append may straddle one block more than it would at a known place.
         let cost = if append {
-            blocks(BLOCK - 1, length as u64)
+            block_bytes(BLOCK_BYTES - 1, length as u64)
         } else {
             offset.checked_add(length as u64).ok_or(Errno::EFBIG)?;
-            blocks(offset, length as u64)
+            block_bytes(offset, length as u64)
         };
         let paid = self
             .grant
@@ -247,10 +247,10 @@ impl OpenObject {
 
 /// Damage in the first or last chunk of what was read, if only part of the chunk was; chunks of very
 /// large objects are not read for that.
-fn damaged_end(file: &File, seal: &Seal, offset: u64, length: u64) -> Option<u64> {
+fn damaged_end(file: &File, seal: &BlockChecksums, offset: u64, length: u64) -> Option<u64> {
     let end = offset.checked_add(length)?;
-    let first = seal.chunk_of(offset);
-    let last = seal.chunk_of(end.saturating_sub(1));
+    let first = seal.block_range(offset);
+    let last = seal.block_range(end.saturating_sub(1));
     let parts = first.into_iter().chain(last.filter(|_| last != first));
     for (from, to) in parts.filter(|(from, to)| *from < offset || *to > end) {
         if length > 0 && to - from <= MAX_CHECKED_CHUNK_BYTES {

@@ -30,7 +30,7 @@ fn portion(
 ) -> usize {
     let most = match open.checksums(objects, file) {
         None => AT_ONCE,
-        Some(seal) => match seal.chunk_of(offset) {
+        Some(seal) => match seal.block_range(offset) {
             Some((from, to)) if to - from > MAX_CHECKED_CHUNK_BYTES => MAX_DATA as u64,
             _ => MAX_CHECKED_CHUNK_BYTES,
         },
@@ -69,11 +69,11 @@ impl Answer<'_> {
     fn portion(&mut self, result: Result<&[u8], Errno>, expected: usize) -> io::Result<()> {
         match result {
             Ok(data) => {
-                chunk::send_at_once(self.stream, &self.head, data)?;
+                chunk::send_chunks(self.stream, &self.head, data)?;
                 self.head.clear();
                 self.sent += data.len() as u64;
                 if data.len() < expected {
-                    chunk::send(self.stream, &self.head, &[])?;
+                    chunk::send_chunk(self.stream, &self.head, &[])?;
                     self.head.clear();
                     self.ended = true;
                 }
@@ -126,13 +126,13 @@ impl DataConnection<'_> {
             Ok(Some(found)) => found,
             none => {
                 let reply = none.map_or_else(Reply::Failed, |_| Reply::Data);
-                frame::put_reply(&mut answer.head, seq, Flags::default(), &reply, 0)?;
+                frame::encode_reply(&mut answer.head, seq, Flags::default(), &reply, 0)?;
                 self.stream.send_all(&answer.head, &[], None)?;
                 let failed = matches!(reply, Reply::Failed(_));
                 return Ok((answer.head.len() as u64, failed));
             }
         };
-        frame::put_reply(
+        frame::encode_reply(
             &mut answer.head,
             seq,
             Flags::default(),

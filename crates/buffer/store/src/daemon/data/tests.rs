@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::objects::{ObjectId, Objects};
-use forebay_net::chunk::{self, CHUNK_HEADER, MAX_CHUNK};
-use forebay_net::connection::Link;
+use forebay_net::chunk::{self, CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES};
+use forebay_net::connection::Connection;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, Ino, InstanceId, Timestamp};
 use std::fs::File;
@@ -139,11 +139,11 @@ fn write_call(offset: u64) -> Call {
     })
 }
 
-fn write(link: &mut Link, data: &[u8], offset: u64) -> Reply {
+fn write(link: &mut Connection, data: &[u8], offset: u64) -> Reply {
     link.call(&write_call(offset), data, &mut []).unwrap().reply
 }
 
-fn read(link: &mut Link, offset: u64, length: usize) -> Vec<u8> {
+fn read(link: &mut Connection, offset: u64, length: usize) -> Vec<u8> {
     let request = Request::Read {
         handle: HANDLE,
         offset,
@@ -184,7 +184,7 @@ fn random_operations(path: DataPath, seed: u64) -> Arc<StoreCounters> {
     const SIZE: u64 = 6 << 20;
     let flash = Flash::new(path);
     let (stream, served) = flash.connect();
-    let (mut link, local) = (Link::new(stream), flash.local());
+    let (mut link, local) = (Connection::new(stream), flash.local());
     let mut chance = Chance(seed);
     let mut oracle: Vec<u8> = Vec::new();
     for step in 0..150u64 {
@@ -261,21 +261,21 @@ fn data_are_the_same_whichever_way_they_go() {
 fn a_damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
     for path in PATHS {
         let flash = Flash::new(path);
-        let data: Vec<u8> = (0..4 * MAX_CHUNK).map(|i| (i % 241) as u8).collect();
+        let data: Vec<u8> = (0..4 * MAX_CHUNK_BYTES).map(|i| (i % 241) as u8).collect();
         let (stream, served) = flash.connect();
         let mut head = Vec::new();
-        frame::put_call(&mut head, &write_call(0), data.len()).unwrap();
-        chunk::send(&stream, &head, &data[..MAX_CHUNK]).unwrap();
+        frame::encode_call(&mut head, &write_call(0), data.len()).unwrap();
+        chunk::send_chunk(&stream, &head, &data[..MAX_CHUNK_BYTES]).unwrap();
         let damaged = {
             let (near, far) = UnixStream::pair().unwrap();
-            let sent = data[MAX_CHUNK..2 * MAX_CHUNK].to_vec();
-            let sender = std::thread::spawn(move || chunk::send(&Stream::Unix(near), &[], &sent));
-            let mut bytes = vec![0; CHUNK_HEADER + MAX_CHUNK];
+            let sent = data[MAX_CHUNK_BYTES..2 * MAX_CHUNK_BYTES].to_vec();
+            let sender = std::thread::spawn(move || chunk::send_chunk(&Stream::Unix(near), &[], &sent));
+            let mut bytes = vec![0; CHUNK_HEADER_BYTES + MAX_CHUNK_BYTES];
             Stream::Unix(far)
                 .receive_all(&mut bytes, &mut VecDeque::new())
                 .unwrap();
             sender.join().unwrap().unwrap();
-            bytes[CHUNK_HEADER + 1000] ^= 8;
+            bytes[CHUNK_HEADER_BYTES + 1000] ^= 8;
             bytes
         };
         stream.send_all(&damaged, &[], None).unwrap();
@@ -286,7 +286,7 @@ fn a_damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
         assert_eq!(answered, 0, "nothing was acknowledged");
 
         let (stream, served) = flash.connect();
-        let mut link = Link::new(stream);
+        let mut link = Connection::new(stream);
         assert!(matches!(write(&mut link, &data, 0), Reply::Written { .. }));
         assert!(read(&mut link, 0, data.len()) == data);
         drop(link);
@@ -298,7 +298,7 @@ fn a_damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
 fn what_a_client_of_this_host_may_have_mapped_is_written_through_the_cache() {
     let flash = Flash::new(PATHS[2]);
     let (stream, served) = flash.connect();
-    let mut link = Link::new(stream);
+    let mut link = Connection::new(stream);
     let data = vec![3; 1 << 20];
     let mut written = |offset| {
         let before = flash.counters.direct_written.get();
@@ -321,7 +321,7 @@ fn what_a_client_of_this_host_may_have_mapped_is_written_through_the_cache() {
 fn only_objects_that_the_cache_cannot_keep_go_past_it_by_default() {
     let flash = Flash::new(path(Direct::Auto, true));
     let (stream, served) = flash.connect();
-    let mut link = Link::new(stream);
+    let mut link = Connection::new(stream);
     let data = vec![3; 1 << 20];
     let mut moved = |offset| {
         assert!(matches!(
@@ -354,7 +354,7 @@ fn memory_file_systems_and_those_who_do_not_want_it_have_no_direct_way() {
 fn what_was_not_promised_or_is_not_open_is_received_and_refused() {
     let flash = Flash::new(PATHS[2]);
     let (stream, served) = flash.connect();
-    let mut link = Link::new(stream);
+    let mut link = Connection::new(stream);
     let data = vec![3; 1 << 20];
     flash.opens.set_grant(SESSION, HANDLE, 4096);
     assert_eq!(write(&mut link, &data, 0), Reply::Failed(Errno::EDQUOT));
@@ -386,8 +386,8 @@ fn a_write_is_not_carried_out_when_its_client_has_gone() {
         let (near, far) = pair();
         let data = [1; 64 << 10];
         let mut head = Vec::new();
-        frame::put_call(&mut head, &write_call(0), data.len()).unwrap();
-        chunk::send(&near, &head, &data).unwrap();
+        frame::encode_call(&mut head, &write_call(0), data.len()).unwrap();
+        chunk::send_chunk(&near, &head, &data).unwrap();
         assert!(!far.is_peer_gone().unwrap());
         drop(near);
         while !far.is_peer_gone().unwrap() {

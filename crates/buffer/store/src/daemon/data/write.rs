@@ -7,7 +7,7 @@ use super::open_objects::OpenObject;
 use super::{DataInput, DataConnection};
 use crate::daemon::flights::{Memory, is_aligned};
 use forebay_net::chunk::{self, Chunk};
-use forebay_net::frame::BadFrame;
+use forebay_net::frame::FrameError;
 use forebay_protocol::{Errno, Reply};
 use rustix::io::ReadWriteFlags;
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 /// The next chunk of a request, at the front of `into`; an error if it may not be written any more.
 fn next_chunk(input: &mut DataInput<'_>, into: &mut [u8]) -> io::Result<usize> {
-    let chunk = chunk::receive(input, into)?;
+    let chunk = chunk::receive_chunk(input, into)?;
     // A cut connection still has what had arrived by then. So has one that the client has closed:
     // it has told its user that the write failed, and others may have been told to go on.
     if input.end.is_shut_down() || input.stream.is_peer_gone()? {
@@ -25,7 +25,7 @@ fn next_chunk(input: &mut DataInput<'_>, into: &mut [u8]) -> io::Result<usize> {
     match chunk {
         Chunk::Data(count) => Ok(count),
         // Who writes knows beforehand how much.
-        Chunk::End | Chunk::Failed(_) => Err(BadFrame::Kind.into()),
+        Chunk::End | Chunk::Failed(_) => Err(FrameError::Kind.into()),
     }
 }
 
@@ -103,7 +103,7 @@ impl DataConnection<'_> {
         let mut outcome = target.map(|_| ());
         let mut done = 0;
         while done < length {
-            let most = (length - done).min(chunk::MAX_CHUNK);
+            let most = (length - done).min(chunk::MAX_CHUNK_BYTES);
             let memory = &mut self.memory[..most];
             let count = next_chunk(input, memory)?;
             if let (Ok((_, file)), Ok(())) = (target, outcome) {
@@ -113,7 +113,7 @@ impl DataConnection<'_> {
             done += count;
         }
         if let (Ok((open, file)), Ok(())) = (target, outcome) {
-            open.behind.wrote(file, offset, length as u64);
+            open.behind.record_write(file, offset, length as u64);
         }
         Ok(outcome)
     }

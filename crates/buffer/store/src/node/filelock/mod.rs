@@ -11,8 +11,8 @@ pub(super) use table::LockTable;
 
 use super::{Attached, Context, Shard};
 use crate::objects::Objects;
-use forebay_protocol::lock::{FileLock, Held};
-use forebay_protocol::message::{RECOVERY_SLOT, WATCH_SLOT};
+use forebay_protocol::lock::{FileLock, HeldLock};
+use forebay_protocol::message::{RECOVERY_SLOT, LOCK_WATCH_SLOT};
 use forebay_protocol::{Errno, HandleId, Ino, InstanceId, LockOwner, Reply, SessionId};
 use table::{LockResult, LockGrant, MAX_WAITS};
 
@@ -50,7 +50,7 @@ impl<O: Objects> Shard<O> {
         }
         let claims = context.slot == RECOVERY_SLOT && self.returning.contains(&session);
         let hold_back = !claims && self.may_be_claimed(context.instance);
-        let held = Held { lock, handle };
+        let held = HeldLock { lock, handle };
         let locks = &mut self.runtime(context.instance).locks;
         match locks.lock(session, ino, held, ticket, hold_back) {
             LockResult::Granted => {
@@ -58,7 +58,7 @@ impl<O: Objects> Shard<O> {
                 self.grant_locks(context.instance, ino);
                 Ok(Reply::Done)
             }
-            LockResult::Waits => Ok(Reply::Waiting),
+            LockResult::Waits => Ok(Reply::LockPending),
             LockResult::Conflict(of, lock) => Ok(conflict(session, of, lock)),
             LockResult::Deadlock => Err(Errno::EDEADLK),
             LockResult::Full => Err(Errno::ENOLCK),
@@ -115,7 +115,7 @@ impl<O: Objects> Shard<O> {
             .cancel(context.session, ticket);
         let attached = self.attached.get(&context.session);
         if attached.is_some_and(|attached| attached.lock_news.contains(&ticket)) {
-            return Reply::Locks(vec![ticket]);
+            return Reply::LocksGranted(vec![ticket]);
         }
         Reply::Done
     }
@@ -126,7 +126,7 @@ impl<O: Objects> Shard<O> {
         context: &Context,
         told: &[u64],
     ) -> Result<Option<Reply>, Errno> {
-        if context.slot != WATCH_SLOT {
+        if context.slot != LOCK_WATCH_SLOT {
             return Err(Errno::EINVAL);
         }
         let attached = self.attached.get_mut(&context.session);
@@ -199,7 +199,7 @@ impl<O: Objects> Shard<O> {
         }
         let news = attached.lock_news.iter().copied().collect();
         if let Some((conn, seq)) = attached.lock_watch.take() {
-            self.reply(conn, seq, Reply::Locks(news));
+            self.reply(conn, seq, Reply::LocksGranted(news));
         }
     }
 
@@ -213,8 +213,8 @@ impl<O: Objects> Shard<O> {
 
 /// The lock `lock` of session `of`, as session `asks` is told of it.
 fn conflict(asks: SessionId, of: SessionId, lock: FileLock) -> Reply {
-    Reply::Conflict(FileLock {
-        owner: LockOwner::FIRST,
+    Reply::LockConflict(FileLock {
+        owner: LockOwner::MIN,
         pid: if asks == of { lock.pid } else { 0 },
         ..lock
     })

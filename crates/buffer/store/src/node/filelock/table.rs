@@ -1,6 +1,6 @@
 //! Who holds which ranges of which files, and who waits for some.
 
-use forebay_protocol::lock::{FileLock, Held, LAST, Ranges};
+use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET, HeldRanges};
 use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub type SessionOwner = (SessionId, LockOwner);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiting {
     session: SessionId,
-    wanted: Held,
+    wanted: HeldLock,
     ticket: u64,
 }
 
@@ -30,14 +30,14 @@ impl Waiting {
 
 #[derive(Debug, Default)]
 struct Locks {
-    held: BTreeMap<SessionOwner, Ranges>,
+    held: BTreeMap<SessionOwner, HeldRanges>,
     /// In the order in which they came.
     waiting: Vec<Waiting>,
 }
 
 impl Locks {
     /// What of others is in the way of a lock.
-    fn against(&self, owner: SessionOwner, wanted: FileLock) -> impl Iterator<Item = (SessionOwner, &Held)> {
+    fn against(&self, owner: SessionOwner, wanted: FileLock) -> impl Iterator<Item = (SessionOwner, &HeldLock)> {
         let others = self.held.iter().filter(move |(other, _)| **other != owner);
         let held = others.flat_map(|(other, ranges)| ranges.iter().map(|held| (*other, held)));
         held.filter(move |(_, held)| held.lock.conflicts(&wanted))
@@ -110,7 +110,7 @@ impl LockTable {
         &mut self,
         session: SessionId,
         ino: Ino,
-        wanted: Held,
+        wanted: HeldLock,
         ticket: Option<u64>,
         hold_back: bool,
     ) -> LockResult {
@@ -125,14 +125,14 @@ impl LockTable {
             {
                 return LockResult::Full;
             }
-            self.change(owner, ino, |ranges| ranges.set(wanted));
+            self.change(owner, ino, |ranges| ranges.acquire(wanted));
             return LockResult::Granted;
         }
         let Some(ticket) = ticket else {
             let unknown = FileLock {
-                owner: LockOwner::FIRST,
+                owner: LockOwner::MIN,
                 start: 0,
-                end: LAST,
+                end: MAX_LOCK_OFFSET,
                 exclusive: true,
                 pid: 0,
             };
@@ -165,7 +165,7 @@ impl LockTable {
     }
 
     /// Alter what an owner holds of a file.
-    fn change<T>(&mut self, owner: SessionOwner, ino: Ino, act: impl FnOnce(&mut Ranges) -> T) -> T {
+    fn change<T>(&mut self, owner: SessionOwner, ino: Ino, act: impl FnOnce(&mut HeldRanges) -> T) -> T {
         let locks = self.files.entry(ino).or_default();
         let ranges = locks.held.entry(owner).or_default();
         let before = ranges.len();
@@ -232,7 +232,7 @@ impl LockTable {
 
     /// Give up what an owner holds of a range.
     pub fn unlock(&mut self, owner: SessionOwner, ino: Ino, start: u64, end: u64) {
-        self.change(owner, ino, |ranges| ranges.clear(start, end));
+        self.change(owner, ino, |ranges| ranges.release(start, end));
     }
 
     /// A handle is closed: what was taken or is waited for through it goes. `false`: that is
@@ -255,7 +255,7 @@ impl LockTable {
             .collect();
         let mut found = false;
         for owner in owners {
-            found |= self.change(owner, ino, |ranges| ranges.clear_handle(handle));
+            found |= self.change(owner, ino, |ranges| ranges.release_handle(handle));
         }
         for ticket in waits {
             found |= self.cancel(session, ticket);
@@ -308,7 +308,7 @@ impl LockTable {
             }
             locks.waiting.remove(at);
             self.forget_wait(owner, first.ticket);
-            self.change(owner, ino, |ranges| ranges.set(first.wanted));
+            self.change(owner, ino, |ranges| ranges.acquire(first.wanted));
             grants.push(LockGrant {
                 session: first.session,
                 ticket: first.ticket,
@@ -332,7 +332,7 @@ impl LockTable {
 
 /// All owners of a session.
 fn of_session(session: SessionId) -> std::ops::RangeInclusive<SessionOwner> {
-    (session, LockOwner::FIRST)..=(session, LockOwner::LAST)
+    (session, LockOwner::MIN)..=(session, LockOwner::MAX)
 }
 
 impl Locks {

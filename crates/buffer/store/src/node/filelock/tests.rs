@@ -1,7 +1,7 @@
 //! The table beside a model that knows of every byte who has it.
 
 use super::table::{LockResult, LockGrant, SessionOwner, LockTable};
-use forebay_protocol::lock::{FileLock, Held};
+use forebay_protocol::lock::{FileLock, HeldLock};
 use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,7 @@ impl Model {
                 *ino == wish.ino
                     && (start..=end).contains(at)
                     && *who != wish.who
-                    && who.1.is_kin(wish.who.1)
+                    && who.1.is_same_family(wish.who.1)
                     && (*exclusive || wish.exclusive)
             });
         others.map(|((_, _, who), _)| *who).collect()
@@ -111,8 +111,8 @@ impl Model {
     }
 }
 
-fn held(wish: &Wish) -> Held {
-    Held {
+fn held(wish: &Wish) -> HeldLock {
+    HeldLock {
         lock: FileLock {
             owner: wish.who.1,
             start: wish.range.0,

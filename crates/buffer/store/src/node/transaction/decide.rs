@@ -5,13 +5,13 @@ use crate::log::LogSpace;
 use crate::objects::Objects;
 use crate::node::locks::Tried;
 use crate::node::{Doomed, Effect, Event, SlotResult, Shard, Spread};
-use forebay_protocol::peer::{Say, TxId};
-use forebay_protocol::{Errno, InstanceId, Node, Reply, Timestamp};
+use forebay_protocol::peer::{PeerPayload, TxId};
+use forebay_protocol::{Errno, InstanceId, NodeIndex, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Spread {
     /// The daemon starts: a transaction that was decided before.
-    pub(in crate::node) fn recall(&mut self, tx: TxId, nodes: &BTreeSet<Node>) {
+    pub(in crate::node) fn recall(&mut self, tx: TxId, nodes: &BTreeSet<NodeIndex>) {
         let live = Transaction {
             asker: None,
             tried: Tried::not_yet(0),
@@ -49,7 +49,7 @@ impl<O: Objects> Shard<O> {
         let mut changes = std::mem::take(&mut live.changes);
         changes.extend(entries);
         let outcome = match &reply {
-            Reply::Elsewhere { ino, kind } => SlotResult::Elsewhere(*ino, *kind),
+            Reply::Referral { ino, kind } => SlotResult::Elsewhere(*ino, *kind),
             _ => SlotResult::Done,
         };
         let request = (context.session, context.slot, context.seq, outcome);
@@ -88,18 +88,18 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    pub(in crate::node) fn announce_to(&mut self, instance: InstanceId, tx: TxId, node: Node) {
+    pub(in crate::node) fn announce_to(&mut self, instance: InstanceId, tx: TxId, node: NodeIndex) {
         let live = self.runtime(instance).spread.transactions.get(&tx);
         let known = live.is_some_and(|live| live.wave == ANNOUNCED || live.plan.is_none());
         if known {
-            self.tell(instance, node, Say::Resolve { tx, commit: true });
+            self.tell(instance, node, PeerPayload::Resolve { tx, commit: true });
         }
     }
 
     /// A node that is ready asks what became of a transaction.
-    pub(in crate::node) fn asked(&mut self, instance: InstanceId, from: Node, tx: TxId) {
+    pub(in crate::node) fn asked(&mut self, instance: InstanceId, from: NodeIndex, tx: TxId) {
         match self.runtime(instance).spread.transactions.get(&tx) {
-            None => self.tell(instance, from, Say::Resolve { tx, commit: false }),
+            None => self.tell(instance, from, PeerPayload::Resolve { tx, commit: false }),
             Some(live) if matches!(live.stage, Stage::Decided(_)) => {
                 self.announce_to(instance, tx, from);
             }
@@ -111,7 +111,7 @@ impl<O: Objects> Shard<O> {
     pub(in crate::node) fn part_done(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         tx: TxId,
         durable: bool,
     ) {

@@ -16,8 +16,8 @@ use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{Context, Shard};
 use crate::namespace::{Change, TxLock, lock_for_step};
 use crate::objects::Objects;
-use forebay_protocol::peer::{Found, Say, Step, TxId};
-use forebay_protocol::{Call, Errno, Ino, InstanceId, Node, Reply, Timestamp};
+use forebay_protocol::peer::{StepResult, PeerPayload, Step, TxId};
+use forebay_protocol::{Call, Errno, Ino, InstanceId, NodeIndex, Reply, Timestamp};
 use plan::{Next, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) enum Stage {
     /// which one must not be met, and further such questions.
     Walking(Ino, Ino, Vec<(Ino, Ino)>),
     /// It happens; these nodes have not said yet that it has happened there.
-    Decided(BTreeSet<Node>),
+    Decided(BTreeSet<NodeIndex>),
 }
 
 impl Stage {
@@ -52,12 +52,12 @@ pub(super) struct Transaction {
     pub(super) stage: Stage,
     pub(super) wave: u8,
     /// What the present wave asks of each node that has not answered.
-    pub(super) waiting: BTreeMap<Node, Vec<Step>>,
+    pub(super) waiting: BTreeMap<NodeIndex, Vec<Step>>,
     /// All other nodes that take part.
-    pub(super) nodes: BTreeSet<Node>,
+    pub(super) nodes: BTreeSet<NodeIndex>,
     /// What changes here.
     pub(super) changes: Vec<Change>,
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<StepResult>,
     /// The reply when it has happened.
     pub(super) reply: Option<Reply>,
 }
@@ -134,10 +134,10 @@ impl<O: Objects> Shard<O> {
         &mut self,
         instance: InstanceId,
         tx: TxId,
-        steps: Vec<(Node, Step)>,
+        steps: Vec<(NodeIndex, Step)>,
     ) -> Result<bool, Errno> {
-        let own = self.names(instance)?.spec.place.node;
-        let mut waiting: BTreeMap<Node, Vec<Step>> = BTreeMap::new();
+        let own = self.names(instance)?.spec.placement.node;
+        let mut waiting: BTreeMap<NodeIndex, Vec<Step>> = BTreeMap::new();
         for (node, step) in steps {
             if node == own {
                 self.take_step(instance, tx, &step)?;
@@ -179,16 +179,16 @@ impl<O: Objects> Shard<O> {
         Ok(())
     }
 
-    fn send_prepare(&mut self, instance: InstanceId, tx: TxId, node: Node) {
+    fn send_prepare(&mut self, instance: InstanceId, tx: TxId, node: NodeIndex) {
         let Some(live) = self.live(instance, tx) else {
             return;
         };
         let (Some(steps), Some((context, _))) = (live.waiting.get(&node), &live.asker) else {
             return;
         };
-        let say = Say::Prepare {
+        let say = PeerPayload::Prepare {
             tx,
-            wave: live.wave,
+            round: live.wave,
             who: (&context.who).into(),
             now: live.now,
             steps: steps.clone(),
@@ -196,7 +196,7 @@ impl<O: Objects> Shard<O> {
         self.tell(instance, node, say);
     }
 
-    pub(super) fn remind_of_transactions(&mut self, instance: InstanceId, node: Node) {
+    pub(super) fn remind_of_transactions(&mut self, instance: InstanceId, node: NodeIndex) {
         let live = self.runtime(instance).spread.transactions.iter();
         let mut prepare = Vec::new();
         let mut walk = Vec::new();
@@ -204,7 +204,7 @@ impl<O: Objects> Shard<O> {
         for (tx, live) in live {
             match &live.stage {
                 Stage::Preparing if live.waiting.contains_key(&node) => prepare.push(*tx),
-                Stage::Walking(at, ..) if at.shard() == node => walk.push(*tx),
+                Stage::Walking(at, ..) if at.metadata_node() == node => walk.push(*tx),
                 Stage::Decided(_) if live.nodes.contains(&node) => announce.push(*tx),
                 _ => {}
             }
@@ -223,9 +223,9 @@ impl<O: Objects> Shard<O> {
     pub(super) fn voted(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         (tx, wave): (TxId, u8),
-        found: Result<Vec<Found>, Errno>,
+        found: Result<Vec<StepResult>, Errno>,
     ) {
         let Some(live) = self.live(instance, tx) else {
             return;
@@ -303,7 +303,7 @@ impl<O: Objects> Shard<O> {
         self.locks(instance).release(tx);
         self.unlocked = true;
         for node in &live.nodes {
-            self.tell(instance, *node, Say::Resolve { tx, commit: false });
+            self.tell(instance, *node, PeerPayload::Resolve { tx, commit: false });
         }
         Some(live)
     }

@@ -4,9 +4,9 @@ use crate::log::LogSpace;
 use crate::namespace::{Change, Credentials, Namespace};
 use crate::objects::Objects;
 use crate::node::{Context, Shard};
-use forebay_protocol::message::{New, OnExisting};
-use forebay_protocol::peer::{Found, Step};
-use forebay_protocol::{Errno, Ino, Kind, Node, Reply, Request, Timestamp};
+use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::peer::{StepResult, Step};
+use forebay_protocol::{Errno, Ino, FileKind, NodeIndex, Reply, Request, Timestamp};
 
 /// A name in a directory.
 type Place = (Ino, Vec<u8>);
@@ -18,7 +18,7 @@ pub(in crate::node) enum Plan {
     MakeDir {
         at: Place,
         step: Step,
-        node: Node,
+        node: NodeIndex,
         made: Option<Ino>,
     },
     /// Remove a name of an inode on another node.
@@ -32,7 +32,7 @@ pub(in crate::node) enum Plan {
     Link {
         at: Place,
         ino: Ino,
-        kind: Option<Kind>,
+        kind: Option<FileKind>,
     },
     /// Change a name.
     Rename(Rename),
@@ -44,15 +44,15 @@ pub(in crate::node) struct Rename {
     pub(super) from: Place,
     to: Place,
     existing: OnExisting,
-    moving: (Ino, Kind),
+    moving: (Ino, FileKind),
     owner_only: bool,
-    replaced: Option<(Ino, Kind)>,
+    replaced: Option<(Ino, FileKind)>,
     replaced_owner_only: bool,
 }
 
 /// What comes next.
 pub(in crate::node) enum Next {
-    Wave(Vec<(Node, Step)>),
+    Wave(Vec<(NodeIndex, Step)>),
     Walk(Vec<(Ino, Ino)>),
     Decide,
     /// There is nothing to do.
@@ -68,7 +68,7 @@ impl<O: Objects> Shard<O> {
         request: &Request,
     ) -> Result<Option<Plan>, Errno> {
         let instance = self.names(context.instance)?;
-        if !instance.spec.place.is_spread() {
+        if !instance.spec.placement.is_distributed() {
             return Ok(None);
         }
         let plan = self.plan_transaction(context, request)?;
@@ -91,7 +91,7 @@ impl<O: Objects> Shard<O> {
             Request::Make {
                 parent,
                 name,
-                new: New::Dir,
+                new: NewInode::Dir,
                 mode,
             } => self.plan_dir(context, (*parent, name), *mode),
             Request::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
@@ -133,14 +133,14 @@ impl<O: Objects> Shard<O> {
         mode: u16,
     ) -> Result<Option<Plan>, Errno> {
         let instance = self.names(context.instance)?;
-        let place = &instance.spec.place;
-        let node = place.layout().shard_for_dir(parent, name);
+        let place = &instance.spec.placement;
+        let node = place.layout().metadata_node_for_dir(parent, name);
         if node == place.node {
             return Ok(None);
         }
         let (who, now) = (&context.who, self.now.wall);
         let names = &instance.names;
-        let planned = names.plan_make(who, parent, name, New::Dir, mode, now)?;
+        let planned = names.plan_make(who, parent, name, NewInode::Dir, mode, now)?;
         let Change::Make { inode, .. } = planned else {
             return Err(Errno::EIO);
         };
@@ -168,7 +168,7 @@ fn plan_removal(
     dir: bool,
 ) -> Result<Plan, Errno> {
     let (ino, kind, owner_only) = names.check_entry_removal(who, parent, name)?;
-    match (dir, kind == Kind::Dir) {
+    match (dir, kind == FileKind::Dir) {
         (true, false) => return Err(Errno::ENOTDIR),
         (false, true) => return Err(Errno::EISDIR),
         _ => {}
@@ -203,13 +203,13 @@ fn plan_rename(
 
 impl Plan {
     /// What comes after `wave` waves, the last of which found this.
-    pub(super) fn next(&mut self, wave: u8, found: &[Found]) -> Result<Next, Errno> {
+    pub(super) fn next(&mut self, wave: u8, found: &[StepResult]) -> Result<Next, Errno> {
         match self {
             Plan::MakeDir {
                 step, node, made, ..
             } => match (wave, found) {
                 (0, _) => Ok(Next::Wave(vec![(*node, step.clone())])),
-                (_, [Found::Inode(ino, _)]) => {
+                (_, [StepResult::Inode(ino, _)]) => {
                     *made = Some(*ino);
                     Ok(Next::Decide)
                 }
@@ -221,22 +221,22 @@ impl Plan {
                 owner_only,
                 ..
             } => {
-                let step = Step::RemoveName {
+                let step = Step::RemoveLink {
                     ino: *ino,
                     dir: *dir,
                     owner_only: *owner_only,
                 };
                 Ok(match wave {
-                    0 => Next::Wave(vec![(ino.shard(), step)]),
+                    0 => Next::Wave(vec![(ino.metadata_node(), step)]),
                     _ => Next::Decide,
                 })
             }
             Plan::Link { ino, kind, .. } => match (wave, found) {
                 (0, _) => {
-                    let step = Step::AddName { ino: *ino };
-                    Ok(Next::Wave(vec![(ino.shard(), step)]))
+                    let step = Step::AddLink { ino: *ino };
+                    Ok(Next::Wave(vec![(ino.metadata_node(), step)]))
                 }
-                (_, [Found::Inode(_, is)]) => {
+                (_, [StepResult::Inode(_, is)]) => {
                     *kind = Some(*is);
                     Ok(Next::Decide)
                 }
@@ -257,18 +257,18 @@ impl Plan {
         match self {
             Plan::MakeDir { at, made, .. } => {
                 let ino = made.unwrap_or_default();
-                let reply = Reply::Elsewhere {
+                let reply = Reply::Referral {
                     ino,
-                    kind: Kind::Dir,
+                    kind: FileKind::Dir,
                 };
-                (vec![entry(at, Some((ino, Kind::Dir)))], reply)
+                (vec![entry(at, Some((ino, FileKind::Dir)))], reply)
             }
             Plan::Remove { at, .. } => (vec![entry(at, None)], Reply::Done),
             Plan::Link { at, ino, kind } => {
-                let (ino, kind) = (*ino, kind.unwrap_or(Kind::File));
+                let (ino, kind) = (*ino, kind.unwrap_or(FileKind::File));
                 (
                     vec![entry(at, Some((ino, kind)))],
-                    Reply::Elsewhere { ino, kind },
+                    Reply::Referral { ino, kind },
                 )
             }
             Plan::Rename(rename) => {
@@ -282,27 +282,27 @@ impl Plan {
 }
 
 impl Rename {
-    fn next(&mut self, wave: u8, found: &[Found]) -> Result<Next, Errno> {
+    fn next(&mut self, wave: u8, found: &[StepResult]) -> Result<Next, Errno> {
         let across = self.from.0 != self.to.0;
         match wave {
             0 => {
                 let may_be_dir =
-                    self.moving.1 == Kind::Dir || self.existing == OnExisting::Exchange;
-                let lock = (across && may_be_dir).then_some((Node(0), Step::LockRenames));
+                    self.moving.1 == FileKind::Dir || self.existing == OnExisting::Exchange;
+                let lock = (across && may_be_dir).then_some((NodeIndex(0), Step::LockRenames));
                 Ok(Next::Wave(lock.into_iter().collect()))
             }
             1 => {
-                let step = Step::Enter {
+                let step = Step::InsertEntry {
                     dir: self.to.0,
                     name: self.to.1.clone(),
                     ino: self.moving.0,
                     kind: self.moving.1,
                     existing: self.existing,
                 };
-                Ok(Next::Wave(vec![(self.to.0.shard(), step)]))
+                Ok(Next::Wave(vec![(self.to.0.metadata_node(), step)]))
             }
             2 => {
-                let [Found::Entry(replaced, owner_only)] = found else {
+                let [StepResult::Entry(replaced, owner_only)] = found else {
                     return Err(Errno::EPROTO);
                 };
                 (self.replaced, self.replaced_owner_only) = (*replaced, *owner_only);
@@ -319,10 +319,10 @@ impl Rename {
     /// Which directories must not be met on the way up from where.
     fn walks(&self, across: bool) -> Vec<(Ino, Ino)> {
         let mut walks = Vec::new();
-        if across && self.moving.1 == Kind::Dir {
+        if across && self.moving.1 == FileKind::Dir {
             walks.push((self.to.0, self.moving.0));
         }
-        if let Some((ino, Kind::Dir)) = self.replaced
+        if let Some((ino, FileKind::Dir)) = self.replaced
             && across
             && self.existing == OnExisting::Exchange
         {
@@ -332,33 +332,33 @@ impl Rename {
     }
 
     /// What becomes of the inodes.
-    fn moves(&self, across: bool) -> Vec<(Node, Step)> {
-        let step = |(ino, kind): (Ino, Kind), to: Ino, owner_only| Step::Move {
+    fn moves(&self, across: bool) -> Vec<(NodeIndex, Step)> {
+        let step = |(ino, kind): (Ino, FileKind), to: Ino, owner_only| Step::ChangeParent {
             ino,
-            parent: (across && kind == Kind::Dir).then_some(to),
+            parent: (across && kind == FileKind::Dir).then_some(to),
             owner_only,
         };
         let mut steps = vec![(
-            self.moving.0.shard(),
+            self.moving.0.metadata_node(),
             step(self.moving, self.to.0, self.owner_only),
         )];
         if let Some(replaced) = self.replaced {
             let owner_only = self.replaced_owner_only;
             let step = match self.existing {
                 OnExisting::Exchange => step(replaced, self.from.0, owner_only),
-                _ => Step::RemoveName {
+                _ => Step::RemoveLink {
                     ino: replaced.0,
-                    dir: replaced.1 == Kind::Dir,
+                    dir: replaced.1 == FileKind::Dir,
                     owner_only,
                 },
             };
-            steps.push((replaced.0.shard(), step));
+            steps.push((replaced.0.metadata_node(), step));
         }
         steps
     }
 }
 
-fn entry(names: &Namespace, dir: Ino, name: &[u8]) -> Option<(Ino, Kind)> {
+fn entry(names: &Namespace, dir: Ino, name: &[u8]) -> Option<(Ino, FileKind)> {
     let entry = names.get(dir)?.dir()?.entry(name)?;
     Some((entry.ino, entry.kind))
 }
@@ -378,8 +378,8 @@ fn is_local_rename(
 ) -> bool {
     let source = entry(names, from.0, from.1);
     let target = entry(names, to.0, to.1);
-    let own = |what: Option<(Ino, Kind)>| what.is_none_or(|(ino, _)| names.owns(ino));
-    let dir = |what: Option<(Ino, Kind)>| what.is_some_and(|(_, kind)| kind == Kind::Dir);
+    let own = |what: Option<(Ino, FileKind)>| what.is_none_or(|(ino, _)| names.owns(ino));
+    let dir = |what: Option<(Ino, FileKind)>| what.is_some_and(|(_, kind)| kind == FileKind::Dir);
     let exchange = existing == OnExisting::Exchange;
     let moves_dir = from.0 != to.0 && (dir(source) || (exchange && dir(target)));
     names.owns(to.0) && own(source) && own(target) && !moves_dir

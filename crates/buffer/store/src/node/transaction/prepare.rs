@@ -6,8 +6,8 @@ use crate::namespace::{Change, Credentials, TxLock, lock_for_step};
 use crate::objects::Objects;
 use crate::node::room::room_for_steps;
 use crate::node::{Doomed, Effect, Event, Shard, Wave};
-use forebay_protocol::peer::{Found, Say, Step, TxId, Who};
-use forebay_protocol::{Errno, InstanceId, Node, Timestamp};
+use forebay_protocol::peer::{StepResult, PeerPayload, Step, TxId, Who};
+use forebay_protocol::{Errno, InstanceId, NodeIndex, Timestamp};
 
 impl<O: Objects> Shard<O> {
     /// `EAGAIN` if a step touches what another transaction holds.
@@ -20,8 +20,8 @@ impl<O: Objects> Shard<O> {
         let locks = self.locks(instance);
         let taken = lock_for_step(step).is_some_and(|lock| locks.held(&lock, tx));
         let in_use = match step {
-            Step::Enter { dir, .. } => locks.held(&TxLock::Inode(*dir), tx),
-            Step::RemoveName { ino, dir: true, .. } => locks.names_held(*ino, tx),
+            Step::InsertEntry { dir, .. } => locks.held(&TxLock::Inode(*dir), tx),
+            Step::RemoveLink { ino, dir: true, .. } => locks.names_held(*ino, tx),
             _ => false,
         };
         if taken || in_use {
@@ -35,7 +35,7 @@ impl<O: Objects> Shard<O> {
     pub(in crate::node) fn prepare(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         (tx, number): (TxId, u8),
         who: &Who,
         now: Timestamp,
@@ -50,9 +50,9 @@ impl<O: Objects> Shard<O> {
         }
         match self.get_ready(instance, tx, number, who, now, steps) {
             Err(errno) => {
-                let vote = Say::Vote {
+                let vote = PeerPayload::Vote {
                     tx,
-                    wave: number,
+                    round: number,
                     found: Err(errno),
                 };
                 self.tell(instance, from, vote);
@@ -127,11 +127,11 @@ impl<O: Objects> Shard<O> {
             return;
         };
         let wave = prepared.waves.iter().find(|wave| wave.number == number);
-        let found: Option<Vec<Found>> = wave.map(|wave| wave.found.clone());
+        let found: Option<Vec<StepResult>> = wave.map(|wave| wave.found.clone());
         if let (Some(found), node) = (found, prepared.coordinator) {
-            let vote = Say::Vote {
+            let vote = PeerPayload::Vote {
                 tx,
-                wave: number,
+                round: number,
                 found: Ok(found),
             };
             self.tell(instance, node, vote);
@@ -142,7 +142,7 @@ impl<O: Objects> Shard<O> {
     pub(in crate::node) fn resolve(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         tx: TxId,
         commit: bool,
     ) {
@@ -185,14 +185,14 @@ impl<O: Objects> Shard<O> {
 
     /// Tell the coordinator that a transaction has happened here, and whether for good. It must
     /// remember it until then, since this node would ask.
-    pub(in crate::node) fn done(&mut self, instance: InstanceId, tx: TxId, node: Node) {
+    pub(in crate::node) fn done(&mut self, instance: InstanceId, tx: TxId, node: NodeIndex) {
         let durable = self.durable;
         let resolved = &mut self.runtime(instance).spread.resolved;
         let durable = resolved.get(&tx).is_none_or(|record| *record <= durable);
         if durable {
             resolved.remove(&tx);
         }
-        self.tell(instance, node, Say::Done { tx, durable });
+        self.tell(instance, node, PeerPayload::TxDone { tx, durable });
     }
 
     /// Inodes that lost a name may have lost the last one.
@@ -205,7 +205,7 @@ impl<O: Objects> Shard<O> {
     }
 
     /// Ask what became of transactions this node is ready for.
-    pub(in crate::node) fn ask_for_decisions(&mut self, instance: InstanceId, node: Node) {
+    pub(in crate::node) fn ask_for_decisions(&mut self, instance: InstanceId, node: NodeIndex) {
         let Ok(known) = self.names(instance) else {
             return;
         };
@@ -213,7 +213,7 @@ impl<O: Objects> Shard<O> {
         let theirs = theirs.filter(|(_, prepared)| prepared.coordinator == node);
         let open: Vec<TxId> = theirs.map(|(tx, _)| *tx).collect();
         for tx in open {
-            self.tell(instance, node, Say::Ask { tx });
+            self.tell(instance, node, PeerPayload::QueryOutcome { tx });
         }
     }
 }

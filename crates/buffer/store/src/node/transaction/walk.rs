@@ -5,8 +5,8 @@ use super::Stage;
 use crate::namespace::TxLock;
 use crate::objects::Objects;
 use crate::node::Shard;
-use forebay_protocol::peer::{Say, TxId};
-use forebay_protocol::{Errno, Ino, InstanceId, Node};
+use forebay_protocol::peer::{PeerPayload, TxId};
+use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex};
 
 impl<O: Objects> Shard<O> {
     /// Go up from a directory until the root, which is fine, or until the one that must not be
@@ -54,7 +54,7 @@ impl<O: Objects> Shard<O> {
     ) -> Option<Result<Ino, Errno>> {
         let own = self.names(instance).is_ok_and(|i| i.names.owns(dir));
         if !own {
-            self.tell(instance, dir.shard(), Say::ParentOf { tx, dir });
+            self.tell(instance, dir.metadata_node(), PeerPayload::QueryParent { tx, dir });
             return None;
         }
         if self.locks(instance).held(&TxLock::Inode(dir), tx) {
@@ -68,7 +68,7 @@ impl<O: Objects> Shard<O> {
     pub(in crate::node) fn tell_parent(
         &mut self,
         instance: InstanceId,
-        from: Node,
+        from: NodeIndex,
         tx: TxId,
         dir: Ino,
     ) {
@@ -77,7 +77,7 @@ impl<O: Objects> Shard<O> {
         }
         // While the directory itself is moving, there is no answer: it is asked again.
         if let Some(parent) = self.parent_of(instance, tx, dir) {
-            self.tell(instance, from, Say::ParentIs { tx, dir, parent });
+            self.tell(instance, from, PeerPayload::ParentReply { tx, dir, parent });
         }
     }
 

@@ -25,7 +25,7 @@ mod tests;
 
 pub use watermarks::{WATERMARK_FILE, Watermarks};
 
-use crate::objects::block_checksums::{Era, Seal};
+use crate::objects::block_checksums::{ChecksumEpoch, BlockChecksums};
 use forebay_protocol::{Errno, Timestamp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -127,7 +127,7 @@ impl ChecksumValidity {
     }
 
     /// Can a seal of this era be believed now?
-    fn is_believed(&self, era: Era) -> bool {
+    fn is_believed(&self, era: ChecksumEpoch) -> bool {
         self.boot == Some(era.boot) || (1..=self.marks.last_durable_generation(era.boot)).contains(&era.generation)
     }
 
@@ -137,7 +137,7 @@ impl ChecksumValidity {
         if attribute == BROKEN {
             return true; // what it replaced can
         }
-        let Some(era) = Era::of(attribute) else {
+        let Some(era) = ChecksumEpoch::epoch_of(attribute) else {
             return false;
         };
         let last = match self.boot == Some(era.boot) {
@@ -154,17 +154,17 @@ impl ChecksumValidity {
     }
 
     /// The seal of an object, if it can be believed and is about it.
-    pub fn valid_checksums(&self, object: &impl ChecksummedFile) -> Result<Option<Seal>, Errno> {
+    pub fn valid_checksums(&self, object: &impl ChecksummedFile) -> Result<Option<BlockChecksums>, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let Some(length) = object.read_attribute(&mut bytes)? else {
             return Ok(None);
         };
-        let seal = Seal::decode(bytes.get(..length).unwrap_or_default());
-        let Some(seal) = seal.filter(|seal| self.is_believed(seal.era())) else {
+        let seal = BlockChecksums::decode(bytes.get(..length).unwrap_or_default());
+        let Some(seal) = seal.filter(|seal| self.is_believed(seal.epoch())) else {
             return Ok(None);
         };
         let state = object.file_state()?;
-        Ok(Some(seal).filter(|seal| seal.is_about(state.size, state.mtime)))
+        Ok(Some(seal).filter(|seal| seal.matches_object(state.size, state.mtime)))
     }
 
     /// Someone will write to the object, and has opened it: break its seal, or begin to.
@@ -200,8 +200,8 @@ impl ChecksumValidity {
     }
 
     /// The era of a seal that is put now.
-    fn era(&self, closed: u64, generation: bool) -> Era {
-        Era {
+    fn era(&self, closed: u64, generation: bool) -> ChecksumEpoch {
+        ChecksumEpoch {
             boot: self.boot.unwrap_or_default(),
             generation: if generation { closed + 1 } else { 0 },
         }
@@ -210,7 +210,7 @@ impl ChecksumValidity {
     /// Put a seal on an object whose former one is broken, and that looked so, and was not open to be
     /// written to, before it was read. Where the file system does not tell who might write to it, the
     /// seal will hold for this start of the host only.
-    pub fn store_checksums(&self, object: &impl ChecksummedFile, mut seal: Seal, before: FileState) -> Result<StoreOutcome, Errno> {
+    pub fn store_checksums(&self, object: &impl ChecksummedFile, mut seal: BlockChecksums, before: FileState) -> Result<StoreOutcome, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         // Nobody breaks seals meanwhile: who has opened the object already is seen, and who opens it
         // later finds this seal.
@@ -227,16 +227,16 @@ impl ChecksumValidity {
         if object.file_state()? != before {
             return Ok(StoreOutcome::FileChanged);
         }
-        seal.set_era(self.era(*closed, writers.is_some()));
+        seal.set_epoch(self.era(*closed, writers.is_some()));
         object.set_attribute(&seal.encode())?;
         self.fresh.store(true, Ordering::Release);
         Ok(StoreOutcome::Stored)
     }
 
     /// Put a seal on an object that was just made and that nobody else can have open.
-    pub fn store_checksums_of_new_object(&self, object: &impl ChecksummedFile, mut seal: Seal) -> Result<(), Errno> {
+    pub fn store_checksums_of_new_object(&self, object: &impl ChecksummedFile, mut seal: BlockChecksums) -> Result<(), Errno> {
         let closed = self.closed();
-        seal.set_era(self.era(*closed, true));
+        seal.set_epoch(self.era(*closed, true));
         object.set_attribute(&seal.encode())?;
         self.fresh.store(true, Ordering::Release);
         Ok(())

@@ -4,7 +4,7 @@
 //! any of the values they had since the object was last synced may be what is there afterwards.
 
 use super::*;
-use crate::objects::block_checksums::Maker;
+use crate::objects::block_checksums::ChecksumBuilder;
 use std::cell::{Cell, RefCell};
 
 const BLOCKS: usize = 4;
@@ -72,10 +72,10 @@ impl Contents {
         self.blocks.iter_mut().for_each(History::synced);
     }
 
-    fn seal(&self) -> Seal {
-        let mut maker = Maker::new(BLOCKS as u64, at(self.mtime.now()));
+    fn seal(&self) -> BlockChecksums {
+        let mut maker = ChecksumBuilder::new(BLOCKS as u64, at(self.mtime.now()));
         for block in &self.blocks {
-            maker.add(&[block.now()]);
+            maker.add_bytes(&[block.now()]);
         }
         maker.finish().unwrap()
     }

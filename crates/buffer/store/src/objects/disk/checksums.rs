@@ -2,7 +2,7 @@
 
 use super::DiskObjects;
 use crate::objects::ObjectId;
-use crate::objects::block_checksums::Seal;
+use crate::objects::block_checksums::BlockChecksums;
 use crate::objects::checksum_validity::{self, Watermarks};
 use crate::objects::io_throttle::IoThrottle;
 use crate::objects::checksum::{self, ObjectFile, ChecksumOutcome, ScrubVerdict};
@@ -38,7 +38,7 @@ impl DiskObjects {
     }
 
     /// The checksums of an open object, if it has some that hold.
-    pub fn valid_checksums(&self, file: &File) -> Result<Option<Seal>, Errno> {
+    pub fn valid_checksums(&self, file: &File) -> Result<Option<BlockChecksums>, Errno> {
         self.lasting.valid_checksums(&ObjectFile::new(file))
     }
 

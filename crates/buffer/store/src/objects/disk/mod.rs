@@ -9,7 +9,7 @@ use super::checksum_validity::{self, MAX_CHECKSUMS_BYTES, ChecksumValidity, Wate
 use super::removal::RemovalQueue;
 use super::checksum::{self, ObjectFile};
 use super::{ObjectId, ObjectStat, Objects};
-use crate::objects::block_checksums::XATTR;
+use crate::objects::block_checksums::CHECKSUMS_XATTR;
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
@@ -327,7 +327,7 @@ impl Objects for DiskObjects {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let path = || self.path(id.instance).join(name(id.ino));
         !self.lasting.has_none_durable()
-            && rustix::fs::lgetxattr(path(), XATTR, &mut bytes)
+            && rustix::fs::lgetxattr(path(), CHECKSUMS_XATTR, &mut bytes)
                 .is_ok_and(|length| self.lasting.needs_durable_invalidation(&bytes[..length.min(MAX_CHECKSUMS_BYTES)]))
     }
 
