@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::controller::*;
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -29,8 +29,10 @@ impl Site {
             for effect in self.controller.step(Timestamp(self.now), input) {
                 match effect {
                     ControllerEffect::Reply { outcome, .. } => self.answers.push(outcome),
-                    ControllerEffect::Send(Peer::StorageNode(id), order) if !silent.contains(&id.0) => {
-                        inputs.extend(self.node(id, node::StorageInput::Command(order)));
+                    ControllerEffect::Send(Peer::StorageNode(id), order)
+                        if !silent.contains(&id.0) =>
+                    {
+                        inputs.extend(self.node(id, storage_node::StorageInput::Command(order)));
                     }
                     _ => {}
                 }
@@ -39,19 +41,21 @@ impl Site {
     }
 
     /// What a node reports, its orders carried out.
-    fn node(&mut self, id: NodeId, input: node::StorageInput) -> Vec<ControllerInput> {
+    fn node(&mut self, id: NodeId, input: storage_node::StorageInput) -> Vec<ControllerInput> {
         let mut reports = Vec::new();
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             for effect in self.nodes[id.0 as usize].step(input) {
                 match effect {
-                    node::StorageEffect::Report(report) => reports.push(ControllerInput::Report(report)),
-                    node::StorageEffect::Create(plan) => {
-                        inputs.push(node::StorageInput::Created(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Report(report) => {
+                        reports.push(ControllerInput::Report(report))
+                    }
+                    storage_node::StorageEffect::Create(plan) => {
+                        inputs.push(storage_node::StorageInput::Created(plan.fragment, Ok(())));
                         self.made.insert(plan.fragment, (id, plan));
                     }
-                    node::StorageEffect::Destroy(plan) => {
-                        inputs.push(node::StorageInput::Destroyed(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Destroy(plan) => {
+                        inputs.push(storage_node::StorageInput::Destroyed(plan.fragment, Ok(())));
                         self.made.remove(&plan.fragment);
                     }
                     _ => {}
@@ -64,7 +68,7 @@ impl Site {
     fn second(&mut self, silent: &[u32]) {
         self.now += 1000;
         for id in (0..NODES).filter(|id| !silent.contains(id)) {
-            for report in self.node(NodeId(id), node::StorageInput::Tick) {
+            for report in self.node(NodeId(id), storage_node::StorageInput::Tick) {
                 self.step(report, silent);
             }
         }
@@ -87,7 +91,7 @@ fn all_fragments_are_made_again_and_know_the_same_places() {
     let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let mut site = Site {
         controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
-        nodes: (0..NODES).map(node).collect(),
+        nodes: (0..NODES).map(storage_node).collect(),
         now: 1000,
         made: BTreeMap::new(),
         answers: Vec::new(),
@@ -130,7 +134,7 @@ fn all_fragments_are_made_again_and_know_the_same_places() {
 
     let made: Vec<&(NodeId, FragmentPlan)> = site.made.values().collect();
     let plans = || made.iter().map(|(_, plan)| plan);
-    let nodes: BTreeSet<u32> = made.iter().map(|(node, _)| node.0).collect();
+    let nodes: BTreeSet<u32> = made.iter().map(|(node, _)| storage_node.0).collect();
     assert_eq!((made.len(), nodes), (2, BTreeSet::from([0, 1])));
     assert_eq!(plans().map(|plan| plan.granules).sum::<u64>(), 6);
     let peers: Vec<String> = made

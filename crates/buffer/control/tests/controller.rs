@@ -6,11 +6,11 @@ mod driven;
 use std::collections::BTreeMap;
 
 use driven::{ADA, Driven, Peers, ROOT};
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::*;
-use forebay_control::host::{self, ComputeNode};
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::*;
-use forebay_control::table::Change;
+use forebay_control::messages::*;
+use forebay_control::records::Change;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -51,10 +51,10 @@ impl Peers for Real {
 
     fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for node in &mut self.nodes {
-            collect(node.step(node::StorageInput::Tick), inputs);
+            collect(storage_node.step(storage_node::StorageInput::Tick), inputs);
         }
-        for effect in self.host.step(host::ComputeInput::Tick) {
-            if let host::ComputeEffect::Report(report) = effect {
+        for effect in self.host.step(compute_node::ComputeInput::Tick) {
+            if let compute_node::ComputeEffect::Report(report) = effect {
                 inputs.push(ControllerInput::Report(report));
             }
         }
@@ -64,39 +64,45 @@ impl Peers for Real {
         match peer {
             Peer::StorageNode(id) => {
                 let node = &mut self.nodes[id.0 as usize];
-                for effect in node.step(node::StorageInput::Command(order)) {
+                for effect in storage_node.step(storage_node::StorageInput::Command(order)) {
                     let next = match effect {
-                        node::StorageEffect::Create(plan) => node::StorageInput::Created(plan.fragment, Ok(())),
-                        node::StorageEffect::Destroy(plan) => {
-                            node::StorageInput::Destroyed(plan.fragment, Ok(()))
+                        storage_node::StorageEffect::Create(plan) => {
+                            storage_node::StorageInput::Created(plan.fragment, Ok(()))
                         }
-                        node::StorageEffect::StartMover(plan) => node::StorageInput::MoverEnded(
-                            plan.stage,
-                            plan.attempt,
-                            node::MoverOutcome::Failed("/pfs is away".into()),
-                        ),
+                        storage_node::StorageEffect::Destroy(plan) => {
+                            storage_node::StorageInput::Destroyed(plan.fragment, Ok(()))
+                        }
+                        storage_node::StorageEffect::StartMover(plan) => {
+                            storage_node::StorageInput::MoverEnded(
+                                plan.stage,
+                                plan.attempt,
+                                storage_node::MoverOutcome::Failed("/pfs is away".into()),
+                            )
+                        }
                         other => {
                             collect(vec![other], inputs);
                             continue;
                         }
                     };
-                    collect(node.step(next), inputs);
+                    collect(storage_node.step(next), inputs);
                 }
             }
             Peer::ComputeNode(_) => {
-                for effect in self.host.step(host::ComputeInput::Command(order)) {
+                for effect in self.host.step(compute_node::ComputeInput::Command(order)) {
                     let next = match effect {
-                        host::ComputeEffect::Mount(plan) => host::ComputeInput::Mounted(plan.activation, Ok(())),
-                        host::ComputeEffect::Unmount(plan) => {
-                            host::ComputeInput::Unmounted(plan.activation, Ok(()))
+                        compute_node::ComputeEffect::Mount(plan) => {
+                            compute_node::ComputeInput::Mounted(plan.activation, Ok(()))
                         }
-                        host::ComputeEffect::Report(report) => {
+                        compute_node::ComputeEffect::Unmount(plan) => {
+                            compute_node::ComputeInput::Unmounted(plan.activation, Ok(()))
+                        }
+                        compute_node::ComputeEffect::Report(report) => {
                             inputs.push(ControllerInput::Report(report));
                             continue;
                         }
                     };
                     for effect in self.host.step(next) {
-                        if let host::ComputeEffect::Report(report) = effect {
+                        if let compute_node::ComputeEffect::Report(report) = effect {
                             inputs.push(ControllerInput::Report(report));
                         }
                     }
@@ -139,9 +145,9 @@ fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcom
     )
 }
 
-fn collect(effects: Vec<node::StorageEffect>, inputs: &mut Vec<ControllerInput>) {
+fn collect(effects: Vec<storage_node::StorageEffect>, inputs: &mut Vec<ControllerInput>) {
     for effect in effects {
-        if let node::StorageEffect::Report(report) = effect {
+        if let storage_node::StorageEffect::Report(report) = effect {
             inputs.push(ControllerInput::Report(report));
         }
     }
@@ -317,7 +323,12 @@ fn results_are_kept_until_they_are_staged_out_or_given_up() {
     )
     .unwrap();
     assert_eq!(site.controller.status().pools[0].free, 20);
-    assert!(site.peers.nodes.iter().all(|node| node.used_granules() == 0));
+    assert!(
+        site.peers
+            .nodes
+            .iter()
+            .all(|node| node.used_granules() == 0)
+    );
 }
 
 #[test]
@@ -474,7 +485,8 @@ fn a_persistent_instance_can_be_staged_from_for_ever() {
     let mut last = None;
     for _ in 0..30 {
         let (token, what) = (token("data"), what.clone());
-        let Answer::Stage(stage) = site.ask(ADA, Request::BeginStage { token, what }).unwrap() else {
+        let Answer::Stage(stage) = site.ask(ADA, Request::BeginStage { token, what }).unwrap()
+        else {
             panic!("no stage")
         };
         let failure = site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
@@ -496,7 +508,10 @@ fn hosts_without_an_agent_are_refused_by_name() {
     site.pass(61_000);
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        hosts: hosts
+            .iter()
+            .map(|host| (*compute_node).to_owned())
+            .collect(),
     };
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert_eq!(failure.cause, Cause::NotFound);
@@ -517,7 +532,10 @@ fn hosts_that_never_come_are_named_after_a_while() {
     site.setup(ADA, "7", two_views).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        hosts: hosts
+            .iter()
+            .map(|host| (*compute_node).to_owned())
+            .collect(),
     };
     let begun = site.now;
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();

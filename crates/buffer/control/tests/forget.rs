@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, Driven, Peers, ROOT};
 use forebay_control::controller::*;
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::*;
-use forebay_control::table::Change;
+use forebay_control::messages::*;
+use forebay_control::records::Change;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_policy::pool::NodeId;
 
 type Records = BTreeMap<(String, u64), Vec<u8>>;
@@ -22,19 +22,33 @@ struct Pool {
 }
 
 impl Pool {
-    fn node(&mut self, id: u32, input: node::StorageInput, inputs: &mut Vec<ControllerInput>) {
+    fn node(
+        &mut self,
+        id: u32,
+        input: storage_node::StorageInput,
+        inputs: &mut Vec<ControllerInput>,
+    ) {
         for effect in self.nodes[id as usize].step(input) {
             let next = match effect {
-                node::StorageEffect::Report(report) => {
+                storage_node::StorageEffect::Report(report) => {
                     inputs.push(ControllerInput::Report(report));
                     continue;
                 }
-                node::StorageEffect::Create(plan) => node::StorageInput::Created(plan.fragment, Ok(())),
-                node::StorageEffect::Destroy(plan) => node::StorageInput::Destroyed(plan.fragment, Ok(())),
-                node::StorageEffect::StopMover(stage, attempt) => {
-                    node::StorageInput::MoverEnded(stage, attempt, node::MoverOutcome::Stopped)
+                storage_node::StorageEffect::Create(plan) => {
+                    storage_node::StorageInput::Created(plan.fragment, Ok(()))
                 }
-                node::StorageEffect::StartMover(_) | node::StorageEffect::Persist(_) => continue,
+                storage_node::StorageEffect::Destroy(plan) => {
+                    storage_node::StorageInput::Destroyed(plan.fragment, Ok(()))
+                }
+                storage_node::StorageEffect::StopMover(stage, attempt) => {
+                    storage_node::StorageInput::MoverEnded(
+                        stage,
+                        attempt,
+                        storage_node::MoverOutcome::Stopped,
+                    )
+                }
+                storage_node::StorageEffect::StartMover(_)
+                | storage_node::StorageEffect::Persist(_) => continue,
             };
             self.node(id, next, inputs);
         }
@@ -55,7 +69,7 @@ impl Peers for Pool {
     fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for id in 0..self.nodes.len() as u32 {
             if !self.silent.contains(&id) {
-                self.node(id, node::StorageInput::Tick, inputs);
+                self.node(id, storage_node::StorageInput::Tick, inputs);
             }
         }
     }
@@ -64,7 +78,7 @@ impl Peers for Pool {
         if let Peer::StorageNode(NodeId(id)) = peer
             && !self.silent.contains(&id)
         {
-            self.node(id, node::StorageInput::Command(order), inputs);
+            self.node(id, storage_node::StorageInput::Command(order), inputs);
         }
     }
 }
@@ -80,7 +94,7 @@ const JOB: &str = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
 fn site() -> Site {
     let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let peers = Pool {
-        nodes: (0..3).map(node).collect(),
+        nodes: (0..3).map(storage_node).collect(),
         silent: BTreeSet::new(),
         records: Records::new(),
     };
@@ -89,8 +103,14 @@ fn site() -> Site {
 }
 
 fn forget(site: &mut Site, caller: Owner, node: u32, lost: bool) -> Outcome {
-    let node = NodeId(node);
-    site.ask(caller, Request::ForgetNode { node, allow_data_loss: lost })
+    let node = NodeId(storage_node);
+    site.ask(
+        caller,
+        Request::ForgetNode {
+            storage_node,
+            allow_data_loss: lost,
+        },
+    )
 }
 
 fn lost(outcome: Outcome) -> Vec<String> {
@@ -214,7 +234,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         granules: 10,
         address: None,
     };
-    site.ask(ROOT, node).unwrap();
+    site.ask(ROOT, storage_node).unwrap();
     assert!(site.controller.status().nodes[1].forgotten);
     site.pass(2000);
     let status = site.controller.status();
@@ -250,7 +270,8 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     // With what it had, also of the instance that is still in the books.
     assert_eq!(site.peers.nodes[1].fragments().len(), 2);
     let mut inputs = Vec::new();
-    site.peers.node(1, node::StorageInput::Tick, &mut inputs);
+    site.peers
+        .node(1, storage_node::StorageInput::Tick, &mut inputs);
     let mut orders = Vec::new();
     for input in inputs {
         for effect in site.controller.step(Timestamp(site.now), input) {
@@ -288,7 +309,7 @@ fn nothing_is_lost_where_there_is_another_copy_or_nothing_was_used() {
     let copies = site.controller.status().instances[0].nodes.clone();
     assert_eq!(copies.len(), 2);
     for node in &copies {
-        site.peers.silent.insert(node.0);
+        site.peers.silent.insert(storage_node.0);
     }
     site.pass(OFFLINE);
     assert!(lost(forget(&mut site, ROOT, copies[0].0, false)).is_empty());

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::controller::{Answer, Cause, InstanceSpec, Request};
-use forebay_control::protocol::Owner;
+use forebay_control::messages::Owner;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::{HostActivity, exposition};
 use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, RemoteController, StorageDaemon};
@@ -49,7 +49,9 @@ fn the_key_lets_hosts_in_and_another_does_not() {
     wait("the right one is let in", || {
         in_service(&site, "s0").then_some(())
     });
-    let refused = RemoteController::open(&site.file("other-key", "none")).err().unwrap();
+    let refused = RemoteController::open(&site.file("other-key", "none"))
+        .err()
+        .unwrap();
     assert!(refused.to_string().contains("not valid"), "{refused}");
     let between = RemoteController::open(&site.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);

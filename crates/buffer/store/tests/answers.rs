@@ -5,13 +5,14 @@ use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
     Hello, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
 };
-use forebay_protocol::peer::{StepResult, Incarnation, PeerMessage, PeerPayload, Step, TxId, Who};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId, Who};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
-    Call, Errno, HandleId, Ino, InstanceId, FileKind, NodeIndex, Reply, Request, SessionId, Timestamp,
+    Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
+    Timestamp,
 };
+use forebay_store::node::{ConnId, Effect, Input, Limits, NodeState, Now, Shard};
 use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, NodeState};
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -157,7 +158,12 @@ fn is_given_back(shard: &mut Shard<MemoryObjects>) {
 
 /// A file gets another length, which concerns the other node.
 fn cut_a_file(shard: &mut Shard<MemoryObjects>) {
-    let made = say(shard, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0)));
+    let made = say(
+        shard,
+        OTHER,
+        2,
+        make("f", NewInode::Node(FileKind::File, 0)),
+    );
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -309,10 +315,17 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     let own = incarnation(&mut shard);
     hear(&mut shard, own, 1, PeerPayload::ProbeAck);
     let asked = (2..22).find_map(|seq| {
-        let effects = say(&mut shard, OTHER, seq, make(&format!("d{seq}"), NewInode::Dir));
+        let effects = say(
+            &mut shard,
+            OTHER,
+            seq,
+            make(&format!("d{seq}"), NewInode::Dir),
+        );
         effects.iter().find_map(|effect| match effect {
             Effect::SendToPeer { message, .. } => match &message.payload {
-                PeerPayload::Prepare { tx, round: wave, .. } => Some((seq, *tx, *wave)),
+                PeerPayload::Prepare {
+                    tx, round: wave, ..
+                } => Some((seq, *tx, *wave)),
                 _ => None,
             },
             _ => None,
@@ -320,7 +333,16 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     });
     let (seq, tx, wave) = asked.unwrap();
     let found = Ok(vec![StepResult::Inode(Ino(1 << 48 | 9), FileKind::Dir)]);
-    hear(&mut shard, own, 2, PeerPayload::Vote { tx, round: wave, found });
+    hear(
+        &mut shard,
+        own,
+        2,
+        PeerPayload::Vote {
+            tx,
+            round: wave,
+            found,
+        },
+    );
     shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
     // It has happened here, and the other node is not heard of again. The client's connection breaks,
     // and another one repeats the request.
@@ -373,7 +395,12 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
 fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     let mut shard = start_beside_nobody();
     let own = incarnation(&mut shard);
-    let made = say(&mut shard, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0)));
+    let made = say(
+        &mut shard,
+        OTHER,
+        2,
+        make("f", NewInode::Node(FileKind::File, 0)),
+    );
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -392,11 +419,21 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
             _ => false,
         })
     };
-    assert!(!told(&hear(&mut shard, own, 1, PeerPayload::CheckOrphans(vec![attr.ino]))));
+    assert!(!told(&hear(
+        &mut shard,
+        own,
+        1,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
     let mut effects = Vec::new();
     shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
     assert!(told(&effects));
-    assert!(told(&hear(&mut shard, own, 2, PeerPayload::CheckOrphans(vec![attr.ino]))));
+    assert!(told(&hear(
+        &mut shard,
+        own,
+        2,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
 }
 
 /// A file with an object at rest, which somebody wants to write to.
@@ -456,8 +493,7 @@ fn unsealed(
 fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     let (mut shard, objects, object, open) = at_rest();
     let asked = |effects: &[Effect<ObjectId>]| {
-        let asks =
-            |effect: &&Effect<ObjectId>| matches!(effect, Effect::InvalidateChecksums(of) if *of == object);
+        let asks = |effect: &&Effect<ObjectId>| matches!(effect, Effect::InvalidateChecksums(of) if *of == object);
         (effects.iter().filter(asks).count(), replies(effects).len())
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 3, open.clone())), (1, 0));

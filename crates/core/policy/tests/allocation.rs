@@ -1,7 +1,9 @@
 //! What every allocation keeps, whatever the pool and the request.
 
-use forebay_policy::allocate::{Preference, AllocationError, AllocationRequest, Share, Size, allocate};
-use forebay_policy::pool::{StorageNode, NodeId, NodeState, bytes_in, granules_for};
+use forebay_policy::allocate::{
+    AllocationError, AllocationRequest, Preference, Share, Size, allocate,
+};
+use forebay_policy::pool::{NodeId, NodeState, StorageNode, bytes_in, granules_for};
 use forebay_units::Bytes;
 use proptest::prelude::*;
 
@@ -183,15 +185,17 @@ fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
     proptest::collection::vec(one, 0..12).prop_map(|nodes| {
         let numbered = (0u32..).zip(nodes);
         numbered
-            .map(|(id, (state, total, used, instances, written))| StorageNode {
-                // A node may have shrunk below what it holds.
-                id: NodeId(id),
-                state,
-                total,
-                used,
-                instances,
-                written: Bytes(written),
-            })
+            .map(
+                |(id, (state, total, used, instances, written))| StorageNode {
+                    // A node may have shrunk below what it holds.
+                    id: NodeId(id),
+                    state,
+                    total,
+                    used,
+                    instances,
+                    written: Bytes(written),
+                },
+            )
             .collect()
     })
 }
@@ -216,12 +220,14 @@ fn requests() -> impl Strategy<Value = AllocationRequest> {
         any::<bool>(),
         proptest::option::of(1u32..6),
     )
-        .prop_map(|(size, preference, equalize, max_nodes)| AllocationRequest {
-            size,
-            preference,
-            equalize,
-            max_nodes,
-        })
+        .prop_map(
+            |(size, preference, equalize, max_nodes)| AllocationRequest {
+                size,
+                preference,
+                equalize,
+                max_nodes,
+            },
+        )
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use super::{size, time};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::protocol::Timestamp;
+use forebay_control::messages::Timestamp;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
 
@@ -36,7 +36,9 @@ pub fn instance_state(instance: &InstanceStatus) -> &'static str {
 /// The state of an instance that is being destroyed.
 fn removing(removal: &RemovalProgress) -> String {
     let RemovalProgress {
-        removed_objects: removed, total_objects: objects, ..
+        removed_objects: removed,
+        total_objects: objects,
+        ..
     } = removal;
     match objects {
         // They are not counted yet.
@@ -161,7 +163,9 @@ fn instances(text: &mut String, status: &Status, now: Timestamp) {
     for instance in &status.instances {
         let session = status.sessions.iter().find(|s| s.id == instance.session);
         let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.keyword()).collect();
-        let used = status.instance_usage(instance.id).map(|(bytes, _)| size(bytes));
+        let used = status
+            .instance_usage(instance.id)
+            .map(|(bytes, _)| size(bytes));
         rows.push(vec![
             instance.label.clone(),
             holder(session),
@@ -303,7 +307,7 @@ fn advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, Progress, SessionId, StageId};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_policy::pool::NodeId;

@@ -11,9 +11,9 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Outcome, Setup};
-use crate::protocol::{
-    ActivationId, ConfigurationId, FragmentId, InstanceId, Timestamp, NameSpaceId, Owner, Progress,
-    RegistrationId, SessionId, StageId, FailedFile,
+use crate::messages::{
+    ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
+    Progress, RegistrationId, SessionId, StageId, Timestamp,
 };
 
 /// A pool: storage of one granularity.

@@ -1,7 +1,7 @@
 //! What must hold all along, and in the end.
 
 use forebay_control::controller::{self, FragmentState};
-use forebay_control::protocol::FragmentId;
+use forebay_control::messages::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;

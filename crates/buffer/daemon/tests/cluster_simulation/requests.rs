@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use forebay_control::controller::{self, Envelope, FragmentState, Outcome, Request};
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
 
 use crate::machines::{MachineId, apply_changes};
-use crate::users::{Step, SimUser};
+use crate::users::{SimUser, Step};
 use crate::world::{Event, HOSTS, MS, SECOND, World, host_name};
 
 impl World {

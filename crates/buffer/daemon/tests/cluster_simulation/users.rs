@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
-use forebay_control::protocol::{Timestamp, Owner};
+use forebay_control::messages::{Owner, Timestamp};
 use forebay_job_script::JobScript;
 
+use crate::oracle::{DEFERRED, Oracle, out};
 use crate::pfs::Pfs;
 use crate::random::Random;
-use crate::truth::{DEFERRED, Oracle, out};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -6,26 +6,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
-use forebay_control::protocol::*;
-use forebay_control::{host, node};
+use forebay_control::messages::*;
+use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
 use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::MemoryStorage;
 use forebay_units::Bytes;
 
+use crate::actor_thread::{ActorId, ActorWait, LinkId, Machine, Shared, SimReply};
 use crate::actors::Actor;
 use crate::faults::Faults;
 use crate::journals::Journals;
 use crate::machines::{Compute, MachineId, Records, Storage, apply_changes, to_rows};
 use crate::network::{Link, Wake, address};
+use crate::oracle::Oracle;
 use crate::pfs::Pfs;
 use crate::random::Random;
 use crate::requests::envelope;
-use crate::seat::{ActorId, ActorWait, LinkId, Machine, SimReply, Shared};
 use crate::storage::SyncAsked;
-use crate::truth::Oracle;
-use crate::users::{Step, SimUser};
+use crate::users::{SimUser, Step};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -160,7 +160,7 @@ impl World {
             controller_records: Records::new(),
             nodes,
             given_up: [false; NODES],
-            hosts: (0..HOSTS).map(host).collect(),
+            hosts: (0..HOSTS).map(compute_node).collect(),
             isolated: BTreeMap::new(),
             pfs,
             pfs_back: 0,
@@ -183,7 +183,7 @@ impl World {
             requests.push(Request::AddNode {
                 name: format!("bb{index}"),
                 pool: "wlm_pool".into(),
-                granules: node.granules,
+                granules: storage_node.granules,
                 address: Some(address(index).to_string()),
             });
         }
@@ -235,15 +235,18 @@ impl World {
         match event {
             Event::ToController(input) => self.controller_step(*input),
             Event::ToPeer(Peer::StorageNode(node), order) => {
-                self.node_step(node.0 as usize, node::StorageInput::Command(order));
+                self.node_step(
+                    storage_node.0 as usize,
+                    storage_node::StorageInput::Command(order),
+                );
             }
             Event::ToPeer(Peer::ComputeNode(name), order) => {
                 if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, host::ComputeInput::Command(order));
+                    self.host_step(index, compute_node::ComputeInput::Command(order));
                 }
             }
             Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
-            Event::Peer(node, message) => self.peer_message(node, message),
+            Event::Peer(node, message) => self.peer_message(storage_node, message),
             Event::Tick(place) => {
                 self.tick(place);
                 let next = self.now + SECOND;
@@ -255,11 +258,11 @@ impl World {
                 self.schedule(next, Event::Users);
             }
             Event::Sync(node, life, asked) => {
-                if self.nodes[node].life == life {
-                    self.sync(node, asked);
+                if self.nodes[storage_node].life == life {
+                    self.sync(storage_node, asked);
                 }
             }
-            Event::Syn(actor, wait, node) => self.syn(actor, wait, node),
+            Event::Syn(actor, wait, node) => self.syn(actor, wait, storage_node),
             Event::Wake(actor, wait, wake) => self.wake(actor, wait, wake),
             Event::Up(link, call, payload) => self.deliver_call(link, call, payload),
             Event::UpEnd(link) => self.up_end(link),

@@ -2,8 +2,8 @@
 //! and take checksums off durably.
 
 use super::mailbox::{Completion, Mailbox};
-use crate::objects::{DiskObjects, ObjectId};
 use crate::node::{ConnId, fetch_reply};
+use crate::objects::{DiskObjects, ObjectId};
 use forebay_protocol::Attr;
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use std::io;

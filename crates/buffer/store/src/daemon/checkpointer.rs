@@ -3,7 +3,7 @@
 
 use super::events::EventLoop;
 use crate::log::spare_segment::spare_segment_bytes;
-use crate::log::{RecoveryError, LogSpace};
+use crate::log::{LogSpace, RecoveryError};
 use crate::recovery;
 use crate::storage::DiskStorage;
 use std::io;

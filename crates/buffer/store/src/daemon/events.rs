@@ -1,18 +1,18 @@
 //! The event loop of the metadata thread.
 
-use super::data::{DataSlots, OpenObjects};
-use super::connection::Connection;
-use super::counters::StoreGauges;
-use super::doors::{Doors, Seats};
 use super::blocking_io::{self, start_blocking_workers};
 use super::checkpointer::start_checkpointer;
-use super::peer_links::PeerLinks;
-use super::munge_worker::{PendingCredential, start_munge_worker};
 use super::checksummer::{self, WrittenObjects, start_checksummer};
+use super::connection::Connection;
+use super::counters::StoreGauges;
+use super::data::{DataSlots, OpenObjects};
+use super::doors::{Doors, Seats};
+use super::munge_worker::{PendingCredential, start_munge_worker};
+use super::peer_links::PeerLinks;
 use super::syncer::{SyncJob, start_syncer};
 use super::{InvalidOptions, LoopParts};
-use crate::objects::RemovalQueue;
 use crate::node::{ConnId, Effect, Input};
+use crate::objects::RemovalQueue;
 use forebay_protocol::SessionId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;

@@ -7,32 +7,32 @@
 //! removed instances. Bulk connections have a thread each.
 
 mod accept;
-mod data;
+mod blocking_io;
 mod calls;
+mod checkpointer;
+mod checksummer;
 mod connection;
 mod counters;
+mod data;
 mod doors;
 mod effects;
 mod entry;
 mod events;
-mod blocking_io;
 mod flights;
-mod checkpointer;
-mod peer_links;
-mod munge_worker;
-mod checksummer;
-mod syncer;
 mod mailbox;
+mod munge_worker;
+mod peer_links;
+mod syncer;
 
+pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
 pub use data::{DataPath, Direct};
-pub use counters::{StoreGauges, StoreReport, RequestStats, StatsHandle};
 pub use doors::DoorLimits;
 
-use crate::log::spare_segment::{is_out_of_space, ensure_spare_segment};
+use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
 use crate::log::{Log, RecoveryError};
+use crate::node::{Limits, NodeState, Now, Shard};
 use crate::objects::{DiskObjects, RemovalQueue};
 use crate::recovery;
-use crate::node::{Limits, Now, Shard, NodeState};
 use crate::storage::DiskStorage;
 use counters::StoreCounters;
 use events::EventLoop;
@@ -40,6 +40,7 @@ use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_protocol::Timestamp;
 use forebay_protocol::address::Address;
+use mailbox::Mailbox;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{File, Permissions};
@@ -52,7 +53,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use mailbox::Mailbox;
 
 /// How to run a storage daemon.
 #[derive(Clone, Debug)]
@@ -244,7 +244,10 @@ impl Daemon {
             start: Instant::now(),
         };
         let mut seed = [0; 32];
-        at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
+        at(
+            "/dev/urandom",
+            forebay_protocol::random::fill_random(&mut seed),
+        )?;
         let mut shard = Shard::start(
             state,
             log.last_sequence(),

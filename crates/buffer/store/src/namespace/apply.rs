@@ -1,8 +1,8 @@
 //! Carry out changes.
 
-use super::{Body, Change, Directory, Inode, FileLength, Namespace, PlannedInode, SetInode};
+use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{NewInode, OnExisting};
-use forebay_protocol::{Ino, FileKind, Timestamp};
+use forebay_protocol::{FileKind, Ino, Timestamp};
 
 /// Why a change cannot be carried out: it was made for another state of the tables.
 pub type ApplyError = &'static str;
@@ -118,7 +118,12 @@ impl Namespace {
     }
 
     /// Make a directory whose name is on another node.
-    fn make_nameless(&mut self, new: &PlannedInode, parent: Ino, now: Timestamp) -> Result<(), ApplyError> {
+    fn make_nameless(
+        &mut self,
+        new: &PlannedInode,
+        parent: Ino,
+        now: Timestamp,
+    ) -> Result<(), ApplyError> {
         self.reserve_ino(new.ino);
         let built = new.build(parent, self.spread, now);
         match self.inodes.insert(new.ino, built) {
@@ -155,7 +160,12 @@ impl Namespace {
     }
 
     /// A directory has got another one above it, if `parent` is given; anything else was only moved.
-    fn set_parent(&mut self, ino: Ino, parent: Option<Ino>, now: Timestamp) -> Result<(), ApplyError> {
+    fn set_parent(
+        &mut self,
+        ino: Ino,
+        parent: Option<Ino>,
+        now: Timestamp,
+    ) -> Result<(), ApplyError> {
         self.inode_mut(ino)?.ctime = now;
         if let Some(parent) = parent {
             self.dir_mut(ino)?.parent = parent;

@@ -1,8 +1,8 @@
 //! What can happen to a name space, as the log keeps it.
 
-use super::{Body, Directory, Inode, FileLength};
+use super::{Body, Directory, FileLength, Inode};
 use forebay_protocol::message::{NewInode, OnExisting};
-use forebay_protocol::{Ino, FileKind, Timestamp};
+use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

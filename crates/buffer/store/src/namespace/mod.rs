@@ -14,10 +14,10 @@ mod step;
 pub use change::{Change, PlannedInode, SetInode};
 pub use plan::{Credentials, EXEC, READ, WRITE};
 pub use put::PlannedPut;
-pub use step::{TxLock, PreparedStep, lock_for_step};
+pub use step::{PreparedStep, TxLock, lock_for_step};
 
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Attr, Ino, FileKind, NodeIndex, Timestamp};
+use forebay_protocol::{Attr, FileKind, Ino, NodeIndex, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

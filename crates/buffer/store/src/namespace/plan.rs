@@ -2,9 +2,10 @@
 
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
-    MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode, is_xattr_supported,
+    MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode,
+    is_xattr_supported,
 };
-use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;
@@ -161,10 +162,14 @@ impl Namespace {
         self.writable_dir(who, parent)?;
         match &new {
             NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
-            NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => return Err(Errno::ENAMETOOLONG),
+            NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => {
+                return Err(Errno::ENAMETOOLONG);
+            }
             NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
-            NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _) if !who.privileged() => {
+            NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _)
+                if !who.privileged() =>
+            {
                 return Err(Errno::EPERM);
             }
             _ => {}

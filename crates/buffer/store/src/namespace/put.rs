@@ -4,7 +4,7 @@ use super::plan::{EXEC, check_name, plan_attributes};
 use super::{Change, Credentials, Namespace, PlannedInode};
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::{NewInode, SetAttr};
-use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
 /// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
 /// those that a start passes over, and as many as an instance on dozens of nodes needs.

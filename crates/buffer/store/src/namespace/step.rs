@@ -4,8 +4,8 @@
 use super::plan::{EXEC, WRITE, check_name};
 use super::{Change, Credentials, Entry, Inode, Namespace};
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::peer::{StepResult, Step, Who};
-use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
+use forebay_protocol::peer::{Step, StepResult, Who};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Something that a transaction keeps to itself until it is decided.
@@ -64,7 +64,12 @@ pub fn lock_for_step(step: &Step) -> Option<TxLock> {
 
 impl Namespace {
     /// Check a step of a transaction.
-    pub fn prepare_step(&self, who: &Credentials, step: &Step, now: Timestamp) -> Result<PreparedStep, Errno> {
+    pub fn prepare_step(
+        &self,
+        who: &Credentials,
+        step: &Step,
+        now: Timestamp,
+    ) -> Result<PreparedStep, Errno> {
         match step {
             Step::MakeDir {
                 parent,

@@ -1,6 +1,6 @@
 //! Requests of administrators: instances come, change and go.
 
-use super::{ConnId, Doomed, Effect, Event, SlotResult, Runtime, Shard};
+use super::{ConnId, Doomed, Effect, Event, Runtime, Shard, SlotResult};
 use crate::objects::Objects;
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{InstanceSpec, InstanceUsage};

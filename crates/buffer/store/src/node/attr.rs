@@ -1,6 +1,6 @@
 //! Attributes: what the inode says, and what the data object adds.
 
-use super::{Context, SlotResult, Shard};
+use super::{Context, Shard, SlotResult};
 use crate::namespace::Body;
 use crate::objects::{ObjectId, ObjectStat, Objects};
 use forebay_net::frame::MAX_BODY_BYTES;

@@ -28,7 +28,10 @@ impl<O: Objects> Shard<O> {
             .iter()
             .filter_map(|(id, s)| Some((*id, s.instance?)));
         let attached: Vec<_> = attached.collect();
-        let until = self.now.steady_ns.saturating_add(CACHE_LIFETIME_NS + MARGIN);
+        let until = self
+            .now
+            .steady_ns
+            .saturating_add(CACHE_LIFETIME_NS + MARGIN);
         for (session, instance) in attached {
             let runtime = self.runtime(instance);
             runtime.sessions.insert(session);
@@ -53,7 +56,10 @@ impl<O: Objects> Shard<O> {
         let Some(instance) = self.cached_instance(conn) else {
             return false;
         };
-        let until = self.now.steady_ns.saturating_add(CACHE_LIFETIME_NS + MARGIN);
+        let until = self
+            .now
+            .steady_ns
+            .saturating_add(CACHE_LIFETIME_NS + MARGIN);
         self.runtime(instance).cached_until = until;
         true
     }
@@ -84,7 +90,10 @@ impl<O: Objects> Shard<O> {
     /// Another client wants to attach: `EAGAIN` until nothing is cached any more.
     pub(super) fn end_caching(&mut self, instance: InstanceId) -> Result<(), Errno> {
         // Of several nodes, node 0 has seen to that.
-        if self.names(instance).is_ok_and(|i| i.spec.placement.node.0 > 0) {
+        if self
+            .names(instance)
+            .is_ok_and(|i| i.spec.placement.node.0 > 0)
+        {
             return Ok(());
         }
         let now = self.now.steady_ns;

@@ -1,6 +1,6 @@
 //! Requests about files and directories.
 
-use super::{Context, Effect, Event, SlotResult, Shard};
+use super::{Context, Effect, Event, Shard, SlotResult};
 use crate::namespace::{Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_protocol::message::{MAX_CLOSED_HANDLES, XattrMode};

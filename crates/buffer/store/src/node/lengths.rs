@@ -5,7 +5,7 @@
 //! writes down the answer. Resizing is done by home, which tells the other nodes.
 
 use super::tasks::{Asker, Goal};
-use super::{Context, Event, VolumeState, SlotResult, Shard, Spread};
+use super::{Context, Event, Shard, SlotResult, Spread, VolumeState};
 use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength};
 use crate::objects::Objects;

@@ -147,11 +147,16 @@ impl<O: Objects> Shard<O> {
                 let length = link.is_new(task, oldest).then_some(length);
                 self.tell_object(instance, from, task, ino, length);
             }
-            PeerPayload::ObjectResized { task, info } => self.object_told(instance, from, task, info),
+            PeerPayload::ObjectResized { task, info } => {
+                self.object_told(instance, from, task, info)
+            }
             PeerPayload::RemoveObjects(inos) => self.remove_pieces(instance, from, inos),
             PeerPayload::ObjectsRemoved(inos) => self.pieces_removed(instance, from, &inos),
             PeerPayload::CheckOrphans(inos) => self.check_files(instance, from, inos),
-            PeerPayload::OrphansChecked { existing: there, removed: gone } => self.files_checked(instance, from, &there, gone),
+            PeerPayload::OrphansChecked {
+                existing: there,
+                removed: gone,
+            } => self.files_checked(instance, from, &there, gone),
             PeerPayload::Prepare {
                 tx,
                 round: wave,
@@ -159,9 +164,15 @@ impl<O: Objects> Shard<O> {
                 now,
                 steps,
             } => self.prepare(instance, from, (tx, wave), &who, now, &steps),
-            PeerPayload::Vote { tx, round: wave, found } => self.voted(instance, from, (tx, wave), found),
+            PeerPayload::Vote {
+                tx,
+                round: wave,
+                found,
+            } => self.voted(instance, from, (tx, wave), found),
             PeerPayload::QueryParent { tx, dir } => self.tell_parent(instance, from, tx, dir),
-            PeerPayload::ParentReply { tx, dir, parent } => self.parent_told(instance, tx, dir, parent),
+            PeerPayload::ParentReply { tx, dir, parent } => {
+                self.parent_told(instance, tx, dir, parent)
+            }
             PeerPayload::Resolve { tx, commit } => self.resolve(instance, from, tx, commit),
             PeerPayload::TxDone { tx, durable } => self.part_done(instance, from, tx, durable),
             PeerPayload::QueryOutcome { tx } => self.asked(instance, from, tx),
@@ -208,7 +219,13 @@ impl<O: Objects> Shard<O> {
         let spread = self.state.volumes.iter();
         let spread: Vec<_> = spread
             .filter(|(_, instance)| instance.spec.placement.is_distributed())
-            .map(|(id, instance)| (*id, instance.spec.placement.node, instance.spec.placement.nodes))
+            .map(|(id, instance)| {
+                (
+                    *id,
+                    instance.spec.placement.node,
+                    instance.spec.placement.nodes,
+                )
+            })
             .collect();
         self.give_up_parked();
         for (instance, own, nodes) in spread {

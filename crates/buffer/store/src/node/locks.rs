@@ -5,7 +5,7 @@
 
 use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{ConnId, Context, Shard};
-use crate::namespace::{TxLock, Namespace};
+use crate::namespace::{Namespace, TxLock};
 use crate::objects::Objects;
 use forebay_protocol::peer::TxId;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};

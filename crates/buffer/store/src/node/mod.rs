@@ -29,8 +29,8 @@ mod transaction;
 mod unseal;
 mod whole;
 
-pub use driver::{ConnId, Effect, Input, Limits, Now, MungeAuthentication};
-pub use state::{Event, VolumeState, SlotResult, Prepared, Record, SessionState, NodeState, Wave};
+pub use driver::{ConnId, Effect, Input, Limits, MungeAuthentication, Now};
+pub use state::{Event, NodeState, Prepared, Record, SessionState, SlotResult, VolumeState, Wave};
 pub use whole::{fetch_reply, fetch_reply_in_memory};
 
 use crate::log::LogSpace;
@@ -354,7 +354,14 @@ impl<O: Objects> Shard<O> {
                 }
                 Doomed::Gone(instance, node, gone) => {
                     let there = Vec::new();
-                    self.tell(instance, node, PeerPayload::OrphansChecked { existing: there, removed: gone });
+                    self.tell(
+                        instance,
+                        node,
+                        PeerPayload::OrphansChecked {
+                            existing: there,
+                            removed: gone,
+                        },
+                    );
                     Ok(())
                 }
                 Doomed::Done(instance, tx, node) => {

@@ -1,10 +1,10 @@
 //! Requests that change names, and extended attributes.
 
-use super::{Context, SlotResult, Shard};
+use super::{Context, Shard, SlotResult};
 use crate::namespace::Change;
 use crate::objects::Objects;
 use forebay_protocol::message::{NewInode, OnExisting, XattrMode};
-use forebay_protocol::{Errno, Ino, InstanceId, FileKind, Reply};
+use forebay_protocol::{Errno, FileKind, Ino, InstanceId, Reply};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn make(

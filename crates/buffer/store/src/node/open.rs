@@ -1,11 +1,11 @@
 //! Open handles and what becomes of inodes nobody has open.
 
-use super::{Attached, Context, Doomed, Effect, Event, Handle, SlotResult, Shard};
+use super::{Attached, Context, Doomed, Effect, Event, Handle, Shard, SlotResult};
 use crate::log::LogSpace;
 use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
 use forebay_protocol::message::{NewInode, OpenMode, SetAttr};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, FileKind, Reply, Request, SessionId};
+use forebay_protocol::{Errno, FileKind, HandleId, Ino, InstanceId, Reply, Request, SessionId};
 
 /// First promise of space to a writer.
 const FIRST_AHEAD: u64 = 1 << 20;

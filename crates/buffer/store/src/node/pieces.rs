@@ -12,7 +12,7 @@ use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
 use forebay_protocol::peer::PeerPayload;
-use forebay_protocol::placement::{ObjectInfo, CAPABILITY_LIFETIME_S, Capability};
+use forebay_protocol::placement::{CAPABILITY_LIFETIME_S, Capability, ObjectInfo};
 use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, Reply};
 
 /// Removed files that are kept in mind for a node that does not answer.
@@ -131,7 +131,12 @@ impl<O: Objects> Shard<O> {
     }
 
     /// The home of files wants to know what the objects here say.
-    pub(super) fn tell_objects(&mut self, instance: InstanceId, from: NodeIndex, asked: &[(u64, Ino)]) {
+    pub(super) fn tell_objects(
+        &mut self,
+        instance: InstanceId,
+        from: NodeIndex,
+        asked: &[(u64, Ino)],
+    ) {
         let mut told = Vec::with_capacity(asked.len());
         for (task, ino) in asked {
             let object = ObjectId {
@@ -222,7 +227,11 @@ impl<O: Objects> Shard<O> {
             if owed.len() < MAX_OWED {
                 owed.insert(object.ino);
             }
-            self.tell(object.instance, node, PeerPayload::RemoveObjects(vec![object.ino]));
+            self.tell(
+                object.instance,
+                node,
+                PeerPayload::RemoveObjects(vec![object.ino]),
+            );
         }
     }
 
@@ -259,7 +268,14 @@ impl<O: Objects> Shard<O> {
         }
         if !there.is_empty() {
             let gone = Vec::new();
-            self.tell(instance, from, PeerPayload::OrphansChecked { existing: there, removed: gone });
+            self.tell(
+                instance,
+                from,
+                PeerPayload::OrphansChecked {
+                    existing: there,
+                    removed: gone,
+                },
+            );
         }
     }
 

@@ -59,7 +59,9 @@ impl<O: Objects> Shard<O> {
     pub(super) fn room_to_administer(&self, request: &Request) -> LogSpace {
         match request {
             Request::RemoveInstance { .. } | Request::SetPeers { .. } => LogSpace::ReserveOnly,
-            Request::ResizeInstance { id, capacity } if self.shrinks(*id, *capacity) => LogSpace::ReserveOnly,
+            Request::ResizeInstance { id, capacity } if self.shrinks(*id, *capacity) => {
+                LogSpace::ReserveOnly
+            }
             _ => LogSpace::Normal,
         }
     }

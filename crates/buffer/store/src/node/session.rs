@@ -2,19 +2,27 @@
 
 use super::calls::Again;
 use super::open::may_open;
-use super::{Attached, ConnId, Effect, Event, SlotResult, MungeAuthentication, SessionState, Shard};
+use super::{
+    Attached, ConnId, Effect, Event, MungeAuthentication, SessionState, Shard, SlotResult,
+};
 use crate::log::LogSpace;
 use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::handshake::{Daemon, Opening};
 use forebay_protocol::identity::{PeerIdentity, Proof};
-use forebay_protocol::message::{Hello, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken};
+use forebay_protocol::message::{
+    Hello, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
-        let numbers = if hello.data_connection { MAX_DATA_CONNECTIONS } else { MAX_SLOTS };
+        let numbers = if hello.data_connection {
+            MAX_DATA_CONNECTIONS
+        } else {
+            MAX_SLOTS
+        };
         if hello.version != PROTOCOL_VERSION || hello.slot >= numbers {
             return Err(Errno::EPROTO);
         }
@@ -43,7 +51,8 @@ impl<O: Objects> Shard<O> {
         attached.local |= peer.local;
         attached.caches = hello.single_cache;
         if hello.data_connection {
-            self.effects.push(Effect::BulkConnection(conn, id, hello.slot));
+            self.effects
+                .push(Effect::BulkConnection(conn, id, hello.slot));
         } else {
             // Whatever an older connection of this slot still holds must not be acted upon.
             let (old, last) = attached.slots.entry(hello.slot).or_default();
@@ -56,9 +65,7 @@ impl<O: Objects> Shard<O> {
             *last = (*last).max(seq.saturating_sub(1));
         }
         let session = self.state.sessions.get(&id).ok_or(Errno::ESTALE)?;
-        let instance = session
-            .instance
-            .and_then(|id| self.state.volumes.get(&id));
+        let instance = session.instance.and_then(|id| self.state.volumes.get(&id));
         Ok(Reply::Attached {
             token: SessionToken {
                 session: id,
@@ -67,7 +74,9 @@ impl<O: Objects> Shard<O> {
             epoch: self.state.epoch,
             boot: self.boot,
             capacity: instance.map_or(0, |instance| instance.spec.capacity),
-            placement: instance.map_or_else(Placement::single_node, |i| i.spec.placement.without_secret()),
+            placement: instance.map_or_else(Placement::single_node, |i| {
+                i.spec.placement.without_secret()
+            }),
         })
     }
 
@@ -116,7 +125,11 @@ impl<O: Objects> Shard<O> {
     }
 
     /// The driver has had a peer's MUNGE credential decoded.
-    pub(super) fn decoded(&mut self, conn: ConnId, proven: Option<MungeAuthentication>) -> Result<Reply, Errno> {
+    pub(super) fn decoded(
+        &mut self,
+        conn: ConnId,
+        proven: Option<MungeAuthentication>,
+    ) -> Result<Reply, Errno> {
         let nonce = proven.as_ref().map_or([0; 32], |proven| proven.nonce);
         let opening = self.end_challenge(conn, nonce)?;
         let proven = proven.ok_or(Errno::EKEYREJECTED)?;
@@ -173,7 +186,11 @@ impl<O: Objects> Shard<O> {
         Ok(resume.session)
     }
 
-    fn begin(&mut self, instance: Option<InstanceId>, peer: &PeerIdentity) -> Result<SessionId, Errno> {
+    fn begin(
+        &mut self,
+        instance: Option<InstanceId>,
+        peer: &PeerIdentity,
+    ) -> Result<SessionId, Errno> {
         match instance {
             None if !peer.trusted => return Err(Errno::EACCES),
             None => {}

@@ -1,6 +1,6 @@
 //! A daemon starts: what it remembers meets what is on its disk.
 
-use super::{Attached, Event, Limits, Now, Runtime, Shard, NodeState};
+use super::{Attached, Event, Limits, NodeState, Now, Runtime, Shard};
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::auth::PoolKey;

@@ -1,9 +1,9 @@
 //! Everything a storage daemon must not forget, and the records that alter it.
 
-use crate::namespace::{Change, TxLock, Namespace};
+use crate::namespace::{Change, Namespace, TxLock};
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::peer::{StepResult, TxId};
-use forebay_protocol::{Ino, InstanceId, FileKind, NodeIndex, SessionId, Timestamp};
+use forebay_protocol::{FileKind, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! Questions to all data objects of a file, until the last has answered.
 
-use super::{Context, Event, SlotResult, Shard};
+use super::{Context, Event, Shard, SlotResult};
 use crate::log::LogSpace;
 use crate::namespace::{Change, FileLength, TxLock};
 use crate::objects::{ObjectId, Objects};
@@ -68,7 +68,10 @@ impl<O: Objects> Shard<O> {
         let task = Task {
             ino,
             goal,
-            waiting: (0..nodes).map(NodeIndex).filter(|node| *node != own).collect(),
+            waiting: (0..nodes)
+                .map(NodeIndex)
+                .filter(|node| *node != own)
+                .collect(),
             objects: BTreeMap::from([(own, info)]),
             asker,
             since: self.now.steady_ns,
@@ -81,7 +84,12 @@ impl<O: Objects> Shard<O> {
         Ok(id)
     }
 
-    pub(super) fn ask_objects(&mut self, instance: InstanceId, node: NodeIndex, tasks: &[(u64, Ino)]) {
+    pub(super) fn ask_objects(
+        &mut self,
+        instance: InstanceId,
+        node: NodeIndex,
+        tasks: &[(u64, Ino)],
+    ) {
         for some in tasks.chunks(BATCH) {
             self.tell(instance, node, PeerPayload::StatObjects(some.to_vec()));
         }

@@ -15,7 +15,11 @@ pub(super) enum Waiting {
     /// A call.
     Call(ConnId, Call),
     /// An object's file gets another length, says its home.
-    Resize { from: NodeIndex, task: u64, length: u64 },
+    Resize {
+        from: NodeIndex,
+        task: u64,
+        length: u64,
+    },
 }
 
 impl Waiting {
@@ -47,9 +51,11 @@ impl<O: Objects> Shard<O> {
             {
                 *ino
             }
-            Request::OpenObject { capability: permit, open, .. } if open.write && open.descriptor && local => {
-                permit.ino
-            }
+            Request::OpenObject {
+                capability: permit,
+                open,
+                ..
+            } if open.write && open.descriptor && local => permit.ino,
             Request::SetAttr { ino, set, .. } if set.size.is_some() => *ino,
             Request::Create {
                 parent,
@@ -100,7 +106,11 @@ impl<O: Objects> Shard<O> {
                 }
                 (Waiting::Resize { from, task, .. }, Err(errno)) => {
                     let info = Err(errno);
-                    self.tell(object.instance, from, PeerPayload::ObjectResized { task, info });
+                    self.tell(
+                        object.instance,
+                        from,
+                        PeerPayload::ObjectResized { task, info },
+                    );
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Small files that come and go whole, with one request each.
 
-use super::{Context, Effect, SlotResult, Shard};
+use super::{Context, Effect, Shard, SlotResult};
 use crate::namespace::{Body, Change, FileLength, READ};
 use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
 use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
-use forebay_protocol::{Attr, Errno, Ino, FileKind, Reply};
+use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Shard<O> {
     /// Make a file with all that belongs to it. The object comes first: one that no inode refers to
@@ -87,7 +87,8 @@ impl<O: Objects> Shard<O> {
         if let Body::Striped(known) = &inode.body {
             let layout = instance.spec.placement.layout();
             let here = layout.node_of_stripe(ino, 0) == instance.names.node();
-            let one = known.known && known.size <= layout.stripe_bytes().min(MAX_INLINE_FILE_BYTES as u64);
+            let one = known.known
+                && known.size <= layout.stripe_bytes().min(MAX_INLINE_FILE_BYTES as u64);
             if !one || (!here && known.size > 0) {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -122,7 +123,11 @@ pub fn fetch_reply_in_memory(
     attr: Attr,
     length: Option<u64>,
 ) -> Reply {
-    fetch_reply(attr, length, objects.fetch_object(object, MAX_INLINE_FILE_BYTES))
+    fetch_reply(
+        attr,
+        length,
+        objects.fetch_object(object, MAX_INLINE_FILE_BYTES),
+    )
 }
 
 /// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch), from what

@@ -1,8 +1,10 @@
 //! A client that takes and gives up locks, and knows which it has.
 
 use crate::{INSTANCE, LEASE, World};
-use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET, HeldRanges};
-use forebay_protocol::message::{Hello, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, LOCK_WATCH_SLOT};
+use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
+use forebay_protocol::message::{
+    Hello, LOCK_WATCH_SLOT, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+};
 use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
 use forebay_store::node::{ConnId, NodeState};
 
@@ -314,7 +316,12 @@ impl Client {
         if reply == Some(Reply::Failed(Errno::EAGAIN)) {
             return false; // someone may still be caching
         }
-        let Some(Reply::Attached { token: resume, epoch, .. }) = reply else {
+        let Some(Reply::Attached {
+            token: resume,
+            epoch,
+            ..
+        }) = reply
+        else {
             panic!("{reply:?}");
         };
         self.resume = Some(resume);

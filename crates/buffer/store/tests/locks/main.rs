@@ -15,9 +15,9 @@ mod seeds;
 
 use client::{Client, hello};
 use forebay_protocol::message::{InstanceSpec, NewInode};
-use forebay_protocol::{Call, Ino, InstanceId, FileKind, LockOwner, Reply, Request, Timestamp};
+use forebay_protocol::{Call, FileKind, Ino, InstanceId, LockOwner, Reply, Request, Timestamp};
+use forebay_store::node::{ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard};
 use forebay_store::objects::MemoryObjects;
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Record, Shard, NodeState};
 use seeds::{Random, root};
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::log::LogSpace;
-use forebay_store::objects::ObjectId;
 use forebay_store::node::{ConnId, Input};
+use forebay_store::objects::ObjectId;
 use std::collections::BTreeMap;
 
 /// A reply on its way to a client.
@@ -141,7 +141,11 @@ impl Client {
             },
         )?;
         match sent.reply {
-            Reply::Attached { token: resume, epoch, .. } => {
+            Reply::Attached {
+                token: resume,
+                epoch,
+                ..
+            } => {
                 if self.epoch != epoch {
                     self.restarted(world, resume);
                 }

@@ -6,11 +6,11 @@ use crate::short::note_room;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use forebay_store::log::{Log, LogSpace};
+use forebay_store::node::{
+    ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard, fetch_reply_in_memory,
+};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::node::{
-    ConnId, Effect, Input, Limits, Now, Record, Shard, NodeState, fetch_reply_in_memory,
-};
 use forebay_store::storage::{Fault, MemoryStorage, Storage};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -437,7 +437,8 @@ impl World {
         let now = self.now();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
-        let shard = Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        let shard =
+            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
         self.running = Some(Running { shard, log });
         self.commit()
             .expect("the first record of a daemon is written without a fault");

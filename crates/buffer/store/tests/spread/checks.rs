@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::world::{INSTANCE, STRIPE, World};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::{Ino, FileKind, NodeIndex};
+use forebay_protocol::{FileKind, Ino, NodeIndex};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,9 +6,9 @@ use crate::world::{INSTANCE, STRIPE, Sent, World, hello};
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SessionToken, SetAttr};
 use forebay_protocol::placement::Capability;
-use forebay_protocol::{Attr, Call, Errno, HandleId, Ino, FileKind, NodeIndex, Reply, Request};
-use forebay_store::objects::ObjectId;
+use forebay_protocol::{Attr, Call, Errno, FileKind, HandleId, Ino, NodeIndex, Reply, Request};
 use forebay_store::node::ConnId;
+use forebay_store::objects::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -363,7 +363,11 @@ impl Client {
             return match (choice, piece) {
                 (0, _) => {
                     let (handle, returned) = (open.handle, 0);
-                    (open.ino.metadata_node(), Request::Close { handle, returned }, true)
+                    (
+                        open.ino.metadata_node(),
+                        Request::Close { handle, returned },
+                        true,
+                    )
                 }
                 (1, None) => {
                     let set = SetAttr {
@@ -371,7 +375,11 @@ impl Client {
                         ..SetAttr::default()
                     };
                     let (ino, handle) = (open.ino, None);
-                    (ino.metadata_node(), Request::SetAttr { ino, handle, set }, true)
+                    (
+                        ino.metadata_node(),
+                        Request::SetAttr { ino, handle, set },
+                        true,
+                    )
                 }
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
@@ -393,7 +401,11 @@ impl Client {
         }
         let files: Vec<Ino> = self.sizes.keys().copied().collect();
         let Some(ino) = files.get(world.random.below(files.len().max(1) as u64) as usize) else {
-            return (self.home.metadata_node(), Request::GetAttr { ino: self.home }, true);
+            return (
+                self.home.metadata_node(),
+                Request::GetAttr { ino: self.home },
+                true,
+            );
         };
         let ino = *ino;
         let request = match choice {
@@ -417,7 +429,9 @@ impl Client {
                 0 => Request::GetAttr { ino },
                 1 => {
                     let known = files.into_iter().chain(self.model.dirs.keys().copied());
-                    let inos = known.filter(|known| known.metadata_node() == ino.metadata_node()).collect();
+                    let inos = known
+                        .filter(|known| known.metadata_node() == ino.metadata_node())
+                        .collect();
                     Request::GetAttrs { inos }
                 }
                 _ => Request::StatObjects { inos: files },
@@ -462,8 +476,13 @@ impl Client {
 
     /// Get to know directories that everybody uses.
     fn learn(&mut self, pending: &Pending, sent: &Sent) {
-        if let (Request::Make { new: NewInode::Dir, .. } | Request::Lookup { .. }, false) =
-            (&pending.request, pending.own)
+        if let (
+            Request::Make {
+                new: NewInode::Dir, ..
+            }
+            | Request::Lookup { .. },
+            false,
+        ) = (&pending.request, pending.own)
         {
             match &sent.reply {
                 Reply::Attr(attr) if attr.kind == FileKind::Dir => self.shared.push(attr.ino),
@@ -508,7 +527,10 @@ impl Client {
                     _ => return,
                 };
                 self.model.set(*parent, name, (ino, kind));
-                if let Reply::Opened { capability: permit, .. } = &sent.reply {
+                if let Reply::Opened {
+                    capability: permit, ..
+                } = &sent.reply
+                {
                     self.sizes.insert(ino, 0);
                     self.opened(world, ino, request, *permit);
                 }
@@ -543,7 +565,10 @@ impl Client {
             }
             Request::Open { ino, open, .. } => {
                 self.whole.remove(ino);
-                if let Reply::Opened { capability: permit, .. } = &sent.reply {
+                if let Reply::Opened {
+                    capability: permit, ..
+                } = &sent.reply
+                {
                     if open.truncate {
                         self.sizes.insert(*ino, 0);
                     }
@@ -652,7 +677,11 @@ impl Client {
                     self.sizes.remove(ino);
                 }
             }
-            Request::OpenObject { handle, capability: permit, .. } => {
+            Request::OpenObject {
+                handle,
+                capability: permit,
+                ..
+            } => {
                 if let (Some(open), Reply::Object(Some(info))) = (&self.open, &sent.reply)
                     && open.ino == permit.ino
                     && open.fresh

@@ -1,7 +1,7 @@
 //! What a client's own part of the name space must look like.
 
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::{Errno, Ino, FileKind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use std::collections::BTreeMap;
 
 pub type Name = Vec<u8>;

@@ -8,9 +8,11 @@ use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Ino, InstanceId, NodeIndex, Reply, Request, Timestamp};
 use forebay_store::log::{Log, LogSpace};
+use forebay_store::node::{
+    ConnId, Effect, Input, Limits, NodeState, Now, Shard, fetch_reply_in_memory,
+};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, NodeState, fetch_reply_in_memory};
 use forebay_store::storage::{Fault, MemoryStorage};
 use std::collections::BTreeMap;
 
@@ -520,7 +522,8 @@ impl World {
             ..Limits::default()
         };
         let objects = host.objects.clone();
-        let mut shard = Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        let mut shard =
+            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
         host.starts += 1;
         host.running = Some(Running {

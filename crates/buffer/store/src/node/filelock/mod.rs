@@ -12,9 +12,9 @@ pub(super) use table::LockTable;
 use super::{Attached, Context, Shard};
 use crate::objects::Objects;
 use forebay_protocol::lock::{FileLock, HeldLock};
-use forebay_protocol::message::{RECOVERY_SLOT, LOCK_WATCH_SLOT};
+use forebay_protocol::message::{LOCK_WATCH_SLOT, RECOVERY_SLOT};
 use forebay_protocol::{Errno, HandleId, Ino, InstanceId, LockOwner, Reply, SessionId};
-use table::{LockResult, LockGrant, MAX_WAITS};
+use table::{LockGrant, LockResult, MAX_WAITS};
 
 impl<O: Objects> Shard<O> {
     fn locked_file(&self, context: &Context, id: HandleId) -> Result<Ino, Errno> {

@@ -1,6 +1,6 @@
 //! Who holds which ranges of which files, and who waits for some.
 
-use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET, HeldRanges};
+use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
 use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,11 @@ struct Locks {
 
 impl Locks {
     /// What of others is in the way of a lock.
-    fn against(&self, owner: SessionOwner, wanted: FileLock) -> impl Iterator<Item = (SessionOwner, &HeldLock)> {
+    fn against(
+        &self,
+        owner: SessionOwner,
+        wanted: FileLock,
+    ) -> impl Iterator<Item = (SessionOwner, &HeldLock)> {
         let others = self.held.iter().filter(move |(other, _)| **other != owner);
         let held = others.flat_map(|(other, ranges)| ranges.iter().map(|held| (*other, held)));
         held.filter(move |(_, held)| held.lock.conflicts(&wanted))
@@ -165,7 +169,12 @@ impl LockTable {
     }
 
     /// Alter what an owner holds of a file.
-    fn change<T>(&mut self, owner: SessionOwner, ino: Ino, act: impl FnOnce(&mut HeldRanges) -> T) -> T {
+    fn change<T>(
+        &mut self,
+        owner: SessionOwner,
+        ino: Ino,
+        act: impl FnOnce(&mut HeldRanges) -> T,
+    ) -> T {
         let locks = self.files.entry(ino).or_default();
         let ranges = locks.held.entry(owner).or_default();
         let before = ranges.len();

@@ -1,6 +1,6 @@
 //! The table beside a model that knows of every byte who has it.
 
-use super::table::{LockResult, LockGrant, SessionOwner, LockTable};
+use super::table::{LockGrant, LockResult, LockTable, SessionOwner};
 use forebay_protocol::lock::{FileLock, HeldLock};
 use forebay_protocol::{HandleId, Ino, LockOwner, SessionId};
 use proptest::prelude::*;

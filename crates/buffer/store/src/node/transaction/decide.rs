@@ -2,9 +2,9 @@
 
 use super::{Stage, Transaction};
 use crate::log::LogSpace;
-use crate::objects::Objects;
 use crate::node::locks::Tried;
-use crate::node::{Doomed, Effect, Event, SlotResult, Shard, Spread};
+use crate::node::{Doomed, Effect, Event, Shard, SlotResult, Spread};
+use crate::objects::Objects;
 use forebay_protocol::peer::{PeerPayload, TxId};
 use forebay_protocol::{Errno, InstanceId, NodeIndex, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,7 @@ use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{Context, Shard};
 use crate::namespace::{Change, TxLock, lock_for_step};
 use crate::objects::Objects;
-use forebay_protocol::peer::{StepResult, PeerPayload, Step, TxId};
+use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::{Call, Errno, Ino, InstanceId, NodeIndex, Reply, Timestamp};
 use plan::{Next, Plan};
 use std::collections::{BTreeMap, BTreeSet};

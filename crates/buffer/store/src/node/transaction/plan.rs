@@ -2,11 +2,11 @@
 
 use crate::log::LogSpace;
 use crate::namespace::{Change, Credentials, Namespace};
-use crate::objects::Objects;
 use crate::node::{Context, Shard};
+use crate::objects::Objects;
 use forebay_protocol::message::{NewInode, OnExisting};
-use forebay_protocol::peer::{StepResult, Step};
-use forebay_protocol::{Errno, Ino, FileKind, NodeIndex, Reply, Request, Timestamp};
+use forebay_protocol::peer::{Step, StepResult};
+use forebay_protocol::{Errno, FileKind, Ino, NodeIndex, Reply, Request, Timestamp};
 
 /// A name in a directory.
 type Place = (Ino, Vec<u8>);

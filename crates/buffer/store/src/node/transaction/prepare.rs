@@ -3,10 +3,10 @@
 
 use crate::log::LogSpace;
 use crate::namespace::{Change, Credentials, TxLock, lock_for_step};
-use crate::objects::Objects;
 use crate::node::room::room_for_steps;
 use crate::node::{Doomed, Effect, Event, Shard, Wave};
-use forebay_protocol::peer::{StepResult, PeerPayload, Step, TxId, Who};
+use crate::objects::Objects;
+use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId, Who};
 use forebay_protocol::{Errno, InstanceId, NodeIndex, Timestamp};
 
 impl<O: Objects> Shard<O> {

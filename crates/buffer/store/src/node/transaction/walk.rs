@@ -3,8 +3,8 @@
 
 use super::Stage;
 use crate::namespace::TxLock;
-use crate::objects::Objects;
 use crate::node::Shard;
+use crate::objects::Objects;
 use forebay_protocol::peer::{PeerPayload, TxId};
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex};
 
@@ -54,7 +54,11 @@ impl<O: Objects> Shard<O> {
     ) -> Option<Result<Ino, Errno>> {
         let own = self.names(instance).is_ok_and(|i| i.names.owns(dir));
         if !own {
-            self.tell(instance, dir.metadata_node(), PeerPayload::QueryParent { tx, dir });
+            self.tell(
+                instance,
+                dir.metadata_node(),
+                PeerPayload::QueryParent { tx, dir },
+            );
             return None;
         }
         if self.locks(instance).held(&TxLock::Inode(dir), tx) {
