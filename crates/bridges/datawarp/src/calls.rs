@@ -220,7 +220,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the string.
                 let path = staged($kind, unsafe { given(dw)? })?;
-                call(Call::$message($kind, vec![path])).map(|_| ())
+                call(StagingCall::$message($kind, vec![path])).map(|_| ())
             })
         }
     };
@@ -234,7 +234,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the strings.
                 let paths = unsafe { staged_list(dw)? };
-                call(Call::$message($kind, paths)).map(|_| ())
+                call(StagingCall::$message($kind, paths)).map(|_| ())
             })
         }
     };
