@@ -91,7 +91,7 @@ fn all_fragments_are_made_again_and_know_the_same_places() {
     let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let mut site = Site {
         controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
-        nodes: (0..NODES).map(storage_node).collect(),
+        nodes: (0..NODES).map(node).collect(),
         now: 1000,
         made: BTreeMap::new(),
         answers: Vec::new(),
@@ -134,7 +134,7 @@ fn all_fragments_are_made_again_and_know_the_same_places() {
 
     let made: Vec<&(NodeId, FragmentPlan)> = site.made.values().collect();
     let plans = || made.iter().map(|(_, plan)| plan);
-    let nodes: BTreeSet<u32> = made.iter().map(|(node, _)| storage_node.0).collect();
+    let nodes: BTreeSet<u32> = made.iter().map(|(node, _)| node.0).collect();
     assert_eq!((made.len(), nodes), (2, BTreeSet::from([0, 1])));
     assert_eq!(plans().map(|plan| plan.granules).sum::<u64>(), 6);
     let peers: Vec<String> = made
