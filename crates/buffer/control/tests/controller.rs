@@ -5,7 +5,7 @@ mod driven;
 
 use std::collections::BTreeMap;
 
-use driven::{ADA, Driven, Peers, ROOT};
+use driven::{ADA, ControllerHarness, ROOT, SimPeers};
 use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::*;
 use forebay_control::messages::*;
@@ -38,7 +38,7 @@ impl Real {
     }
 }
 
-impl Peers for Real {
+impl SimPeers for Real {
     fn persist(&mut self, changes: &[Change]) {
         for change in changes {
             let key = (change.table.to_owned(), change.key);
@@ -51,7 +51,7 @@ impl Peers for Real {
 
     fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for node in &mut self.nodes {
-            collect(storage_node.step(storage_node::StorageInput::Tick), inputs);
+            collect(node.step(storage_node::StorageInput::Tick), inputs);
         }
         for effect in self.host.step(compute_node::ComputeInput::Tick) {
             if let compute_node::ComputeEffect::Report(report) = effect {
@@ -64,7 +64,7 @@ impl Peers for Real {
         match peer {
             Peer::StorageNode(id) => {
                 let node = &mut self.nodes[id.0 as usize];
-                for effect in storage_node.step(storage_node::StorageInput::Command(order)) {
+                for effect in node.step(storage_node::StorageInput::Command(order)) {
                     let next = match effect {
                         storage_node::StorageEffect::Create(plan) => {
                             storage_node::StorageInput::Created(plan.fragment, Ok(()))
@@ -84,7 +84,7 @@ impl Peers for Real {
                             continue;
                         }
                     };
-                    collect(storage_node.step(next), inputs);
+                    collect(node.step(next), inputs);
                 }
             }
             Peer::ComputeNode(_) => {
@@ -112,7 +112,7 @@ impl Peers for Real {
     }
 }
 
-type Site = Driven<Real>;
+type Site = ControllerHarness<Real>;
 
 fn site() -> Site {
     site_with(Settings::default())
@@ -120,13 +120,13 @@ fn site() -> Site {
 
 fn site_with(settings: Settings) -> Site {
     let controller = Controller::restore(settings, Vec::new()).unwrap();
-    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, UnixMillis(0), Vec::new()).unwrap();
     let peers = Real {
         nodes: vec![node(0), node(1)],
-        host: ComputeNode::new("nid1".into(), Timestamp(0)),
+        host: ComputeNode::new("nid1".into(), UnixMillis(0)),
         records: BTreeMap::new(),
     };
-    Driven::new(controller, peers, 2)
+    ControllerHarness::new(controller, peers, 2)
 }
 
 fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcome {
@@ -505,13 +505,10 @@ fn a_persistent_instance_can_be_staged_from_for_ever() {
 fn hosts_without_an_agent_are_refused_by_name() {
     let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
-    site.pass(61_000);
+    site.advance_ms(61_000);
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts
-            .iter()
-            .map(|host| (*compute_node).to_owned())
-            .collect(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert_eq!(failure.cause, Cause::NotFound);
@@ -532,10 +529,7 @@ fn hosts_that_never_come_are_named_after_a_while() {
     site.setup(ADA, "7", two_views).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts
-            .iter()
-            .map(|host| (*compute_node).to_owned())
-            .collect(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
     let begun = site.now;
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
