@@ -104,7 +104,7 @@ fn site() -> Site {
 
 fn forget(site: &mut Site, caller: Owner, node: u32, lost: bool) -> Outcome {
     let node = NodeId(node);
-    site.ask(
+    site.request(
         caller,
         Request::ForgetNode {
             node,
@@ -122,7 +122,7 @@ fn lost(outcome: Outcome) -> Vec<String> {
 
 fn teardown(site: &mut Site, token: &str) -> Outcome {
     let (token, hurry) = (token.to_owned(), true);
-    site.ask(ADA, Request::Teardown { token, hurry })
+    site.request(ADA, Request::Teardown { token, hurry })
 }
 
 fn quantity(site: &Site) -> (u64, u64) {
@@ -234,7 +234,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         granules: 10,
         address: None,
     };
-    site.ask(ROOT, node).unwrap();
+    site.request(ROOT, node).unwrap();
     assert!(site.controller.status().nodes[1].forgotten);
     site.advance_ms(2000);
     let status = site.controller.status();
@@ -246,7 +246,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
 
     // What was on it cannot be staged out any more, and the reason is said.
     let token = "8".to_owned();
-    let failure = site.ask(ADA, Request::StageOut { token }).unwrap_err();
+    let failure = site.request(ADA, Request::StageOut { token }).unwrap_err();
     let named = "storage node `bb1`, which held a part of `8`, is lost for good";
     assert!(failure.reason.contains(named), "{failure}");
     teardown(&mut site, "8").unwrap();
