@@ -8,9 +8,7 @@ use forebay_protocol::message::{
 use forebay_protocol::message::{
     Attach, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
 };
-use forebay_protocol::peer::{
-    Credentials, Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId,
-};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
     Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
@@ -265,7 +263,7 @@ fn keep_a_name(shard: &mut Shard<MemoryObjects>, name: &str) {
     let prepare = PeerPayload::Prepare {
         tx: TxId(77),
         round: 1,
-        who: Who {
+        who: forebay_protocol::Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),

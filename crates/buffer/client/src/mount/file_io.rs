@@ -282,7 +282,8 @@ impl MountedFs {
         if closed {
             self.negative_lookups.forget_directory(ino);
         }
-        let request_set = forebay_protocol::Request::Inode(InodeRequest::SetAttr { ino, handle, set });
+        let request_set =
+            forebay_protocol::Request::Inode(InodeRequest::SetAttr { ino, handle, set });
         let attr = self
             .fs_for(request)
             .attr_for(ino.metadata_node(), request_set)?;

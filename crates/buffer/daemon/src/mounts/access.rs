@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use forebay_client::Fs;
 use forebay_job_script::AccessMode;
-use forebay_protocol::address::Address;
 use forebay_protocol::Credentials;
+use forebay_protocol::address::Address;
 use forebay_protocol::{Errno, Ino};
 
 use forebay_control::messages::{InstanceId, Owner};
