@@ -2,13 +2,12 @@
 //! simulation takes the place of it, so that the same client runs in virtual time over a network
 //! that fails.
 
+use forebay_net::auth::Authenticator;
 use forebay_net::connection::{self, Response};
-use forebay_net::stream::Stream;
 use forebay_protocol::Call;
 use forebay_protocol::address::Address;
 use std::fmt::Debug;
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Time, and the way to storage daemons.
@@ -17,8 +16,14 @@ pub trait System: Debug + Send + Sync {
     fn now(&self) -> Instant;
     /// Wait so long.
     fn sleep(&self, time: Duration);
-    /// Connect to a daemon, waiting at most `patience` for another host.
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection>;
+    /// Connects to a daemon, on another host for at most `timeout`, and authenticates both sides
+    /// there.
+    fn connect(
+        &self,
+        address: &Address,
+        auth: &Authenticator,
+        timeout: Duration,
+    ) -> io::Result<Connection>;
 }
 
 /// One connection to a storage daemon, with one call outstanding at a time.
@@ -28,8 +33,6 @@ pub trait Channel: Debug + Send {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
     /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
-    /// Where the daemon is, if on another host, so that it has to prove who it is.
-    fn remote_address(&self) -> io::Result<Option<SocketAddr>>;
     /// How long sending or receiving may take.
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
     /// Send `call` with `payload` and wait for its reply.
@@ -55,9 +58,14 @@ impl System for Os {
         std::thread::sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
-        let stream = Stream::connect(address, patience)?;
-        Ok(Box::new(connection::Connection::new(stream)))
+    fn connect(
+        &self,
+        address: &Address,
+        auth: &Authenticator,
+        timeout: Duration,
+    ) -> io::Result<Connection> {
+        let connection = connection::Connection::connect(address, auth, timeout)?;
+        Ok(Box::new(connection))
     }
 }
 
@@ -68,10 +76,6 @@ impl Channel for connection::Connection {
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         connection::Connection::receive(self, seq, into)
-    }
-
-    fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
-        connection::Connection::remote_address(self)
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {

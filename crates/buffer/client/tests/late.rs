@@ -5,6 +5,7 @@
 mod support;
 
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
+use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
@@ -13,7 +14,6 @@ use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::process::key;
@@ -83,7 +83,12 @@ impl System for Network {
         Os.sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
+    fn connect(
+        &self,
+        address: &Address,
+        auth: &Authenticator,
+        patience: Duration,
+    ) -> io::Result<Connection> {
         let host = address.to_string();
         let start = {
             let mut state = self.state();
@@ -98,7 +103,7 @@ impl System for Network {
             host,
             start,
             cuts: false,
-            link: Some(Os.connect(address, patience)?),
+            link: Some(Os.connect(address, auth, patience)?),
         }))
     }
 }
@@ -165,10 +170,6 @@ impl Channel for Wire {
             }
         }
         Ok(answer)
-    }
-
-    fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
-        self.link()?.remote_address()
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {

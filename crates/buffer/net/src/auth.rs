@@ -1,18 +1,31 @@
-//! Who is at the other end of a connection.
+//! Authentication of peers.
 //!
-//! On a Unix socket the kernel says. On TCP either side answers a challenge, to which both have
-//! contributed random bytes ([`opening`](forebay_protocol::handshake)), in one of two ways. With a MUNGE
-//! credential that contains the challenge, `munged` says who made it. With a keyed hash over the
-//! challenge it proves that it holds the pool's key, and names the user it speaks for: holders of
-//! the key are trusted to tell the truth about that, as root on a cluster's own nodes is.
+//! On a Unix socket the kernel identifies the peer. On TCP both sides authenticate in the
+//! [handshake](crate::handshake), by MUNGE or by the pool's key.
 
 use crate::munge::{DecodedCredential, Munge};
-use forebay_protocol::identity::{PeerIdentity, Proof};
 use forebay_protocol::ids::Errno;
+use forebay_protocol::identity::PeerIdentity;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Ask the kernel who is at the other end of a Unix socket.
+/// What a process authenticates itself and its peers with on TCP. With both, clients use MUNGE.
+#[derive(Clone, Debug, Default)]
+pub struct Authenticator {
+    /// The pool's key.
+    pub key: Option<PoolKey>,
+    /// The host's `munged`.
+    pub munge: Option<Munge>,
+}
+
+impl Authenticator {
+    /// Whether peers on other hosts can be authenticated at all.
+    pub fn is_configured(&self) -> bool {
+        self.key.is_some() || self.munge.is_some()
+    }
+}
+
+/// The peer at the other end of a Unix socket, from the kernel.
 pub fn unix_peer(socket: impl AsFd) -> io::Result<PeerIdentity> {
     let cred = rustix::net::sockopt::socket_peercred(&socket)?;
     let uid = cred.uid.as_raw();
@@ -73,65 +86,15 @@ impl PoolKey {
         Ok(PoolKey(blake3::derive_key("forebay pool key 1", secret)))
     }
 
-    /// The proof that the holder of this key speaks for `uid` and `gid`, in answer to `nonce`.
-    pub fn prove(&self, nonce: &[u8; 32], uid: u32, gid: u32) -> [u8; 32] {
-        *self.hash(nonce, uid, gid).as_bytes()
-    }
-
-    /// This process's answer to a [`challenge`].
-    pub fn answer(&self, challenge: &[u8; 32]) -> Proof {
-        let uid = rustix::process::geteuid().as_raw();
-        let gid = rustix::process::getegid().as_raw();
-        Proof::Key {
-            mac: self.prove(challenge, uid, gid),
-            uid,
-            gid,
-        }
-    }
-
-    /// Whether `mac` is that proof. Takes the same time either way.
-    pub fn verify(&self, nonce: &[u8; 32], uid: u32, gid: u32, mac: &[u8; 32]) -> bool {
-        self.hash(nonce, uid, gid) == blake3::Hash::from_bytes(*mac)
-    }
-
-    fn hash(&self, nonce: &[u8; 32], uid: u32, gid: u32) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher
-            .update(nonce)
-            .update(&uid.to_le_bytes())
-            .update(&gid.to_le_bytes());
-        hasher.finalize()
+    /// The key itself, for the handshake.
+    pub(crate) fn secret(&self) -> &[u8; 32] {
+        &self.0
     }
 }
 
-/// What is to be proved in one kind of conversation, which `context` names, after both sides have
-/// said `text`. An answer given in one kind is of no use in another, so nobody who gets to put
-/// challenges in the one can pass the answers on in the other.
-pub fn challenge(context: &str, text: &[u8]) -> [u8; 32] {
-    blake3::derive_key(context, text)
-}
-
-/// This process's answer to a [`challenge`]: by MUNGE if there is one, else by the key.
-pub fn answer(
-    munge: Option<&Munge>,
-    key: Option<&PoolKey>,
-    challenge: &[u8; 32],
-) -> io::Result<Proof> {
-    if let Some(munge) = munge {
-        return munge
-            .encode(challenge)
-            .map(Proof::Munge)
-            .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error));
-    }
-    let Some(key) = key else {
-        return Err(io::Error::other(Errno::EKEYREJECTED));
-    };
-    Ok(key.answer(challenge))
-}
-
-/// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
+/// The identity of a MUNGE credential's maker, if its payload is `challenge`. Trusted are root and
 /// this process's own user.
-pub fn credential_peer(
+pub(crate) fn credential_peer(
     credential: &DecodedCredential,
     challenge: &[u8; 32],
 ) -> Result<PeerIdentity, Errno> {
@@ -148,23 +111,14 @@ pub fn credential_peer(
     })
 }
 
-/// Whom a key's proof makes its sender, if it answers this [`challenge`].
-pub fn proof_peer(
-    key: &PoolKey,
-    proof: &Proof,
-    challenge: &[u8; 32],
-) -> Result<PeerIdentity, Errno> {
-    match proof {
-        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => {
-            Ok(PeerIdentity {
-                uid: *uid,
-                gid: *gid,
-                groups: Vec::new(),
-                trusted: true,
-                local: false,
-            })
-        }
-        _ => Err(Errno::EKEYREJECTED),
+/// The identity of a holder of the pool's key that acts for this user and group.
+pub(crate) fn key_peer(uid: u32, gid: u32) -> PeerIdentity {
+    PeerIdentity {
+        uid,
+        gid,
+        groups: Vec::new(),
+        trusted: true,
+        local: false,
     }
 }
 
@@ -174,7 +128,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn the_kernel_names_the_peer() {
+    fn kernel_identifies_the_peer_of_a_unix_socket() {
         let (a, _b) = UnixStream::pair().unwrap();
         let peer = unix_peer(&a).unwrap();
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
@@ -182,28 +136,8 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_fits_one_challenge_and_one_user() {
-        let key = PoolKey::new(b"sixteen bytes ok").unwrap();
-        let mac = key.prove(&[1; 32], 1000, 100);
-        assert!(key.verify(&[1; 32], 1000, 100, &mac));
-        assert!(!key.verify(&[2; 32], 1000, 100, &mac));
-        assert!(!key.verify(&[1; 32], 0, 100, &mac));
-        assert!(
-            !PoolKey::new(b"sixteen bytes no")
-                .unwrap()
-                .verify(&[1; 32], 1000, 100, &mac)
-        );
-        assert!(PoolKey::new(b"short").is_err());
-    }
-
-    #[test]
-    fn an_answer_is_good_in_one_kind_of_conversation() {
-        let key = PoolKey::new(b"sixteen bytes ok").unwrap();
-        let one = challenge("one", &[7; 32]);
-        let proof = answer(None, Some(&key), &one).unwrap();
-        assert!(proof_peer(&key, &proof, &one).unwrap().trusted);
-        assert!(proof_peer(&key, &proof, &[7; 32]).is_err());
-        assert!(proof_peer(&key, &proof, &challenge("another", &[7; 32])).is_err());
-        assert!(answer(None, None, &one).is_err());
+    fn short_pool_key_is_refused() {
+        assert!(PoolKey::new(b"sixteen bytes ok").is_ok());
+        assert_eq!(PoolKey::new(b"short").err(), Some(Errno::EINVAL));
     }
 }

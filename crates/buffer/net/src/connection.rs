@@ -1,16 +1,21 @@
-//! A client's end of a connection: calls and what comes back for them.
+//! A client's end of a connection to a storage daemon: calls and the responses to them.
 
-use crate::chunk::{self, Chunk, ChunkSource};
-use crate::frame::{self, Direction, Flags, FrameError, HEADER_BYTES, Header};
+use crate::auth::Authenticator;
+use crate::channel::{Receiver, Sender, channel};
+use crate::chunk::Chunk;
+use crate::frame::{self, Flags, FrameError, Kind, MAX_BODY_BYTES};
+use crate::handshake::{self, Service};
 use crate::stream::Stream;
-use forebay_protocol::message::DataRequest;
-use forebay_protocol::message::{Call, Reply, Request};
-use std::collections::VecDeque;
+use forebay_protocol::address::Address;
+use forebay_protocol::message::{Call, DataRequest, Reply, Request};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
-/// What came back for a call.
+/// Time for the handshake of a TCP connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The response to a call.
 #[derive(Debug)]
 pub struct Response {
     /// The reply.
@@ -23,118 +28,124 @@ pub struct Response {
     pub cacheable: bool,
 }
 
-/// The client's end of one connection: one call outstanding at a time.
+/// The client's end of one connection.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    sender: Sender,
+    receiver: Receiver,
     out: Vec<u8>,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    descriptors: VecDeque<OwnedFd>,
+}
+
+/// Connects to `address`, on TCP for at most `timeout`, and authenticates both sides there.
+pub fn connect(
+    address: &Address,
+    service: Service,
+    auth: &Authenticator,
+    timeout: Duration,
+) -> io::Result<(Sender, Receiver)> {
+    let stream = Stream::connect(address, timeout)?;
+    let (mut sender, mut receiver) = channel(stream);
+    if let Address::Tcp(at) = address {
+        sender.stream().set_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        receiver.set_deadline(Some(Instant::now() + HANDSHAKE_TIMEOUT))?;
+        handshake::connect(&mut sender, &mut receiver, (service, *at), auth)?;
+        receiver.set_deadline(None)?;
+    }
+    Ok((sender, receiver))
 }
 
 impl Connection {
-    /// A link over a connected, blocking socket.
-    pub fn new(stream: Stream) -> Connection {
-        Connection {
-            stream,
+    /// Connects to the storage daemon at `address`, on TCP for at most `timeout`, and authenticates
+    /// both sides there. On a Unix socket the kernel identifies the client.
+    pub fn connect(
+        address: &Address,
+        auth: &Authenticator,
+        timeout: Duration,
+    ) -> io::Result<Connection> {
+        let (sender, receiver) = connect(address, Service::Storage, auth, timeout)?;
+        Ok(Connection {
+            sender,
+            receiver,
             out: Vec::with_capacity(1024),
-            buffer: vec![0; 16 * 1024],
-            start: 0,
-            end: 0,
-            descriptors: VecDeque::new(),
+        })
+    }
+
+    /// A connection over a connected, blocking socket, without a handshake.
+    pub fn new(stream: Stream) -> Connection {
+        let (sender, receiver) = channel(stream);
+        Connection {
+            sender,
+            receiver,
+            out: Vec::with_capacity(1024),
         }
     }
 
     /// The socket.
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        self.sender.stream()
     }
 
-    /// Where the far end is, if it is a daemon on another host, which has to prove who it is:
-    /// `None` on a Unix socket.
-    pub fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
-        match &self.stream {
-            Stream::Unix(_) => Ok(None),
-            Stream::Tcp(stream) => stream.peer_addr().map(Some),
-        }
-    }
-
-    /// The socket, when there will be no more calls.
-    pub fn into_stream(self) -> Stream {
-        self.stream
-    }
-
-    /// Send `call` with `payload` and wait for its reply; the reply's payload goes into `into`.
+    /// Sends `call` with `payload` and waits for its reply; the reply's payload goes into `into`.
     pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
     }
 
-    /// Send `call` with `payload`. Its reply must be [received](Link::receive), or the link be
-    /// dropped; several calls may be sent before, and are answered in their order.
+    /// Sends `call` with `payload`. Its reply must be [received](Connection::receive), or the
+    /// connection be dropped; several calls may be sent before, and are answered in their order.
     pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
         frame::encode_call(&mut self.out, call, payload.len())?;
         let offset = match &call.request {
             Request::Data(DataRequest::Write { offset, .. }) => *offset,
-            _ => 0,
+            Request::Data(DataRequest::Read { .. })
+            | Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Peer(_) => 0,
         };
-        chunk::send_payload(&self.stream, &self.out, payload, offset)
+        if payload.is_empty() {
+            return self.sender.send(&self.out, None);
+        }
+        self.sender.send_payload(&self.out, payload, offset)
     }
 
-    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    /// Sends frames that have been encoded already.
+    pub fn send_frames(&mut self, frames: &[u8]) -> io::Result<()> {
+        self.sender.send(frames, None)
+    }
+
+    /// Waits for the reply to call `seq`; the reply's payload goes into `into`.
     pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {
-            let (answered, answer) = self.next(into)?;
-            // An answer to an earlier call that was given up on is passed over.
+            let (answered, response) = self.next(into)?;
+            // A reply to an earlier call that was given up on is skipped.
             if answered == seq {
-                return Ok(answer);
+                return Ok(response);
             }
         }
-    }
-
-    fn gather(&mut self, need: usize) -> io::Result<()> {
-        if self.start + need > self.buffer.len() {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-            if need > self.buffer.len() {
-                self.buffer.resize(need, 0);
-            }
-        }
-        while self.end - self.start < need {
-            self.stream.await_input()?;
-            let n = self
-                .stream
-                .receive(&mut self.buffer[self.end..], &mut self.descriptors)?;
-            if n == 0 {
-                return Err(io::ErrorKind::ConnectionReset.into());
-            }
-            self.end += n;
-        }
-        Ok(())
     }
 
     fn next(&mut self, into: &mut [u8]) -> io::Result<(u64, Response)> {
-        self.gather(HEADER_BYTES)?;
-        let mut head = [0; HEADER_BYTES];
-        head.copy_from_slice(&self.buffer[self.start..self.start + HEADER_BYTES]);
-        let header: Header = frame::parse_header(&head)?;
-        if header.direction != Direction::Reply {
+        let Some((header, body)) = self.receiver.receive(MAX_BODY_BYTES)? else {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        };
+        if header.kind != Kind::Reply {
             return Err(FrameError::Kind.into());
         }
         if header.payload > into.len() {
             return Err(FrameError::Length.into());
         }
-        self.gather(HEADER_BYTES + header.body)?;
-        let body = self.start + HEADER_BYTES..self.start + HEADER_BYTES + header.body;
-        let mut reply = frame::decode_body(&head, &header, &self.buffer[body.clone()])?;
-        self.start = body.end;
+        let mut reply = frame::decode(body)?;
         let mut have = 0;
         while have < header.payload {
-            match chunk::receive_chunk(self, &mut into[have..header.payload])? {
+            match self
+                .receiver
+                .receive_chunk(&mut into[have..header.payload])?
+            {
                 Chunk::Data(count) => have += count,
                 Chunk::End => break,
                 Chunk::Failed(errno) => {
@@ -143,40 +154,25 @@ impl Connection {
                 }
             }
         }
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
         let Flags {
             descriptor: expected,
             cacheable,
         } = header.flags;
         let descriptor = if expected {
-            self.descriptors.pop_front()
+            self.receiver.take_descriptor()
         } else {
             None
         };
         if expected && descriptor.is_none() {
             return Err(FrameError::Kind.into());
         }
-        Ok((
-            header.seq,
-            Response {
-                reply,
-                payload: have,
-                descriptor,
-                cacheable,
-            },
-        ))
-    }
-}
-
-impl ChunkSource for Connection {
-    fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
-        let have = (self.end - self.start).min(into.len());
-        into[..have].copy_from_slice(&self.buffer[self.start..self.start + have]);
-        self.start += have;
-        self.stream
-            .receive_all(&mut into[have..], &mut self.descriptors)
+        let response = Response {
+            reply,
+            payload: have,
+            descriptor,
+            cacheable,
+        };
+        Ok((header.seq, response))
     }
 }
 
@@ -190,13 +186,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_descriptor_arrives_with_its_reply_and_the_payload_in_the_callers_buffer() {
+    fn descriptor_arrives_with_its_reply_and_payload_in_the_callers_buffer() {
         let (near, far) = UnixStream::pair().unwrap();
         let server = std::thread::spawn(move || {
-            let far = Stream::Unix(far);
-            let mut buffer = [0; 4096];
-            let n = far.receive(&mut buffer, &mut VecDeque::new()).unwrap();
-            assert!(n > HEADER_BYTES);
+            let (mut sender, mut receiver) = channel(Stream::Unix(far));
+            let (header, _) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
+            assert_eq!((header.kind, header.seq), (Kind::Call, 3));
             let path = std::env::temp_dir().join(format!("forebay-net-{}", std::process::id()));
             std::fs::File::create(&path)
                 .unwrap()
@@ -205,30 +200,30 @@ mod tests {
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
-            frame::encode_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0)
-                .unwrap();
+            let earlier = Reply::Failed(Errno::EIO);
+            frame::encode_reply(&mut out, 2, Flags::default(), &earlier, 0).unwrap();
             let flags = Flags {
                 descriptor: true,
                 cacheable: false,
             };
             frame::encode_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
-            far.send_all(&out, &[], Some(file.as_fd())).unwrap();
-            chunk::send_payload(&far, &[], b"payload", 0).unwrap();
+            sender.send(&out, Some(file.as_fd())).unwrap();
+            sender.send_payload(&[], b"payload", 0).unwrap();
         });
-        let mut link = Connection::new(Stream::Unix(near));
+        let mut connection = Connection::new(Stream::Unix(near));
         let call = Call {
             seq: 3,
             caller: None,
             request: Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }),
         };
         let mut into = [0; 16];
-        let answer = link.call(&call, &[], &mut into).unwrap();
+        let response = connection.call(&call, &[], &mut into).unwrap();
         assert_eq!(
-            (answer.reply, &into[..answer.payload]),
+            (response.reply, &into[..response.payload]),
             (Reply::Data, &b"payload"[..])
         );
         let mut text = String::new();
-        std::fs::File::from(answer.descriptor.unwrap())
+        std::fs::File::from(response.descriptor.unwrap())
             .read_to_string(&mut text)
             .unwrap();
         assert_eq!(text, "by descriptor");

@@ -1,12 +1,13 @@
-//! Frames: a fixed header and a body in the compact `postcard` encoding; a payload follows in
-//! [chunks](crate::chunk).
+//! Frames: a fixed header and a body; a payload follows in [chunks](crate::chunk).
 //!
 //! ```text
 //! 0      4        5      6       8         12            16         24        28
 //! magic  version  kind   flags   body len  payload len   sequence   crc32c    body…
 //! ```
 //! Integers are little-endian. The checksum covers header bytes 0 to 23 and the body;
-//! chunks have their own.
+//! chunks have their own. Bodies are in the compact `postcard` encoding, those of control messages
+//! in JSON, so that people can read them. An authenticated TCP connection sends frames in encrypted
+//! [records](crate::record).
 
 use forebay_protocol::ids::Errno;
 use forebay_protocol::message::{Call, MAX_DATA, Reply};
@@ -15,18 +16,25 @@ use std::fmt;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 28;
-/// Longest body, in bytes.
+/// Longest body of a call or reply, in bytes.
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
+/// Longest body from a peer that has not been authenticated, in bytes: a credential and what goes
+/// with it.
+pub const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 32 * 1024;
 const MAGIC: [u8; 4] = *b"FBAY";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
-/// Which way a frame goes.
+/// Contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The body is a [`Call`].
+pub enum Kind {
+    /// A [`Call`], or a call of a job's process.
     Call,
-    /// The body is a [`Reply`].
+    /// The [`Reply`] to a call.
     Reply,
+    /// A message of the [handshake](crate::handshake).
+    Handshake,
+    /// A control message.
+    Control,
 }
 
 /// What a frame's header says besides lengths.
@@ -34,15 +42,16 @@ pub enum Direction {
 pub struct Flags {
     /// A descriptor travels with the frame.
     pub descriptor: bool,
-    /// The reply may be cached for [`CACHE_TIME`](forebay_protocol::message::CACHE_TIME).
+    /// The reply may be cached for
+    /// [`CACHE_LIFETIME_NS`](forebay_protocol::message::CACHE_LIFETIME_NS).
     pub cacheable: bool,
 }
 
 /// The parsed header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Call or reply.
-    pub direction: Direction,
+    /// Contents.
+    pub kind: Kind,
     /// What travels with the frame or holds for it.
     pub flags: Flags,
     /// Bytes of body.
@@ -60,32 +69,35 @@ pub struct Header {
 pub enum FrameError {
     /// The first bytes are not a frame's.
     Magic,
-    /// The peer's version.
+    /// Version mismatch: the peer's version.
     Version(u8),
     /// Unknown kind or flag.
     Kind,
     /// Longer than allowed.
     Length,
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Checksum,
     /// The body is not a message.
     Body,
+    /// Decryption or authentication of received bytes failed.
+    Authentication,
 }
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FrameError::Magic => f.write_str("not a Forebay peer: the first bytes are not 'FBAY'"),
-            FrameError::Version(v) => {
-                write!(f, "the peer speaks frame version {v}, this side {VERSION}")
-            }
-            FrameError::Kind => f.write_str("unknown kind of frame"),
-            FrameError::Length => write!(
+            FrameError::Version(v) => write!(
                 f,
-                "frame too long: at most {MAX_BODY_BYTES} bytes of body and {MAX_DATA} of data"
+                "version mismatch: the peer uses frame version {v}, this side {VERSION}"
             ),
-            FrameError::Checksum => f.write_str("frame damaged: checksum does not fit"),
-            FrameError::Body => f.write_str("frame does not hold a message of this version"),
+            FrameError::Kind => f.write_str("unexpected kind of frame"),
+            FrameError::Length => f.write_str("frame too long"),
+            FrameError::Checksum => f.write_str("damaged frame: checksum mismatch"),
+            FrameError::Body => f.write_str("the frame's body is not a message of this version"),
+            FrameError::Authentication => f.write_str(
+                "message authentication failed: data were changed, repeated or left out in transit",
+            ),
         }
     }
 }
@@ -93,8 +105,8 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl From<FrameError> for std::io::Error {
-    fn from(bad: FrameError) -> std::io::Error {
-        std::io::Error::new(std::io::ErrorKind::InvalidData, bad)
+    fn from(error: FrameError) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
     }
 }
 
@@ -104,8 +116,8 @@ impl From<FrameError> for Errno {
     }
 }
 
-/// Parse a header.
-pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
+/// Parses the header of a frame whose body may have `max_body` bytes.
+pub fn parse_header(bytes: &[u8; HEADER_BYTES], max_body: usize) -> Result<Header, FrameError> {
     let word =
         |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if bytes[..4] != MAGIC {
@@ -114,9 +126,11 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
     if bytes[4] != VERSION {
         return Err(FrameError::Version(bytes[4]));
     }
-    let direction = match bytes[5] {
-        0 => Direction::Call,
-        1 => Direction::Reply,
+    let kind = match bytes[5] {
+        0 => Kind::Call,
+        1 => Kind::Reply,
+        2 => Kind::Handshake,
+        3 => Kind::Control,
         _ => return Err(FrameError::Kind),
     };
     let flags = u16::from_le_bytes([bytes[6], bytes[7]]);
@@ -124,7 +138,7 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         return Err(FrameError::Kind);
     }
     let (body, payload) = (word(8) as usize, word(12) as usize);
-    if body > MAX_BODY_BYTES || payload > MAX_DATA {
+    if body > max_body || payload > MAX_DATA {
         return Err(FrameError::Length);
     }
     let seq = u64::from(word(16)) | u64::from(word(20)) << 32;
@@ -133,7 +147,7 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         cacheable: flags & 2 != 0,
     };
     Ok(Header {
-        direction,
+        kind,
         flags,
         body,
         payload,
@@ -146,51 +160,78 @@ fn checksum(header: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header), body)
 }
 
-fn put<T: Serialize>(
+/// Fills in the header of the frame that begins at `start` of `out`, whose body is complete.
+fn finish(
+    out: &mut [u8],
+    (kind, flags, seq): (Kind, Flags, u64),
+    payload: usize,
+    max_body: usize,
+) -> Result<(), FrameError> {
+    let (head, body) = out
+        .split_first_chunk_mut::<HEADER_BYTES>()
+        .ok_or(FrameError::Length)?;
+    if body.len() > max_body || payload > MAX_DATA {
+        return Err(FrameError::Length);
+    }
+    let length = u32::try_from(body.len()).map_err(|_| FrameError::Length)?;
+    head[..4].copy_from_slice(&MAGIC);
+    head[4] = VERSION;
+    head[5] = match kind {
+        Kind::Call => 0,
+        Kind::Reply => 1,
+        Kind::Handshake => 2,
+        Kind::Control => 3,
+    };
+    head[6] = u8::from(flags.descriptor) | u8::from(flags.cacheable) << 1;
+    head[8..12].copy_from_slice(&length.to_le_bytes());
+    head[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
+    head[16..24].copy_from_slice(&seq.to_le_bytes());
+    let sum = checksum(&head[..24], body);
+    head[24..28].copy_from_slice(&sum.to_le_bytes());
+    debug_assert!(parse_header(head, max_body).is_ok_and(|header| header.checksum == sum));
+    Ok(())
+}
+
+/// Appends a frame with a `postcard` body of at most `max_body` bytes to `out`. After an error `out`
+/// is as before.
+pub fn encode<T: Serialize>(
     out: &mut Vec<u8>,
-    direction: Direction,
-    flags: Flags,
-    seq: u64,
+    fields: (Kind, Flags, u64),
     message: &T,
     payload: usize,
+    max_body: usize,
 ) -> Result<(), FrameError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let taken = std::mem::take(out);
     *out = postcard::to_extend(message, taken).map_err(|_| FrameError::Body)?;
-    let body = out.len() - start - HEADER_BYTES;
-    if body > MAX_BODY_BYTES || payload > MAX_DATA {
+    let outcome = finish(&mut out[start..], fields, payload, max_body);
+    if outcome.is_err() {
         out.truncate(start);
-        return Err(FrameError::Length);
     }
-    let (head, body_bytes) = out[start..].split_at_mut(HEADER_BYTES);
-    head[..4].copy_from_slice(&MAGIC);
-    head[4] = VERSION;
-    head[5] = u8::from(direction == Direction::Reply);
-    head[6] = u8::from(flags.descriptor) | u8::from(flags.cacheable) << 1;
-    head[8..12].copy_from_slice(&(body as u32).to_le_bytes());
-    head[12..16].copy_from_slice(&(payload as u32).to_le_bytes());
-    head[16..24].copy_from_slice(&seq.to_le_bytes());
-    let sum = checksum(&head[..24], body_bytes);
-    head[24..28].copy_from_slice(&sum.to_le_bytes());
-    Ok(())
+    outcome
 }
 
-/// Append header and body of a call to `out`. The caller sends a payload of that many bytes behind
+/// A frame with a control message, whose body `write` appends.
+pub fn encode_control(
+    max_body: usize,
+    write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+) -> std::io::Result<Vec<u8>> {
+    let mut out = vec![0; HEADER_BYTES];
+    write(&mut out)?;
+    finish(&mut out, (Kind::Control, Flags::default(), 0), 0, max_body)?;
+    Ok(out)
+}
+
+/// Appends header and body of a call to `out`. The caller sends a payload of that many bytes behind
 /// them.
 pub fn encode_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), FrameError> {
-    put(
-        out,
-        Direction::Call,
-        Flags::default(),
-        call.seq,
-        call,
-        payload,
-    )
+    let fields = (Kind::Call, Flags::default(), call.seq);
+    encode(out, fields, call, payload, MAX_BODY_BYTES)
 }
 
-/// Append header and body of a reply to call `seq` to `out`. The caller sends a payload of that many
-/// bytes behind them, and a descriptor with the first byte if the flags say so.
+/// Appends header and body of a reply to call `seq` to `out`. The caller sends a payload of that
+/// many bytes behind them, and a descriptor with the first byte if the flags say so.
 pub fn encode_reply(
     out: &mut Vec<u8>,
     seq: u64,
@@ -198,18 +239,36 @@ pub fn encode_reply(
     reply: &Reply,
     payload: usize,
 ) -> Result<(), FrameError> {
-    put(out, Direction::Reply, flags, seq, reply, payload)
+    let fields = (Kind::Reply, flags, seq);
+    encode(out, fields, reply, payload, MAX_BODY_BYTES)
 }
 
-/// Check header and body and decode the body. `head` are the header's bytes as received.
+/// `FrameError::Checksum` unless the checksum of header and body matches. `head` is the header as
+/// received.
+pub fn check_body(
+    head: &[u8; HEADER_BYTES],
+    header: &Header,
+    body: &[u8],
+) -> Result<(), FrameError> {
+    debug_assert_eq!(body.len(), header.body);
+    if checksum(&head[..24], body) != header.checksum {
+        return Err(FrameError::Checksum);
+    }
+    Ok(())
+}
+
+/// Checks header and body and decodes the body. `head` is the header as received.
 pub fn decode_body<T: DeserializeOwned>(
     head: &[u8; HEADER_BYTES],
     header: &Header,
     body: &[u8],
 ) -> Result<T, FrameError> {
-    if checksum(&head[..24], body) != header.checksum {
-        return Err(FrameError::Checksum);
-    }
+    check_body(head, header, body)?;
+    decode(body)
+}
+
+/// Decodes a `postcard` body.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     postcard::from_bytes(body).map_err(|_| FrameError::Body)
 }
 
@@ -217,8 +276,9 @@ pub fn decode_body<T: DeserializeOwned>(
 mod tests {
     use super::*;
     use forebay_protocol::ids::{Ino, Timestamp};
-    use forebay_protocol::message::{Attr, FileKind, MAX_REQUEST_INODES, Request};
-    use forebay_protocol::message::{InodeRequest, NameRequest};
+    use forebay_protocol::message::{
+        Attr, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Request,
+    };
     use proptest::prelude::*;
 
     fn frame(call: &Call) -> Vec<u8> {
@@ -227,35 +287,35 @@ mod tests {
         out
     }
 
-    /// The header that fits a body, whatever that is.
-    fn framed(body: &[u8]) -> ([u8; HEADER_BYTES], Header) {
-        let call = Call {
+    fn call(request: Request) -> Call {
+        Call {
             seq: 7,
             caller: None,
-            request: Request::Inode(InodeRequest::StatFs),
-        };
-        let mut head = *frame(&call).first_chunk::<HEADER_BYTES>().unwrap();
+            request,
+        }
+    }
+
+    /// A header that matches any body.
+    fn framed(body: &[u8]) -> ([u8; HEADER_BYTES], Header) {
+        let bytes = frame(&call(Request::Inode(InodeRequest::StatFs)));
+        let mut head = *bytes.first_chunk::<HEADER_BYTES>().unwrap();
         head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let sum = checksum(&head[..24], body);
         head[24..28].copy_from_slice(&sum.to_le_bytes());
-        (head, parse_header(&head).unwrap())
+        (head, parse_header(&head, MAX_BODY_BYTES).unwrap())
     }
 
     fn parse(bytes: &[u8]) -> Result<Call, FrameError> {
-        let head: [u8; HEADER_BYTES] = bytes
-            .get(..HEADER_BYTES)
-            .ok_or(FrameError::Length)?
-            .try_into()
-            .map_err(|_| FrameError::Length)?;
-        let header = parse_header(&head)?;
-        let body = bytes
-            .get(HEADER_BYTES..HEADER_BYTES + header.body)
+        let (head, rest) = bytes
+            .split_first_chunk::<HEADER_BYTES>()
             .ok_or(FrameError::Length)?;
-        decode_body(&head, &header, body)
+        let header = parse_header(head, MAX_BODY_BYTES)?;
+        let body = rest.get(..header.body).ok_or(FrameError::Length)?;
+        decode_body(head, &header, body)
     }
 
     #[test]
-    fn attributes_of_as_many_inodes_as_may_be_asked_about_fit() {
+    fn reply_with_maximal_attributes_of_max_request_inodes_fits_a_frame() {
         let time = Timestamp {
             secs: i64::MIN,
             nanos: u32::MAX,
@@ -283,18 +343,27 @@ mod tests {
         );
     }
 
+    #[test]
+    fn frame_of_another_version_reports_version_mismatch() {
+        let mut bytes = frame(&call(Request::Inode(InodeRequest::StatFs)));
+        bytes[4] = VERSION - 1;
+        let error = parse(&bytes).unwrap_err();
+        assert_eq!(error, FrameError::Version(VERSION - 1));
+        assert!(error.to_string().contains("version mismatch"), "{error}");
+    }
+
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(seq: u64, ino: u64, name: Vec<u8>) {
+        fn call_is_decoded_as_it_was_encoded(seq: u64, ino: u64, name: Vec<u8>) {
             let request = Request::Name(NameRequest::Lookup { parent: Ino(ino), name });
             let call = Call { seq, caller: None, request };
             prop_assert_eq!(parse(&frame(&call)), Ok(call));
         }
 
         #[test]
-        fn a_flipped_bit_is_seen(at: prop::sample::Index, bit in 0u8..8) {
-            let call = Call { seq: 7, caller: None, request: Request::Inode(InodeRequest::GetAttr { ino: Ino(9) }) };
-            let mut bytes = frame(&call);
+        fn flipped_bit_is_detected(at: prop::sample::Index, bit in 0u8..8) {
+            let request = Request::Inode(InodeRequest::GetAttr { ino: Ino(9) });
+            let mut bytes = frame(&call(request));
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             prop_assert!(parse(&bytes).is_err());
@@ -305,19 +374,20 @@ mod tests {
             let _ = parse(&bytes);
         }
 
-        /// Whoever makes the checksum fit can have any bytes looked at.
+        /// With a matching checksum any bytes reach the decoder.
         #[test]
         fn any_body_is_refused_or_parsed_without_panic(
-            kind in 0u8..48,
+            family in 0u8..10,
+            kind in 0u8..16,
             rest in prop::collection::vec(any::<u8>(), 0..300),
             long in prop::collection::vec(0x80u8..=0xff, 0..12),
         ) {
             let bodies = [
                 [&[kind][..], &rest].concat(),
-                // As a call: its number, nobody else, then the request.
-                [&[7, 0, kind][..], &rest].concat(),
-                // Lengths that go on for ever.
-                [&[7, 0, kind][..], &long, &rest].concat(),
+                // As a call: its number, no credentials, then the request.
+                [&[7, 0, family, kind][..], &rest].concat(),
+                // Lengths without an end.
+                [&[7, 0, family, kind][..], &long, &rest].concat(),
             ];
             for body in bodies {
                 let (head, header) = framed(&body);

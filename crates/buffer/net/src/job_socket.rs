@@ -1,104 +1,73 @@
-//! A job's staging calls over a Unix socket: one call and its answer per connection.
-//!
-//! ```text
-//! 0        2              6
-//! version  length of body  body, encoded by `postcard`
-//! ```
-//! Integers are little-endian.
+//! A job's staging calls over a Unix socket: one call and its reply per connection.
 
+use crate::channel::channel;
+use crate::frame::{self, Flags, FrameError, Kind};
+use crate::stream::Stream;
 use forebay_protocol::staging::{JobRequest, StagingReply};
 use serde::{Serialize, de::DeserializeOwned};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+
+use crate::channel::{Receiver, Sender};
 
 /// Longest body, in bytes: lists of some hundred thousand paths.
-pub const MAX_BODY: usize = 32 << 20;
-const VERSION: u16 = 2;
+pub const MAX_STAGING_BODY_BYTES: usize = 32 << 20;
 
-/// Make a call to the service at `socket` and wait for its answer, however long that takes.
+/// Sends a call to the service at `socket` and waits for its reply, however long that takes.
 pub fn call_service(socket: &Path, call: &JobRequest) -> io::Result<StagingReply> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         // No socket has such a path.
         io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
         _ => error,
     })?;
-    // Whoever refuses without hearing what it is about may have hung up already; the reason is there
-    // all the same.
-    let sent = match send(&mut WithoutSignal(&stream), call) {
-        Err(error) if !is_hung_up(&error) => return Err(error),
+    let (mut sender, mut receiver) = channel(Stream::Unix(stream));
+    // A service that refuses without reading the call may have closed its end already; the reason
+    // can be received nevertheless.
+    let sent = match send_message(&mut sender, Kind::Call, call) {
+        Err(error) if !is_disconnected(&error) => return Err(error),
         sent => sent,
     };
-    match (receive(&mut stream), sent) {
+    match (receive_message(&mut receiver, Kind::Reply), sent) {
         (Err(_), Err(error)) => Err(error),
-        (answer, _) => answer,
+        (reply, _) => reply,
     }
 }
 
-/// A stream that fails when the other side has hung up, and does not raise SIGPIPE: C programs do
-/// not expect a library to.
-struct WithoutSignal<'a>(&'a UnixStream);
-
-impl Write for WithoutSignal<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => return Ok(other?),
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn is_hung_up(error: &io::Error) -> bool {
+fn is_disconnected(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
     )
 }
 
-/// Send a call or an answer.
-pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
-    let invalid = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let body = postcard::to_stdvec(message).map_err(|_| invalid("it cannot be encoded"))?;
-    let length = u32::try_from(body.len()).ok();
-    let Some(length) = length.filter(|_| body.len() <= MAX_BODY) else {
-        return Err(invalid("too much for one call"));
-    };
-    let mut frame = Vec::with_capacity(6 + body.len());
-    frame.extend_from_slice(&VERSION.to_le_bytes());
-    frame.extend_from_slice(&length.to_le_bytes());
-    frame.extend_from_slice(&body);
-    stream.write_all(&frame)
+/// The service's end of a connection: receives the one call.
+pub fn receive_call(stream: &Arc<Stream>) -> io::Result<JobRequest> {
+    receive_message(&mut Receiver::new(stream.clone(), None), Kind::Call)
 }
 
-/// Receive a call or an answer.
-pub fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
-    let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let mut head = [0; 6];
-    stream.read_exact(&mut head)?;
-    let [v0, v1, l0, l1, l2, l3] = head;
-    let version = u16::from_le_bytes([v0, v1]);
-    if version != VERSION {
-        return Err(invalid(format!(
-            "the peer speaks version {version}, this side {VERSION}"
-        )));
-    }
-    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    if length > MAX_BODY {
-        return Err(invalid(format!("longer than {MAX_BODY} bytes")));
-    }
-    // As much memory as there are bytes, whatever length was claimed.
-    let mut body = Vec::new();
-    stream.take(length as u64).read_to_end(&mut body)?;
-    if body.len() < length {
+/// Sends the one reply.
+pub fn send_reply(stream: &Arc<Stream>, reply: &StagingReply) -> io::Result<()> {
+    send_message(&mut Sender::new(stream.clone(), None), Kind::Reply, reply)
+}
+
+fn send_message<T: Serialize>(sender: &mut Sender, kind: Kind, message: &T) -> io::Result<()> {
+    let mut out = Vec::new();
+    let fields = (kind, Flags::default(), 0);
+    frame::encode(&mut out, fields, message, 0, MAX_STAGING_BODY_BYTES)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    sender.send(&out, None)
+}
+
+fn receive_message<T: DeserializeOwned>(receiver: &mut Receiver, kind: Kind) -> io::Result<T> {
+    let Some((header, body)) = receiver.receive(MAX_STAGING_BODY_BYTES)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    if header.kind != kind || header.payload > 0 {
+        return Err(FrameError::Kind.into());
     }
-    postcard::from_bytes(&body).map_err(|_| invalid("not a message of this version".to_owned()))
+    Ok(frame::decode(body)?)
 }
 
 #[cfg(test)]
@@ -107,19 +76,22 @@ mod tests {
     use forebay_protocol::staging::{PathKind, StagingCall};
     use proptest::prelude::*;
 
+    fn pair() -> (Arc<Stream>, Arc<Stream>) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (Arc::new(Stream::Unix(near)), Arc::new(Stream::Unix(far)))
+    }
+
     #[test]
-    fn a_refusal_is_heard_from_one_who_does_not_listen() {
+    fn refusal_is_received_from_service_that_does_not_read_the_call() {
         let socket = std::env::temp_dir().join(format!("forebay-ask-{}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let refused = StagingReply::Refused(libc::EACCES, "no".into());
+        let reply = refused.clone();
         let server = std::thread::spawn(move || {
             for _ in 0..50 {
-                let (mut stream, _) = listener.accept().unwrap();
-                send(
-                    &mut stream,
-                    &StagingReply::Refused(libc::EACCES, "no".into()),
-                )
-                .unwrap();
+                let (stream, _) = listener.accept().unwrap();
+                send_reply(&Arc::new(Stream::Unix(stream)), &reply).unwrap();
             }
         });
         // So much that it does not fit into the socket's buffer.
@@ -128,8 +100,7 @@ mod tests {
             call: StagingCall::Query(PathKind::File, vec!["x".repeat(4 << 20)]),
         };
         for _ in 0..50 {
-            let answer = call_service(&socket, &call).unwrap();
-            assert_eq!(answer, StagingReply::Refused(libc::EACCES, "no".into()));
+            assert_eq!(call_service(&socket, &call).unwrap(), refused);
         }
         server.join().unwrap();
         std::fs::remove_file(&socket).unwrap();
@@ -137,21 +108,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(paths: Vec<String>) {
+        fn call_is_received_as_it_was_sent(paths: Vec<String>) {
             let job = paths.concat();
             let call = JobRequest { job, call: StagingCall::Query(PathKind::File, paths) };
-            let mut bytes = Vec::new();
-            send(&mut bytes, &call).unwrap();
-            prop_assert_eq!(receive::<JobRequest>(&mut bytes.as_slice()).unwrap(), call);
+            let (near, far) = pair();
+            send_message(&mut Sender::new(near, None), Kind::Call, &call).unwrap();
+            prop_assert_eq!(receive_call(&far).unwrap(), call);
         }
 
         #[test]
         fn any_bytes_are_refused_or_parsed_without_panic(bytes: Vec<u8>) {
-            let _ = receive::<JobRequest>(&mut bytes.as_slice());
-            let mut framed = vec![VERSION as u8, 0, bytes.len() as u8, 0, 0, 0];
-            framed.extend(&bytes);
-            let _ = receive::<JobRequest>(&mut framed.as_slice());
-            let _ = receive::<StagingReply>(&mut framed.as_slice());
+            let (near, far) = pair();
+            let mut framed = Vec::new();
+            let fields = (Kind::Call, Flags::default(), 0);
+            frame::encode(&mut framed, fields, &bytes, 0, MAX_STAGING_BODY_BYTES).unwrap();
+            near.send_parts(&[&framed, &bytes], None).unwrap();
+            drop(near);
+            let _ = receive_call(&far);
+            let _ = receive_call(&far);
         }
     }
 }

@@ -94,6 +94,12 @@ impl Stream {
         }
     }
 
+    /// Shuts down both directions, for all threads that use the connection.
+    pub fn shut_down(&self) {
+        // It fails if the peer has closed the connection already.
+        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
+    }
+
     /// Has the peer closed its end, as far as that is known here? What it sent before may still be
     /// there to receive.
     pub fn is_peer_gone(&self) -> io::Result<bool> {
@@ -146,16 +152,6 @@ impl Stream {
             }
         }
         Ok(())
-    }
-
-    /// Send all of `head` and `payload` on a blocking socket.
-    pub fn send_all(
-        &self,
-        head: &[u8],
-        payload: &[u8],
-        descriptor: Option<BorrowedFd<'_>>,
-    ) -> io::Result<()> {
-        self.send_parts(&[head, payload], descriptor)
     }
 
     /// Receive all of `buffer` on a blocking socket. `ConnectionReset`: the peer closed before.

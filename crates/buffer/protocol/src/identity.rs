@@ -1,6 +1,4 @@
-//! The user at the far end of a connection, and its proof of that.
-
-use serde::{Deserialize, Serialize};
+//! The user at the far end of a connection.
 
 /// The far end of a connection, established by the kernel or by the pool's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,20 +20,4 @@ impl PeerIdentity {
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
-}
-
-/// An answer to a challenge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Proof {
-    /// By the pool's key: a keyed hash over the challenge.
-    Key {
-        /// The keyed hash.
-        mac: [u8; 32],
-        /// User for whom the holder speaks.
-        uid: u32,
-        /// Group for whom it speaks.
-        gid: u32,
-    },
-    /// A MUNGE credential whose payload is the challenge.
-    Munge(Vec<u8>),
 }

@@ -1,82 +1,93 @@
-//! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
+//! Connections of a session: attaching, and recovery after a restart of the daemon.
 
 use super::{Reopen, Session, lock};
 use crate::system::Connection;
-use forebay_net::handshake::{Dialling, NotProved};
-use forebay_protocol::message::{Attach, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken};
-use forebay_protocol::message::{FileRequest, SessionRequest};
+use forebay_net::auth::Authenticator;
+use forebay_net::handshake::{Refusal, ServerNotAuthenticated};
+use forebay_protocol::message::{
+    Attach, FileRequest, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest, SessionToken,
+};
 use forebay_protocol::{Call, Credentials, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a daemon may take for each answer to a greeting.
-const GREETING: Duration = Duration::from_secs(20);
+/// Time for a TCP connection to be established.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for each reply while attaching.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(20);
+/// Delay after a failed attempt to connect: the first, and the maximum.
+const CONNECT_BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
-/// How the daemon knows the session.
+/// What identifies the session to the daemon.
 #[derive(Debug, Default)]
 pub struct Identity {
-    resume: Option<SessionToken>,
+    token: Option<SessionToken>,
     recovery_seq: u64,
 }
 
 impl Session {
-    /// Try until it works, is refused, or patience ends.
+    /// Retries `attempt` until it succeeds, is refused, or the session's timeout has passed.
     pub(super) fn persist<T>(
         &self,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> Result<T, Errno> {
         let system = &self.options.system;
         let start = system.now();
-        let mut pause = Duration::from_millis(1);
+        let (mut backoff, max_backoff) = CONNECT_BACKOFF;
         loop {
             let error = match attempt() {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            // An error from the daemon, or of its protocol, does not go away by trying again.
-            // Only EAGAIN asks for that.
-            if let Some(refused) = error.get_ref().and_then(|e| e.downcast_ref::<Errno>())
-                && *refused != Errno::EAGAIN
+            let address = &self.address;
+            // An error of the daemon or of its protocol is permanent, except for EAGAIN.
+            if let Some(errno) = refusal(&error)
+                && errno != Errno::EAGAIN
             {
-                return Err(*refused);
+                if errno == Errno::EKEYREJECTED {
+                    tracing::error!(%error, %address, "storage daemon refused the connection");
+                }
+                return Err(errno);
             }
-            if error.get_ref().is_some_and(|e| e.is::<NotProved>()) {
-                tracing::error!(%error, address = %self.address, "nothing is asked of whoever listens there");
+            if error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()) {
+                tracing::error!(%error, %address, "not sending requests");
                 return Err(Errno::ENOKEY);
             }
             if error.kind() == io::ErrorKind::InvalidData {
-                tracing::error!(%error, address = %self.address, "cannot talk to storage daemon");
+                tracing::error!(%error, %address, "storage daemon violates the protocol");
                 return Err(Errno::EPROTO);
             }
             if system.now() - start >= self.options.timeout {
-                tracing::error!(%error, address = %self.address, "storage daemon does not answer");
+                tracing::error!(%error, %address, "timeout: storage daemon unreachable");
                 return Err(Errno::EIO);
             }
-            system.sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            system.sleep(backoff);
+            backoff = (backoff * 2).min(max_backoff);
         }
     }
 
-    /// Connect, say who we are, and make sure that the daemon knows our handles.
-    pub(super) fn connect(&self, slot: u32, seq: u64, bulk: bool) -> io::Result<Connection> {
+    /// Connects, attaches, and makes sure that the daemon knows the session's handles.
+    pub(super) fn connect(
+        &self,
+        slot: u32,
+        seq: u64,
+        data_connection: bool,
+    ) -> io::Result<Connection> {
         let mut identity = lock(&self.identity);
-        let (link, epoch) = match self.greet(&identity, slot, seq, bulk) {
-            Err(error) if refused_with(&error, Errno::ESTALE) && identity.resume.is_some() => {
+        let attached = match self.attach(&identity, slot, seq, data_connection) {
+            Err(error)
+                if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() =>
+            {
                 // The session has expired. Its successor opens what can still be opened.
                 *identity = Identity::default();
                 self.epoch.store(0, Ordering::Release);
-                self.greet(&identity, slot, seq, bulk)
-                    .map(|(link, resume, epoch)| {
-                        identity.resume = Some(resume);
-                        (link, epoch)
-                    })?
+                self.attach(&identity, slot, seq, data_connection)
             }
-            other => other.map(|(link, resume, epoch)| {
-                identity.resume = Some(resume);
-                (link, epoch)
-            })?,
+            other => other,
         };
+        let (connection, token, epoch) = attached?;
+        identity.token = Some(token);
         if self.epoch() != epoch {
             if !lock(&self.handles).is_empty() {
                 self.reopen(&mut identity)?;
@@ -84,88 +95,73 @@ impl Session {
             self.epoch.store(epoch, Ordering::Release);
         }
         drop(identity);
-        if bulk {
-            link.set_timeout(Some(self.options.timeout))?;
+        if data_connection {
+            connection.set_timeout(Some(self.options.timeout))?;
         }
-        // Metadata calls wait as long as it takes: a sync may take long, and a daemon that dies
-        // closes the connection.
-        Ok(link)
+        // Metadata calls have no timeout: a sync may take long, and the kernel closes the connection
+        // of a daemon that dies.
+        Ok(connection)
     }
 
-    fn greet(
+    fn attach(
         &self,
         identity: &Identity,
         slot: u32,
         seq: u64,
-        bulk: bool,
+        data_connection: bool,
     ) -> io::Result<(Connection, SessionToken, u64)> {
-        let system = &self.options.system;
-        let mut link = system.connect(&self.address, Duration::from_secs(5))?;
-        // Whoever listens in a daemon's place may say nothing at all.
-        link.set_timeout(Some(GREETING))?;
-        let hello = Attach {
+        let options = &self.options;
+        let auth = Authenticator {
+            key: options.key.clone(),
+            munge: options.munge.clone(),
+        };
+        let mut connection = options
+            .system
+            .connect(&self.address, &auth, CONNECT_TIMEOUT)?;
+        connection.set_timeout(Some(ATTACH_TIMEOUT))?;
+        let attach = Attach {
             version: PROTOCOL_VERSION,
             instance: self.instance,
-            token: identity.resume,
+            token: identity.token,
             slot,
-            data_connection: bulk,
+            data_connection,
             single_cache: self.caches,
         };
-        let say = |request| Call {
+        let call = Call {
             seq,
             caller: None,
-            request,
+            request: Request::Session(SessionRequest::Attach(attach)),
         };
-        link.send(
-            &say(Request::Session(SessionRequest::Attach(hello.clone()))),
-            &[],
-        )?;
-        let mut reply = link.receive(seq, &mut [])?.reply;
-        if let Some(at) = link.remote_address()? {
-            let nonce = match reply {
-                Reply::Challenge { nonce } => nonce,
-                Reply::Failed(errno) => return Err(io::Error::other(errno)),
-                _ => return Err(io::Error::other(Errno::EPROTO)),
-            };
-            let (munge, key) = (self.options.munge.as_ref(), self.options.key.as_ref());
-            let dialling = Dialling::new(munge, key, at, nonce)?;
-            // The second greeting goes along: whoever listens in the daemon's place learns of the
-            // session what is of use to the session's user only.
-            link.send(&say(dialling.prove()?), &[])?;
-            link.send(&say(Request::Session(SessionRequest::Attach(hello))), &[])?;
-            dialling.check(&link.receive(seq, &mut [])?.reply)?;
-            reply = link.receive(seq, &mut [])?.reply;
-        }
-        match reply {
+        match connection.call(&call, &[], &mut [])?.reply {
             Reply::Failed(errno) => Err(io::Error::other(errno)),
             Reply::Attached {
-                token: resume,
+                token,
                 epoch,
-                placement: place,
+                placement,
                 boot,
                 ..
             } => {
-                if self.node.is_some_and(|node| node != place.node) {
-                    tracing::error!(address = %self.address, expected = ?self.node, is = ?place.node,
-                        "the storage daemon at this address has another place in the instance: \
+                if self.node.is_some_and(|node| node != placement.node) {
+                    tracing::error!(address = %self.address, expected = ?self.node, found = ?placement.node,
+                        "the storage daemon at this address has another node index in the instance: \
                          addresses must be in the order of the nodes");
                     return Err(io::Error::other(Errno::EINVAL));
                 }
-                let _ = self.place.set(place);
+                let _ = self.place.set(placement);
                 self.boot.store(boot, Ordering::Release);
-                link.set_timeout(None)?;
-                Ok((link, resume, epoch))
+                connection.set_timeout(None)?;
+                Ok((connection, token, epoch))
             }
             _ => Err(io::Error::other(Errno::EPROTO)),
         }
     }
 
-    /// The daemon restarted and has forgotten which files are open.
+    /// Opens all handles again after a restart of the daemon.
     fn reopen(&self, identity: &mut Identity) -> io::Result<()> {
-        let (mut link, _, _) =
-            self.greet(identity, RECOVERY_SLOT, identity.recovery_seq + 1, false)?;
-        // The daemon checks rights only when a file is opened first; here it takes the word of
-        // those it trusts.
+        let (mut connection, _, _) =
+            self.attach(identity, RECOVERY_SLOT, identity.recovery_seq + 1, false)?;
+        // Rights were checked when the file was opened first; the daemon accepts that from trusted
+        // clients.
         let own = rustix::process::geteuid().as_raw();
         let caller = (own == 0).then_some(Credentials {
             uid: 0,
@@ -177,39 +173,37 @@ impl Session {
         for (handle, what) in handles {
             identity.recovery_seq += 1;
             let (ino, request) = match what {
-                Reopen::File(ino, open) => {
-                    (ino, Request::File(FileRequest::Open { ino, handle, open }))
-                }
-                Reopen::Object(permit, open) => (
-                    permit.ino,
-                    Request::File(FileRequest::OpenObject {
+                Reopen::File(ino, open) => (ino, FileRequest::Open { ino, handle, open }),
+                Reopen::Object(capability, open) => (
+                    capability.ino,
+                    FileRequest::OpenObject {
                         handle,
-                        capability: permit,
+                        capability,
                         open,
-                    }),
+                    },
                 ),
             };
             let call = Call {
                 seq: identity.recovery_seq,
                 caller: caller.clone(),
-                request,
+                request: Request::File(request),
             };
-            match link.call(&call, &[], &mut [])?.reply {
-                // Who uses the handle next gets another permit.
+            match connection.call(&call, &[], &mut [])?.reply {
+                // The next user of the handle renews the capability.
                 Reply::Failed(Errno::EKEYREJECTED) => {}
                 Reply::Failed(errno) => {
-                    tracing::warn!(%errno, %ino, "a file could not be opened again");
+                    tracing::warn!(%errno, %ino, "cannot reopen a file after a restart of the daemon");
                 }
                 _ => {}
             }
         }
-        self.reclaim_locks(&mut link, &mut identity.recovery_seq)
+        self.reclaim_locks(&mut connection, &mut identity.recovery_seq)
     }
 }
 
-fn refused_with(error: &io::Error, errno: Errno) -> bool {
-    error
-        .get_ref()
-        .and_then(|e| e.downcast_ref::<Errno>())
-        .is_some_and(|e| *e == errno)
+/// The error number with which the daemon refused the connection or the request.
+fn refusal(error: &io::Error) -> Option<Errno> {
+    let inner = error.get_ref()?;
+    let errno = inner.downcast_ref::<Errno>().copied();
+    errno.or_else(|| inner.downcast_ref::<Refusal>().map(|refusal| refusal.errno))
 }

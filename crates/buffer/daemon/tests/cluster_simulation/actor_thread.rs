@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Channel, Connection, System};
+use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::{Call, Reply};
@@ -200,7 +201,12 @@ impl System for Machine {
         }
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
+    fn connect(
+        &self,
+        address: &Address,
+        _auth: &Authenticator,
+        patience: Duration,
+    ) -> io::Result<Connection> {
         let seat = seat().ok_or_else(dead)?;
         match seat.ask(WaitFor::Connect(address.clone(), patience)) {
             Turn::Linked(linked) => {
@@ -254,9 +260,6 @@ impl Channel for Wire {
     }
 
     /// All hosts trust each other: proofs are not simulated.
-    fn remote_address(&self) -> io::Result<Option<std::net::SocketAddr>> {
-        Ok(None)
-    }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         *self.timeout.lock().unwrap() = patience;

@@ -4,7 +4,7 @@
 use super::{FileRequest, InodeRequest, LockRequest, NameRequest};
 
 /// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 /// Handles that are closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.

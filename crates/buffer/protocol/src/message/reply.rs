@@ -5,7 +5,6 @@ use super::NameRequest;
 #[cfg(doc)]
 use super::Request;
 use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken};
-use crate::identity::Proof;
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
 use crate::placement::{Capability, ObjectInfo, Placement};
@@ -18,13 +17,6 @@ pub enum Reply {
     Failed(Errno),
     /// It worked and there is nothing to say.
     Done,
-    /// A TCP client must prove who it is: see [`opening`](forebay_net::handshake).
-    Challenge {
-        /// Random bytes.
-        nonce: [u8; 32],
-    },
-    /// The daemon knows who is there, and proves who it is itself.
-    Proved(Proof),
     /// The session is open.
     Attached {
         /// Shown by further connections of the session.

@@ -6,7 +6,6 @@ use super::{
     LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES,
     RECOVERY_SLOT, Reply,
 };
-use crate::identity::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
@@ -40,9 +39,6 @@ pub enum Request {
 pub enum SessionRequest {
     /// Begin or resume a session. Answered by [`Reply::Attached`].
     Attach(Attach),
-    /// Answer to [`Reply::Challenge`] on a TCP connection, with the client's own random bytes.
-    /// Answered by [`Reply::Proved`].
-    Prove { proof: Proof, nonce: [u8; 32] },
     /// End the session: close all its handles, forget its slots.
     Detach,
 }
