@@ -8,9 +8,9 @@
 //! the space for the next one is kept in `spare.checkpoint`: as much as the last one took and a
 //! segment's records may add to it.
 
-use crate::log::spare_segment::{is_out_of_space, ensure_spare_segment, reserve_file};
+use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space, reserve_file};
 use crate::log::{self, Log, RecoveryError, segment_first_sequence};
-use crate::node::{Record, NodeState};
+use crate::node::{NodeState, Record};
 use crate::storage::Storage;
 use std::io;
 
@@ -28,7 +28,10 @@ fn checkpoint_sequence(name: &str) -> Option<u64> {
 }
 
 /// Read the state back. Returns it with the log, open for appending.
-pub fn recover_state<S: Storage>(storage: S, segment_size: u64) -> Result<(NodeState, Log<S>), RecoveryError> {
+pub fn recover_state<S: Storage>(
+    storage: S,
+    segment_size: u64,
+) -> Result<(NodeState, Log<S>), RecoveryError> {
     let (mut state, sequence) = load_checkpoint(&storage)?;
     let log = log::recover_log(storage, segment_size, sequence, |sequence, bytes| {
         apply(&mut state, sequence, bytes)
@@ -74,7 +77,10 @@ fn load_checkpoint<S: Storage>(storage: &S) -> Result<(NodeState, u64), Recovery
 /// Make a checkpoint that covers all segments before the one that starts with record
 /// `segment_start`, and remove what it makes superfluous. Returns whether there was anything to
 /// cover. The segments must not be written to any more.
-pub fn write_checkpoint<S: Storage>(storage: &S, segment_start: u64) -> Result<bool, RecoveryError> {
+pub fn write_checkpoint<S: Storage>(
+    storage: &S,
+    segment_start: u64,
+) -> Result<bool, RecoveryError> {
     let (mut state, mut sequence) = load_checkpoint(storage)?;
     if sequence + 1 >= segment_start {
         // One who made it may not have come to remove what it covers.
@@ -127,7 +133,8 @@ fn make_room<S: Storage>(storage: &S, bytes: u64) -> io::Result<()> {
     let Err(error) = storage.create_file(TEMPORARY, bytes) else {
         return Ok(());
     };
-    let enough = is_out_of_space(&error) && storage.file_capacity(SPARE).is_ok_and(|room| room >= bytes);
+    let enough =
+        is_out_of_space(&error) && storage.file_capacity(SPARE).is_ok_and(|room| room >= bytes);
     match enough {
         true => storage.rename_file(SPARE, TEMPORARY),
         false => Err(error),

@@ -9,7 +9,9 @@ use forebay_protocol::message::{
     Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
 };
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, FileKind, NodeIndex, Reply, Request};
+use forebay_protocol::{
+    Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
+};
 use forebay_store::daemon::{Daemon, InvalidOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -170,7 +172,9 @@ fn work(over_tcp: bool) {
         .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
         .collect();
     for node in 0..3 {
-        let here = dirs.iter().filter(|dir| dir.metadata_node() == NodeIndex(node));
+        let here = dirs
+            .iter()
+            .filter(|dir| dir.metadata_node() == NodeIndex(node));
         assert!(here.count() > 0, "no directory is on node {node}");
     }
     let Reply::Attr(root) = clients[0].say(Request::GetAttr { ino: Ino::ROOT }) else {
@@ -191,7 +195,12 @@ fn work(over_tcp: bool) {
             ..OpenMode::default()
         },
     };
-    let Reply::Opened { attr, capability: permit, .. } = home(&mut clients, dir).say(create) else {
+    let Reply::Opened {
+        attr,
+        capability: permit,
+        ..
+    } = home(&mut clients, dir).say(create)
+    else {
         panic!("no file");
     };
     assert!(attr.provisional.is_some());
@@ -234,7 +243,10 @@ fn work(over_tcp: bool) {
     assert!((0..3).all(|node| objects(&temporary, node) == 1));
 
     // It moves to a directory on another node, and goes there.
-    let to = *dirs.iter().find(|to| to.metadata_node() != dir.metadata_node()).unwrap();
+    let to = *dirs
+        .iter()
+        .find(|to| to.metadata_node() != dir.metadata_node())
+        .unwrap();
     let rename = Request::Rename {
         parent: dir,
         name: b"f".to_vec(),
@@ -276,8 +288,8 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     daemons.pop().unwrap().stop().unwrap();
     let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
-    let mut elsewhere =
-        names.filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));
+    let mut elsewhere = names
+        .filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));
     let name = elsewhere.next().unwrap();
     let waiting = std::thread::spawn(move || {
         let ino = mkdir(&mut clients, Ino::ROOT, &name);

@@ -9,7 +9,9 @@ use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::handshake::Dialling;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken};
+use forebay_protocol::message::{
+    Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
+};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{Daemon, InvalidOptions};

@@ -1,10 +1,10 @@
 //! Connections come, and bulk ones go on to threads of their own.
 
-use super::data;
 use super::connection::Connection;
+use super::data;
 use super::events::EventLoop;
-use crate::objects::DiskObjects;
 use crate::node::{ConnId, Input};
+use crate::objects::DiskObjects;
 use forebay_net::auth;
 use forebay_net::stream::Stream;
 use forebay_protocol::SessionId;

@@ -2,8 +2,8 @@
 //! and take checksums off durably.
 
 use super::mailbox::{Completion, Mailbox};
-use crate::objects::{DiskObjects, ObjectId};
 use crate::node::{ConnId, fetch_reply};
+use crate::objects::{DiskObjects, ObjectId};
 use forebay_protocol::Attr;
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use std::io;
@@ -31,7 +31,7 @@ pub struct FetchJob {
     pub conn: ConnId,
     pub seq: u64,
     pub object: ObjectId,
-    /// As [`Effect::Fetch`](crate::shard::Effect::Fetch) has them.
+    /// As [`Effect::Fetch`](crate::node::Effect::Fetch) has them.
     pub attr: Attr,
     pub length: Option<u64>,
 }

@@ -101,7 +101,9 @@ impl EventLoop {
                     if !goes_on {
                         return;
                     }
-                    self.parts.counters.count_request(kind, begun.elapsed(), false);
+                    self.parts
+                        .counters
+                        .count_request(kind, begun.elapsed(), false);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection is closed");

@@ -3,7 +3,7 @@
 
 use super::events::EventLoop;
 use crate::log::spare_segment::spare_segment_bytes;
-use crate::log::{RecoveryError, LogSpace};
+use crate::log::{LogSpace, RecoveryError};
 use crate::recovery;
 use crate::storage::DiskStorage;
 use std::io;
@@ -121,7 +121,7 @@ impl EventLoop {
     }
 
     fn note_room(&mut self, room: LogSpace) {
-        let before = self.parts.shard.set_log_room(room);
+        let before = self.parts.node.set_log_space(room);
         if before == room {
             return;
         }

@@ -2,8 +2,10 @@
 //! objects when asked.
 
 use super::mailbox::{Completion, Mailbox};
-use crate::objects::{DiskObjects, RecordChecksumsError, ObjectId, Objects, ChecksumOutcome, ScrubVerdict};
 use crate::node::ConnId;
+use crate::objects::{
+    ChecksumOutcome, DiskObjects, ObjectId, Objects, RecordChecksumsError, ScrubVerdict,
+};
 use forebay_protocol::message::ScrubReport;
 use forebay_protocol::{Errno, InstanceId, Reply};
 use std::collections::{HashMap, VecDeque};
@@ -264,7 +266,9 @@ impl Sealer {
     fn seal(&mut self, turns: &[Turn]) {
         for turn in turns {
             let patient = turn.since.elapsed() < LONGEST;
-            let sealed = self.objects.store_checksums(turn.id, patient, &self.wake.stop);
+            let sealed = self
+                .objects
+                .store_checksums(turn.id, patient, &self.wake.stop);
             self.sealed(turn, sealed);
         }
     }
@@ -277,7 +281,9 @@ impl Sealer {
             Ok(ChecksumOutcome::RecentlyWritten) => self.waiting.push(id),
             // It is closed before long; if not, whoever closes it says so.
             Ok(ChecksumOutcome::HasWriters) if turn.since.elapsed() > LONGEST => {}
-            Ok(ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters) => self.waiting.put_off(id, turn.since),
+            Ok(ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters) => {
+                self.waiting.put_off(id, turn.since)
+            }
             Ok(ChecksumOutcome::Unsupported) => {
                 tracing::warn!(
                     "the file system keeps no attributes: data have no checksums at rest"
@@ -310,14 +316,22 @@ impl Sealer {
                     found.intact += 1;
                     found.bytes += size;
                 }
-                ScrubVerdict::NotChecksummed => match self.objects.store_checksums(id, false, &self.wake.stop) {
-                    Ok(ChecksumOutcome::Stored) => found.checksummed += 1,
-                    Err(Errno::ENOENT) => {}
-                    Ok(ChecksumOutcome::RecentlyWritten | ChecksumOutcome::DeviceBusy | ChecksumOutcome::HasWriters | ChecksumOutcome::Unsupported) | Err(_) => {
-                        found.not_checksummed += 1;
-                        self.waiting.push(id);
+                ScrubVerdict::NotChecksummed => {
+                    match self.objects.store_checksums(id, false, &self.wake.stop) {
+                        Ok(ChecksumOutcome::Stored) => found.checksummed += 1,
+                        Err(Errno::ENOENT) => {}
+                        Ok(
+                            ChecksumOutcome::RecentlyWritten
+                            | ChecksumOutcome::DeviceBusy
+                            | ChecksumOutcome::HasWriters
+                            | ChecksumOutcome::Unsupported,
+                        )
+                        | Err(_) => {
+                            found.not_checksummed += 1;
+                            self.waiting.push(id);
+                        }
                     }
-                },
+                }
                 ScrubVerdict::Damaged(offset) => {
                     tracing::error!(%instance, %ino, offset, "data at rest are damaged");
                     if found.damaged.len() < MOST_NAMED {

@@ -1,7 +1,7 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
-use super::counters::{StoreCounters, RequestKind};
-use forebay_net::frame::{self, FrameError, Direction, Flags, HEADER_BYTES};
+use super::counters::{RequestKind, StoreCounters};
+use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;

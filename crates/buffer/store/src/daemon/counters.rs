@@ -3,7 +3,7 @@
 use super::data::DataPath;
 use super::mailbox::Mailbox;
 use crate::log::LogSpace;
-use crate::objects::{RemovalQueue, RemovalProgress};
+use crate::objects::{RemovalProgress, RemovalQueue};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_protocol::Request;
 use forebay_protocol::message::InstanceUsage;
@@ -252,7 +252,9 @@ mod tests {
             Some("statfs")
         );
         assert_eq!(
-            NAMES.get(RequestKind::of(&Request::ListInstances).0).copied(),
+            NAMES
+                .get(RequestKind::of(&Request::ListInstances).0)
+                .copied(),
             Some("list_instances")
         );
     }

@@ -3,8 +3,8 @@
 use super::events::EventLoop;
 use super::syncer::SyncJob;
 use super::{blocking_io, checksummer};
-use crate::objects::ObjectId;
 use crate::node::{ConnId, Effect, fetch_reply};
+use crate::objects::ObjectId;
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use forebay_protocol::{Errno, InstanceId, Reply};
 use std::os::fd::OwnedFd;
@@ -52,11 +52,15 @@ impl EventLoop {
                 seq,
                 instance,
             } => self.scrub(conn, seq, instance),
-            Effect::BulkConnection(conn, session, lane) => self.bulk_pending.push((conn, session, lane)),
+            Effect::BulkConnection(conn, session, lane) => {
+                self.bulk_pending.push((conn, session, lane))
+            }
             Effect::BulkOpen(session, handle, object, mode) => {
                 self.opens.insert_handle(session, handle, object, mode);
             }
-            Effect::BulkGrant(session, handle, bytes) => self.opens.set_grant(session, handle, bytes),
+            Effect::BulkGrant(session, handle, bytes) => {
+                self.opens.set_grant(session, handle, bytes)
+            }
             Effect::BulkClose(session, handle) => self.opens.close_handle(session, handle),
             Effect::SendToPeer {
                 address, message, ..
@@ -124,7 +128,10 @@ impl EventLoop {
                 Some(blocking_io::BlockingJob::Read(left)) => job = left,
                 _ => return,
             }
-            object = self.parts.objects.fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
+            object = self
+                .parts
+                .objects
+                .fetch_object(job.object, MAX_INLINE_FILE_BYTES, true);
         }
         let reply = fetch_reply(job.attr, job.length, object);
         self.reply(job.conn, job.seq, &reply, None, false);
@@ -140,7 +147,10 @@ impl EventLoop {
     }
 
     fn unseal(&mut self, object: ObjectId) {
-        if self.hand_out(blocking_io::BlockingJob::Unseal(object)).is_some() {
+        if self
+            .hand_out(blocking_io::BlockingJob::Unseal(object))
+            .is_some()
+        {
             let result = self.parts.objects.invalidate_checksums(object);
             self.parts.wake.post_invalidated(object, result);
         }

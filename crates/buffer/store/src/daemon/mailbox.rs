@@ -1,8 +1,8 @@
 //! How other threads reach the event loop.
 
 use super::counters::StoreGauges;
-use crate::objects::ObjectId;
 use crate::node::{ConnId, MungeAuthentication};
+use crate::objects::ObjectId;
 use forebay_protocol::{Errno, Reply};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;

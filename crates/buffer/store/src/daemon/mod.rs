@@ -1,4 +1,4 @@
-//! The driver that runs a [`Shard`] on a real machine: sockets, clock, log, threads.
+//! The driver that runs a [`Node`] on a real machine: sockets, clock, log, threads.
 //!
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
@@ -7,32 +7,32 @@
 //! removed instances. Bulk connections have a thread each.
 
 mod accept;
-mod data;
+mod blocking_io;
 mod calls;
+mod checkpointer;
+mod checksummer;
 mod connection;
 mod counters;
+mod data;
 mod doors;
 mod effects;
 mod entry;
 mod events;
-mod blocking_io;
 mod flights;
-mod checkpointer;
-mod peer_links;
-mod munge_worker;
-mod checksummer;
-mod syncer;
 mod mailbox;
+mod munge_worker;
+mod peer_links;
+mod syncer;
 
+pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
 pub use data::{DataPath, Direct};
-pub use counters::{StoreGauges, StoreReport, RequestStats, StatsHandle};
 pub use doors::DoorLimits;
 
-use crate::log::spare_segment::{is_out_of_space, ensure_spare_segment};
+use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
 use crate::log::{Log, RecoveryError};
+use crate::node::{Limits, Node, NodeState, Now};
 use crate::objects::{DiskObjects, RemovalQueue};
 use crate::recovery;
-use crate::node::{Limits, Now, Shard, NodeState};
 use crate::storage::DiskStorage;
 use counters::StoreCounters;
 use events::EventLoop;
@@ -40,6 +40,7 @@ use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_protocol::Timestamp;
 use forebay_protocol::address::Address;
+use mailbox::Mailbox;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{File, Permissions};
@@ -52,7 +53,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use mailbox::Mailbox;
 
 /// How to run a storage daemon.
 #[derive(Clone, Debug)]
@@ -244,8 +244,11 @@ impl Daemon {
             start: Instant::now(),
         };
         let mut seed = [0; 32];
-        at("/dev/urandom", forebay_protocol::random::fill_random(&mut seed))?;
-        let mut shard = Shard::start(
+        at(
+            "/dev/urandom",
+            forebay_protocol::random::fill_random(&mut seed),
+        )?;
+        let mut node = Node::start(
             state,
             log.last_sequence(),
             objects.clone(),
@@ -255,15 +258,15 @@ impl Daemon {
             seed,
         )
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
-        shard.set_boot_id(crate::objects::boot_hash());
+        node.set_boot_id(crate::objects::boot_hash());
         if options.munge.is_some() {
-            shard.enable_munge();
+            node.enable_munge();
         }
         let wake = Arc::new(at("eventfd", Mailbox::new())?);
         let path = data::probe(&objects_dir, options.direct, options.uring);
         let parts = LoopParts {
             counters: Arc::new(StoreCounters::new(path)),
-            shard,
+            node,
             log,
             storage,
             objects,
@@ -335,7 +338,7 @@ impl Drop for Daemon {
 
 struct LoopParts {
     counters: Arc<StoreCounters>,
-    shard: Shard<DiskObjects>,
+    node: Node<DiskObjects>,
     log: Log<DiskStorage>,
     storage: DiskStorage,
     objects: DiskObjects,

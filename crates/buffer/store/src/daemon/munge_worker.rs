@@ -24,7 +24,10 @@ pub struct PendingCredential {
 const WAITING: usize = 1024;
 
 /// Starts the thread. It ends when the sender is dropped.
-pub fn start_munge_worker(munge: Munge, wake: Arc<Mailbox>) -> io::Result<SyncSender<PendingCredential>> {
+pub fn start_munge_worker(
+    munge: Munge,
+    wake: Arc<Mailbox>,
+) -> io::Result<SyncSender<PendingCredential>> {
     let (sender, inbox) = sync_channel::<PendingCredential>(WAITING);
     std::thread::Builder::new()
         .name("forebay-munge".into())

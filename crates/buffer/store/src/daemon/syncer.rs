@@ -2,8 +2,8 @@
 
 use super::counters::StoreCounters;
 use super::mailbox::{Completion, Mailbox};
-use crate::objects::{DiskObjects, ObjectId};
 use crate::node::ConnId;
+use crate::objects::{DiskObjects, ObjectId};
 use crate::storage::{DiskStorage, Storage};
 use forebay_protocol::{Errno, Reply};
 use std::io;

@@ -70,7 +70,9 @@ impl<S: Storage> Log<S> {
         self.kept = headroom_bytes(self.segment_size) / 8;
         // Whoever keeps the log may have made one meanwhile.
         self.spare = self.spare || has_spare_segment(&self.storage)?;
-        if self.free_bytes() < headroom_bytes(self.segment_size) && !(self.spare && self.advance_segment()?) {
+        if self.free_bytes() < headroom_bytes(self.segment_size)
+            && !(self.spare && self.advance_segment()?)
+        {
             return Ok(LogSpace::Exhausted);
         }
         Ok(match self.spare {
@@ -132,7 +134,9 @@ impl<S: Storage> Log<S> {
     /// has been asked for less.
     pub fn append(&mut self, payload: &[u8]) -> io::Result<u64> {
         debug_assert!(!payload.is_empty() && payload.len() <= MAX_RECORD_BYTES);
-        if self.free_bytes() < (RECORD_HEADER_BYTES + payload.len()) as u64 + self.kept && !self.advance_segment()? {
+        if self.free_bytes() < (RECORD_HEADER_BYTES + payload.len()) as u64 + self.kept
+            && !self.advance_segment()?
+        {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let sequence = self.next;
@@ -152,7 +156,8 @@ impl<S: Storage> Log<S> {
     /// Write appended records. They survive the end of this process, but not a power cut.
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
-            self.storage.write_file(&self.name, self.offset, &self.buffer)?;
+            self.storage
+                .write_file(&self.name, self.offset, &self.buffer)?;
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
         }

@@ -1,7 +1,7 @@
 //! Reading a log back.
 
 use super::spare_segment::has_spare_segment;
-use super::{RECORD_HEADER_BYTES, Log, MAX_RECORD_BYTES, segment_first_sequence};
+use super::{Log, MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequence};
 use crate::storage::Storage;
 use std::fmt;
 use std::io;
@@ -150,7 +150,9 @@ pub fn recover_log<S: Storage>(
     match end {
         // Stale records behind the tail must not be met again once new ones are written.
         Some((name, offset, written)) => {
-            log.room = log.storage.zero_tail(&name, offset..written, segment_size)?;
+            log.room = log
+                .storage
+                .zero_tail(&name, offset..written, segment_size)?;
             log.storage.sync_file(&name)?;
             log.storage.sync_directory()?;
             log.synced = expected - 1;

@@ -41,7 +41,10 @@ pub fn spare_segment_bytes(segment_size: u64) -> u64 {
 
 /// Is there a segment in reserve?
 pub(super) fn has_spare_segment<S: Storage>(storage: &S) -> io::Result<bool> {
-    Ok(storage.list_files()?.iter().any(|name| name == SPARE_SEGMENT))
+    Ok(storage
+        .list_files()?
+        .iter()
+        .any(|name| name == SPARE_SEGMENT))
 }
 
 /// Make a segment to have in reserve unless there is one.

@@ -374,6 +374,9 @@ mod tests {
         let mut expected = whole;
         expected.set_epoch(era);
         assert_eq!(BlockChecksums::decode(&older), Some(expected));
-        assert_eq!(ChecksumEpoch::epoch_of(b"FBs4 and something that is long enough"), None);
+        assert_eq!(
+            ChecksumEpoch::epoch_of(b"FBs4 and something that is long enough"),
+            None
+        );
     }
 }

@@ -5,17 +5,17 @@
 //! to it without telling anyone.
 
 pub mod block_checksums;
-mod disk;
-mod checksum_validity;
-mod removal;
-mod memory;
-mod io_throttle;
 mod checksum;
+mod checksum_validity;
+mod disk;
+mod io_throttle;
+mod memory;
+mod removal;
 
-pub use disk::{DiskObjects, RecordChecksumsError};
-pub use removal::{RemovalQueue, RemovalProgress};
-pub use memory::MemoryObjects;
 pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
+pub use disk::{DiskObjects, RecordChecksumsError};
+pub use memory::MemoryObjects;
+pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};

@@ -111,7 +111,10 @@ impl RemovalQueue {
         });
         left.dedup();
         let removal = |instance| match instance == now.instance {
-            true => RemovalProgress { removed_objects: removed, ..now },
+            true => RemovalProgress {
+                removed_objects: removed,
+                ..now
+            },
             false => RemovalProgress {
                 instance,
                 ..RemovalProgress::default()

@@ -174,7 +174,10 @@ mod tests {
         let first = lanes.claim_slot(SESSION, 3, far);
         assert!(first.wait_for_predecessor() && lanes.is_slot_in_use(SESSION, 3));
         let other = lanes.claim_slot(SESSION, 4, socket().1);
-        assert!(other.wait_for_predecessor(), "another lane is none of its business");
+        assert!(
+            other.wait_for_predecessor(),
+            "another lane is none of its business"
+        );
         let second = lanes.claim_slot(SESSION, 3, socket().1);
         assert!(first.fence().is_shut_down() && !other.fence().is_shut_down());
         assert_eq!(near.read(&mut [0]).unwrap(), 0, "it is closed");

@@ -28,15 +28,15 @@ mod read;
 mod tests;
 mod write;
 
-pub use fences::{Fence, DataSlots};
+pub use fences::{DataSlots, Fence};
 pub use open_objects::OpenObjects;
 pub use path::{DataPath, Direct, probe};
 
-use super::counters::{StoreCounters, RequestKind};
+use super::counters::{RequestKind, StoreCounters};
 use super::flights::{Aligned, Engine};
 use crate::objects::DiskObjects;
 use forebay_net::chunk::ChunkSource;
-use forebay_net::frame::{self, FrameError, Direction, Flags, HEADER_BYTES};
+use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};

@@ -78,7 +78,13 @@ impl OpenObjects {
     }
 
     /// [`OpenMode::descriptor`] says whether a client of this host gets a descriptor.
-    pub fn insert_handle(&self, session: SessionId, handle: HandleId, object: ObjectId, mode: OpenMode) {
+    pub fn insert_handle(
+        &self,
+        session: SessionId,
+        handle: HandleId,
+        object: ObjectId,
+        mode: OpenMode,
+    ) {
         let mut tables = self.lock();
         let key = (session, handle);
         if tables.opens.contains_key(&key) {
@@ -131,7 +137,11 @@ impl OpenObjects {
         Some(open)
     }
 
-    pub fn get_handle(&self, session: SessionId, handle: HandleId) -> Result<Arc<OpenObject>, Errno> {
+    pub fn get_handle(
+        &self,
+        session: SessionId,
+        handle: HandleId,
+    ) -> Result<Arc<OpenObject>, Errno> {
         let tables = self.lock();
         let open = tables.opens.get(&(session, handle));
         open.cloned().ok_or(Errno::EBADF)

@@ -165,7 +165,8 @@ impl DataConnection<'_> {
             let result = match read_all(file, memory, at) {
                 Ok(count) => {
                     let data = &memory[..count];
-                    open.verify_data(self.objects, file, at, data).map(|()| data)
+                    open.verify_data(self.objects, file, at, data)
+                        .map(|()| data)
                 }
                 Err(error) => Err(error.into()),
             };
@@ -210,7 +211,8 @@ impl DataConnection<'_> {
                 };
                 let result = memory.and_then(|data| {
                     counters.direct_read.add(data.len() as u64);
-                    open.verify_data(self.objects, file, at, data).map(|()| data)
+                    open.verify_data(self.objects, file, at, data)
+                        .map(|()| data)
                 });
                 answer.portion(result, expected)?;
             }

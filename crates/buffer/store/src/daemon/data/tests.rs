@@ -269,7 +269,8 @@ fn a_damaged_chunk_is_not_acknowledged_and_can_be_sent_again() {
         let damaged = {
             let (near, far) = UnixStream::pair().unwrap();
             let sent = data[MAX_CHUNK_BYTES..2 * MAX_CHUNK_BYTES].to_vec();
-            let sender = std::thread::spawn(move || chunk::send_chunk(&Stream::Unix(near), &[], &sent));
+            let sender =
+                std::thread::spawn(move || chunk::send_chunk(&Stream::Unix(near), &[], &sent));
             let mut bytes = vec![0; CHUNK_HEADER_BYTES + MAX_CHUNK_BYTES];
             Stream::Unix(far)
                 .receive_all(&mut bytes, &mut VecDeque::new())

@@ -4,7 +4,7 @@
 //! been checked and written, and a client that got no answer sends all of them again.
 
 use super::open_objects::OpenObject;
-use super::{DataInput, DataConnection};
+use super::{DataConnection, DataInput};
 use crate::daemon::flights::{Memory, is_aligned};
 use forebay_net::chunk::{self, Chunk};
 use forebay_net::frame::FrameError;

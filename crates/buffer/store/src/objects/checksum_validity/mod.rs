@@ -19,13 +19,13 @@
 //! Generations are counted anew in each start of the host. Those of a start that were not recorded
 //! while it lasted never will be.
 
-mod watermarks;
 #[cfg(test)]
 mod tests;
+mod watermarks;
 
 pub use watermarks::{WATERMARK_FILE, Watermarks};
 
-use crate::objects::block_checksums::{ChecksumEpoch, BlockChecksums};
+use crate::objects::block_checksums::{BlockChecksums, ChecksumEpoch};
 use forebay_protocol::{Errno, Timestamp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -128,7 +128,8 @@ impl ChecksumValidity {
 
     /// Can a seal of this era be believed now?
     fn is_believed(&self, era: ChecksumEpoch) -> bool {
-        self.boot == Some(era.boot) || (1..=self.marks.last_durable_generation(era.boot)).contains(&era.generation)
+        self.boot == Some(era.boot)
+            || (1..=self.marks.last_durable_generation(era.boot)).contains(&era.generation)
     }
 
     /// Can what is in an attribute be believed after a power cut, `closed` being the last generation
@@ -154,7 +155,10 @@ impl ChecksumValidity {
     }
 
     /// The seal of an object, if it can be believed and is about it.
-    pub fn valid_checksums(&self, object: &impl ChecksummedFile) -> Result<Option<BlockChecksums>, Errno> {
+    pub fn valid_checksums(
+        &self,
+        object: &impl ChecksummedFile,
+    ) -> Result<Option<BlockChecksums>, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let Some(length) = object.read_attribute(&mut bytes)? else {
             return Ok(None);
@@ -210,7 +214,12 @@ impl ChecksumValidity {
     /// Put a seal on an object whose former one is broken, and that looked so, and was not open to be
     /// written to, before it was read. Where the file system does not tell who might write to it, the
     /// seal will hold for this start of the host only.
-    pub fn store_checksums(&self, object: &impl ChecksummedFile, mut seal: BlockChecksums, before: FileState) -> Result<StoreOutcome, Errno> {
+    pub fn store_checksums(
+        &self,
+        object: &impl ChecksummedFile,
+        mut seal: BlockChecksums,
+        before: FileState,
+    ) -> Result<StoreOutcome, Errno> {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         // Nobody breaks seals meanwhile: who has opened the object already is seen, and who opens it
         // later finds this seal.
@@ -234,7 +243,11 @@ impl ChecksumValidity {
     }
 
     /// Put a seal on an object that was just made and that nobody else can have open.
-    pub fn store_checksums_of_new_object(&self, object: &impl ChecksummedFile, mut seal: BlockChecksums) -> Result<(), Errno> {
+    pub fn store_checksums_of_new_object(
+        &self,
+        object: &impl ChecksummedFile,
+        mut seal: BlockChecksums,
+    ) -> Result<(), Errno> {
         let closed = self.closed();
         seal.set_epoch(self.era(*closed, true));
         object.set_attribute(&seal.encode())?;
@@ -251,7 +264,10 @@ impl ChecksumValidity {
         mtime: Timestamp,
         set: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        if object.read_attribute(&mut [0; MAX_CHECKSUMS_BYTES])?.is_none() {
+        if object
+            .read_attribute(&mut [0; MAX_CHECKSUMS_BYTES])?
+            .is_none()
+        {
             return set();
         }
         // Nobody breaks the seal between reading and writing it.

@@ -130,7 +130,9 @@ impl World {
         World {
             random: Random(Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
             files: RefCell::new(vec![file; FILES]),
-            lasting: RefCell::new(ChecksumValidity::new(Some(1), Watermarks::default(), false).into()),
+            lasting: RefCell::new(
+                ChecksumValidity::new(Some(1), Watermarks::default(), false).into(),
+            ),
             boot: Cell::new(1),
             marks: RefCell::new(History(vec![Watermarks::default()])),
             clock: Cell::new(10),

@@ -79,7 +79,14 @@ mod tests {
         marks.set_last_durable_generation(7, 3);
         marks.set_last_durable_generation(9, 1);
         marks.set_last_durable_generation(7, 4);
-        assert_eq!((marks.last_durable_generation(7), marks.last_durable_generation(9), marks.last_durable_generation(8)), (4, 1, 0));
+        assert_eq!(
+            (
+                marks.last_durable_generation(7),
+                marks.last_durable_generation(9),
+                marks.last_durable_generation(8)
+            ),
+            (4, 1, 0)
+        );
         let bytes = marks.encode();
         assert_eq!(Watermarks::decode(&bytes).unwrap(), marks);
         for at in 0..bytes.len() {
@@ -96,7 +103,13 @@ mod tests {
         for boot in 1..=MOST as u128 + 2 {
             marks.set_last_durable_generation(boot, 5);
         }
-        assert_eq!((marks.last_durable_generation(2), marks.last_durable_generation(3)), (0, 5));
+        assert_eq!(
+            (
+                marks.last_durable_generation(2),
+                marks.last_durable_generation(3)
+            ),
+            (0, 5)
+        );
         assert_eq!(marks.last_durable_generation(MOST as u128 + 2), 5);
     }
 }

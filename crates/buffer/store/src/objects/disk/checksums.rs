@@ -3,9 +3,9 @@
 use super::DiskObjects;
 use crate::objects::ObjectId;
 use crate::objects::block_checksums::BlockChecksums;
+use crate::objects::checksum::{self, ChecksumOutcome, ObjectFile, ScrubVerdict};
 use crate::objects::checksum_validity::{self, Watermarks};
 use crate::objects::io_throttle::IoThrottle;
-use crate::objects::checksum::{self, ObjectFile, ChecksumOutcome, ScrubVerdict};
 use forebay_protocol::Errno;
 use std::fs::File;
 use std::io;
@@ -25,13 +25,27 @@ pub enum RecordChecksumsError {
 impl DiskObjects {
     /// Take the checksums of an object that nobody writes to any more; of a large one not while
     /// others use the device, if it `yields`.
-    pub fn store_checksums(&self, id: ObjectId, yields: bool, stop: &AtomicBool) -> Result<ChecksumOutcome, Errno> {
+    pub fn store_checksums(
+        &self,
+        id: ObjectId,
+        yields: bool,
+        stop: &AtomicBool,
+    ) -> Result<ChecksumOutcome, Errno> {
         let file = self.open_for_scan(id)?;
-        Ok(checksum::store_checksums(&file, &self.lasting, yields, stop)?)
+        Ok(checksum::store_checksums(
+            &file,
+            &self.lasting,
+            yields,
+            stop,
+        )?)
     }
 
     /// Compare an object with its checksums; says its length, too.
-    pub fn scrub_object(&self, id: ObjectId, stop: &AtomicBool) -> Result<(ScrubVerdict, u64), Errno> {
+    pub fn scrub_object(
+        &self,
+        id: ObjectId,
+        stop: &AtomicBool,
+    ) -> Result<(ScrubVerdict, u64), Errno> {
         let file = self.open_for_scan(id)?;
         let verdict = checksum::scrub_file(&file, &self.lasting, stop)?;
         Ok((verdict, file.metadata()?.len()))

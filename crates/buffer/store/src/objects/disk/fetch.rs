@@ -12,7 +12,12 @@ impl DiskObjects {
     /// All of an object, without leaving a trace in its times; `None` if it is longer than `most`
     /// bytes, or somebody writes to it. `EIO`: it is not what it was when it was sealed. `EAGAIN`:
     /// the kernel would have to read it from the device, and the caller does not `wait`.
-    pub fn fetch_object(&self, id: ObjectId, most: usize, wait: bool) -> Result<Option<FetchedObject>, Errno> {
+    pub fn fetch_object(
+        &self,
+        id: ObjectId,
+        most: usize,
+        wait: bool,
+    ) -> Result<Option<FetchedObject>, Errno> {
         let file = self.open_for_scan(id)?;
         let look = || Ok::<_, Errno>(object_stat(&rustix::fs::fstat(&file)?));
         let stat = look()?;

@@ -5,9 +5,9 @@ mod fetch;
 
 pub use checksums::RecordChecksumsError;
 
-use super::checksum_validity::{self, MAX_CHECKSUMS_BYTES, ChecksumValidity, Watermarks};
-use super::removal::RemovalQueue;
 use super::checksum::{self, ObjectFile};
+use super::checksum_validity::{self, ChecksumValidity, MAX_CHECKSUMS_BYTES, Watermarks};
+use super::removal::RemovalQueue;
 use super::{ObjectId, ObjectStat, Objects};
 use crate::objects::block_checksums::CHECKSUMS_XATTR;
 use forebay_protocol::message::{Allocate, OpenMode};
@@ -81,7 +81,9 @@ impl DiskObjects {
 
     /// As it is for reading, without leaving a trace in its times.
     fn open_for_scan(&self, id: ObjectId) -> Result<File, Errno> {
-        Ok(self.open_object(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
+        Ok(self
+            .open_object(id, OFlags::RDONLY | OFlags::NOATIME)?
+            .into())
     }
 
     /// An object for someone who will write to it.
@@ -327,8 +329,10 @@ impl Objects for DiskObjects {
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let path = || self.path(id.instance).join(name(id.ino));
         !self.lasting.has_none_durable()
-            && rustix::fs::lgetxattr(path(), CHECKSUMS_XATTR, &mut bytes)
-                .is_ok_and(|length| self.lasting.needs_durable_invalidation(&bytes[..length.min(MAX_CHECKSUMS_BYTES)]))
+            && rustix::fs::lgetxattr(path(), CHECKSUMS_XATTR, &mut bytes).is_ok_and(|length| {
+                self.lasting
+                    .needs_durable_invalidation(&bytes[..length.min(MAX_CHECKSUMS_BYTES)])
+            })
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
