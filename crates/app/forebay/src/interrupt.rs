@@ -1,8 +1,8 @@
 //! Ctrl-C and its kin: whatever is half-written is removed, then the process ends with
 //! 128 + signal number (130 for Ctrl-C).
 
+use crate::console::print_stderr;
 use crate::failure::Failure;
-use crate::say::print_stderr;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use forebay_machine::results::IorPoint;
 use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
-use forebay_workload::ior::{Access, Ior, AccessPattern};
+use forebay_workload::ior::{Access, AccessPattern, Ior};
 
 /// What IOR would have printed for one node count, but for the removal of files, which has no line.
 pub fn text(

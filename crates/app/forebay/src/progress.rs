@@ -1,7 +1,7 @@
 //! Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet.
 
+use crate::console::print_stderr;
 use crate::quantity;
-use crate::say::print_stderr;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;

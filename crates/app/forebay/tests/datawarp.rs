@@ -9,7 +9,7 @@ mod library;
 
 use forebay::Place;
 use forebay_net::job_socket::call_service;
-use forebay_protocol::staging::{StagingReply, StagingCall, JobRequest, PathKind};
+use forebay_protocol::staging::{JobRequest, PathKind, StagingCall, StagingReply};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use forebay_protocol::staging::{StagingReply, StagingCall, StageCounts, PathKind, StageOutTime};
+use forebay_protocol::staging::{PathKind, StageCounts, StageOutTime, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given, given_list, pair_in, pair_out, staged};
@@ -104,7 +104,11 @@ unsafe fn stage_out(
     let begin = |when| {
         // SAFETY: the caller vouches for the string.
         let pfs = unsafe { given(pfs)? };
-        Ok(StagingCall::StageOut(kind, vec![pair_out(kind, dw, pfs)?], when))
+        Ok(StagingCall::StageOut(
+            kind,
+            vec![pair_out(kind, dw, pfs)?],
+            when,
+        ))
     };
     let message = match stage_type {
         DW_STAGE_IMMEDIATE => begin(StageOutTime::Now)?,
@@ -216,7 +220,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the string.
                 let path = staged($kind, unsafe { given(dw)? })?;
-                call(Call::$message($kind, vec![path])).map(|_| ())
+                call(StagingCall::$message($kind, vec![path])).map(|_| ())
             })
         }
     };
@@ -230,7 +234,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the strings.
                 let paths = unsafe { staged_list(dw)? };
-                call(Call::$message($kind, paths)).map(|_| ())
+                call(StagingCall::$message($kind, paths)).map(|_| ())
             })
         }
     };

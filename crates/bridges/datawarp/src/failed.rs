@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use forebay_protocol::staging::{StagingReply, StagingCall, PathKind};
+use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};

@@ -25,7 +25,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay_net::job_socket::call_service;
-use forebay_protocol::staging::{StagingReply, StagingCall, JOB_VARIABLE, JobRequest, SOCKET_VARIABLE};
+use forebay_protocol::staging::{
+    JOB_VARIABLE, JobRequest, SOCKET_VARIABLE, StagingCall, StagingReply,
+};
 use rustix::io::Errno;
 
 /// How long a call is repeated while the service has too many under way.

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use forebay_protocol::staging::{StagingReply, StagingCall, PathKind};
+use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};
@@ -28,7 +28,9 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     }
     let path = path.into_os_string().into_string();
     let path = path.map_err(|_| Errno::ILSEQ)?;
-    let StagingReply::Stripes { size, width, start } = call(StagingCall::QueryStripes(path, inode))? else {
+    let StagingReply::Stripes { size, width, start } =
+        call(StagingCall::QueryStripes(path, inode))?
+    else {
         return Err(Errno::PROTO);
     };
     let most = c_int::MAX;

@@ -2,7 +2,7 @@
 //! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
 //! unmounted from outside, or when its standard input ends.
 
-use forebay_client::{Fs, MountOptions, ClientOptions, StripedAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};

@@ -2,7 +2,7 @@
 //! `rates <directory> [rounds]`. Two client processes use one storage daemon in a third, and then
 //! an instance striped over two daemons in a fourth and fifth.
 
-use forebay_client::{Fs, MountOptions, NodeAddresses, ClientOptions, StripedAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{InstanceSpec, OpenMode, SetAttr};
@@ -86,7 +86,8 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
                 other => other?,
             };
             for i in 0..count {
-                let kind = forebay_protocol::message::NewInode::Node(forebay_protocol::FileKind::File, 0);
+                let kind =
+                    forebay_protocol::message::NewInode::Node(forebay_protocol::FileKind::File, 0);
                 fs.make_inode(home.ino, name(i).as_bytes(), kind, 0o644)?;
             }
             return Ok((count, 0, started.get().elapsed().as_secs_f64()));

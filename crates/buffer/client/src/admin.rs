@@ -3,7 +3,7 @@
 use crate::session::{ClientOptions, Session};
 use crate::sessions::NodeAddresses;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{InstanceSpec, ScrubReport, InstanceUsage};
+use forebay_protocol::message::{InstanceSpec, InstanceUsage, ScrubReport};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::fmt;
@@ -89,7 +89,10 @@ pub struct StripedAdmin(Vec<(Address, Admin)>);
 impl StripedAdmin {
     /// Connect to all of them: fails, and nothing has been changed, if one cannot be reached. The
     /// daemons reach each other at the same addresses.
-    pub fn connect(nodes: impl Into<NodeAddresses>, options: &ClientOptions) -> Result<StripedAdmin, NodeError> {
+    pub fn connect(
+        nodes: impl Into<NodeAddresses>,
+        options: &ClientOptions,
+    ) -> Result<StripedAdmin, NodeError> {
         let connect = |address: Address| match Admin::connect(address.clone(), options.clone()) {
             Ok(admin) => Ok((address, admin)),
             Err(errno) => Err(refused(&address, errno)),
@@ -197,7 +200,11 @@ impl StripedAdmin {
 
     /// Tell all daemons at which addresses they find each other, in the order of the nodes; for a
     /// host that has moved.
-    pub fn set_peer_addresses(&self, id: InstanceId, peers: &NodeAddresses) -> Result<(), NodeError> {
+    pub fn set_peer_addresses(
+        &self,
+        id: InstanceId,
+        peers: &NodeAddresses,
+    ) -> Result<(), NodeError> {
         let peers: Vec<String> = peers.0.iter().map(Address::to_string).collect();
         for (address, admin) in &self.0 {
             let peers = peers.clone();

@@ -7,7 +7,6 @@
 
 mod admin;
 mod close_batch;
-mod truncations;
 mod file;
 mod fs;
 mod mount;
@@ -15,6 +14,7 @@ mod path;
 mod session;
 mod sessions;
 mod system;
+mod truncations;
 mod unsynced;
 
 pub use admin::{Admin, NodeError, StripedAdmin};

@@ -2,7 +2,7 @@
 
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{OnExisting, OpenMode};
-use forebay_protocol::{Attr, Errno, Ino, FileKind};
+use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -82,7 +82,11 @@ impl Fs {
 
     /// Change a path, replacing what has the new one.
     pub fn rename_path(&self, from: &Path, to: &Path) -> Result<(), Errno> {
-        self.rename(self.resolve_parent(from)?, self.resolve_parent(to)?, OnExisting::Replace)
+        self.rename(
+            self.resolve_parent(from)?,
+            self.resolve_parent(to)?,
+            OnExisting::Replace,
+        )
     }
 
     /// Remove a file or link.

@@ -8,9 +8,9 @@
 //! is alone in the eyes of node 0 then may see what that client changes between other nodes up to
 //! a second late.)
 
-use crate::truncations::{BootIds, Truncations};
-use crate::session::{ClientOptions, SessionReply, Session, PendingCall, lock};
+use crate::session::{ClientOptions, PendingCall, Session, SessionReply, lock};
 use crate::system::System;
+use crate::truncations::{BootIds, Truncations};
 use forebay_protocol::address::Address;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::CACHE_LIFETIME_NS;

@@ -3,11 +3,11 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, MountReport, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs, MountReport};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{OpenMode, SetAttr};
 use forebay_protocol::{Errno, Ino};
-use forebay_store::daemon::{self, Daemon, StoreReport, StatsHandle};
+use forebay_store::daemon::{self, Daemon, StatsHandle, StoreReport};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, make_instance, spec};

@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Fs, ClientOptions};
+use forebay_client::{ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
@@ -138,8 +138,9 @@ fn a_greeting_must_end_in_time_and_be_short() {
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_millis(400));
     // The greeting over and over, without a proof.
-    let mut again =
-        Connection::new(Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap());
+    let mut again = Connection::new(
+        Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap(),
+    );
     let begun = Instant::now();
     while let Some(reply) = say(&mut again, hello(false)) {
         assert!(matches!(reply, Reply::Challenge { .. }));

@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{ScrubReport, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
@@ -220,7 +220,10 @@ fn a_time_set_back_does_not_bring_broken_checksums_back() {
     );
     std::thread::sleep(Duration::from_millis(1500));
     let open = flash.scrub();
-    assert_eq!((open.intact, open.checksummed, open.not_checksummed), (0, 0, 1));
+    assert_eq!(
+        (open.intact, open.checksummed, open.not_checksummed),
+        (0, 0, 1)
+    );
     writer.write_all_at(b"changed", 10).unwrap();
     let set = SetAttr {
         mtime: Some(SetTime::At(before)),

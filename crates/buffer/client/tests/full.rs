@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, NodeAddresses, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{OpenMode, SetAttr, XattrMode};
 use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};

@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::Errno;
 use forebay_protocol::message::OpenMode;
 use forebay_store::daemon::{self, Daemon};

@@ -5,9 +5,9 @@
 
 mod support;
 
-use forebay_client::{File, Fs, ClientOptions, StripedAdmin};
+use forebay_client::{ClientOptions, File, Fs, StripedAdmin};
 use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, FileKind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;

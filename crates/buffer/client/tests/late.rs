@@ -4,7 +4,7 @@
 
 mod support;
 
-use forebay_client::{Channel, Fs, Connection, NodeAddresses, ClientOptions, Os, System};
+use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};

@@ -58,7 +58,11 @@ fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
         open.push(file);
         others.push(other);
     }
-    assert!(others.iter().any(|other| other.metadata_node() != dir.metadata_node()));
+    assert!(
+        others
+            .iter()
+            .any(|other| other.metadata_node() != dir.metadata_node())
+    );
 
     let before = counts(&pool);
     let pages = pages(&beside, dir);

@@ -6,7 +6,7 @@
 
 mod support;
 
-use forebay_client::{Fs, Mount, ClientOptions};
+use forebay_client::{ClientOptions, Fs, Mount};
 use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};
 use std::fs::File;

@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth;
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES};

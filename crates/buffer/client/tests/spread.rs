@@ -3,9 +3,9 @@
 
 mod support;
 
-use forebay_client::{Fs, NodeAddresses, ClientOptions, StripedAdmin};
+use forebay_client::{ClientOptions, Fs, NodeAddresses, StripedAdmin};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, FileKind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use forebay_store::daemon::{self, Daemon};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;

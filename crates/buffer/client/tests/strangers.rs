@@ -5,7 +5,7 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
@@ -174,7 +174,8 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
 #[test]
 fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
     let (daemon, _temporary) = pool();
-    let connect = || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
+    let connect =
+        || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
     let mut link = connect();
     let mut ask = |request| {
         let call = Call {

@@ -5,9 +5,9 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, NodeAddresses, ClientOptions};
+use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr, SetTime};
-use forebay_protocol::{Errno, Ino, FileKind, Timestamp};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use forebay_store::daemon::{self, Daemon};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,9 @@ fn comes_and_goes_whole(nodes: NodeAddresses) {
         for length in [0, 1, 4096, 10_000, STRIPE as usize] {
             let data: Vec<u8> = (0..length).map(|i| (i * 7 + directory) as u8).collect();
             let name = format!("f{length}").into_bytes();
-            let attr = fs.put_file((parent, &name), like(0o640), data.clone()).unwrap();
+            let attr = fs
+                .put_file((parent, &name), like(0o640), data.clone())
+                .unwrap();
             assert_eq!((attr.kind, attr.mode), (FileKind::File, 0o640));
             assert_eq!((attr.size, attr.nlink), (length as u64, 1));
             assert_eq!((attr.atime, attr.mtime), (WHEN, WHEN));
@@ -140,8 +142,13 @@ fn it_takes_the_place_of_what_has_the_name() {
     let long = fs
         .create(Ino::ROOT, b"long", 0o600, true, READ_WRITE)
         .unwrap();
-    long.file.write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0).unwrap();
-    assert_eq!(fs.fetch_file(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
+    long.file
+        .write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0)
+        .unwrap();
+    assert_eq!(
+        fs.fetch_file(long.attr.ino).map(|_| ()),
+        Err(Errno::EOPNOTSUPP)
+    );
     assert_eq!(fs.fetch_file(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
     assert_eq!(fs.fetch_file(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
     // Extended attributes are announced.
@@ -182,7 +189,8 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
             ..SetAttr::default()
         };
         fs.set_attr(sticky, None, mode).unwrap();
-        fs.put_file((sticky, b"owned"), like(0o666), Vec::new()).unwrap();
+        fs.put_file((sticky, b"owned"), like(0o666), Vec::new())
+            .unwrap();
         fs.mkdir(Ino::ROOT, b"closed", 0o700).unwrap();
         (made.ino, sticky)
     });
@@ -205,7 +213,9 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
         gid: Some(8),
         ..like(0o4755)
     };
-    let given = fs.put_file((Ino::ROOT, b"given"), given, Vec::new()).unwrap();
+    let given = fs
+        .put_file((Ino::ROOT, b"given"), given, Vec::new())
+        .unwrap();
     assert_eq!((given.uid, given.gid, given.mode), (7, 8, 0o4755));
 }
 

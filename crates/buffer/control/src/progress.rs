@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_protocol::progress::{StageAmount, Phase, StageProgress, Times};
+use forebay_protocol::progress::{Phase, StageAmount, StageProgress, Times};
 use serde::{Deserialize, Serialize};
 
 /// How far a stage is. What later versions have added is absent in earlier records: then nothing is

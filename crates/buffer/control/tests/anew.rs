@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::controller::*;
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -26,11 +26,13 @@ impl Site {
     fn step(&mut self, input: ControllerInput, silent: &[u32]) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            for effect in self.controller.step(Timestamp(self.now), input) {
+            for effect in self.controller.step(UnixMillis(self.now), input) {
                 match effect {
                     ControllerEffect::Reply { outcome, .. } => self.answers.push(outcome),
-                    ControllerEffect::Send(Peer::StorageNode(id), order) if !silent.contains(&id.0) => {
-                        inputs.extend(self.node(id, node::StorageInput::Command(order)));
+                    ControllerEffect::Send(Peer::StorageNode(id), order)
+                        if !silent.contains(&id.0) =>
+                    {
+                        inputs.extend(self.node(id, storage_node::StorageInput::Command(order)));
                     }
                     _ => {}
                 }
@@ -39,19 +41,21 @@ impl Site {
     }
 
     /// What a node reports, its orders carried out.
-    fn node(&mut self, id: NodeId, input: node::StorageInput) -> Vec<ControllerInput> {
+    fn node(&mut self, id: NodeId, input: storage_node::StorageInput) -> Vec<ControllerInput> {
         let mut reports = Vec::new();
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             for effect in self.nodes[id.0 as usize].step(input) {
                 match effect {
-                    node::StorageEffect::Report(report) => reports.push(ControllerInput::Report(report)),
-                    node::StorageEffect::Create(plan) => {
-                        inputs.push(node::StorageInput::Created(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Report(report) => {
+                        reports.push(ControllerInput::Report(report))
+                    }
+                    storage_node::StorageEffect::Create(plan) => {
+                        inputs.push(storage_node::StorageInput::Created(plan.fragment, Ok(())));
                         self.made.insert(plan.fragment, (id, plan));
                     }
-                    node::StorageEffect::Destroy(plan) => {
-                        inputs.push(node::StorageInput::Destroyed(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Destroy(plan) => {
+                        inputs.push(storage_node::StorageInput::Destroyed(plan.fragment, Ok(())));
                         self.made.remove(&plan.fragment);
                     }
                     _ => {}
@@ -64,7 +68,7 @@ impl Site {
     fn second(&mut self, silent: &[u32]) {
         self.now += 1000;
         for id in (0..NODES).filter(|id| !silent.contains(id)) {
-            for report in self.node(NodeId(id), node::StorageInput::Tick) {
+            for report in self.node(NodeId(id), storage_node::StorageInput::Tick) {
                 self.step(report, silent);
             }
         }
@@ -84,7 +88,7 @@ impl Site {
 
 #[test]
 fn all_fragments_are_made_again_and_know_the_same_places() {
-    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, UnixMillis(0), Vec::new()).unwrap();
     let mut site = Site {
         controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
         nodes: (0..NODES).map(node).collect(),

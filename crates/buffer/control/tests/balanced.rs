@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, ControllerHarness, SimPeers};
 use forebay_control::controller::*;
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
@@ -82,7 +82,9 @@ impl SimPeers for Willing {
                 self.stages.push((node.0, plan.clone()));
                 ReportBody::StageDone(plan.stage, plan.attempt, Progress::default())
             }
-            (Peer::StorageNode(_), Command::CancelStage(stage)) => ReportBody::StageCancelled(stage),
+            (Peer::StorageNode(_), Command::CancelStage(stage)) => {
+                ReportBody::StageCancelled(stage)
+            }
             (Peer::ComputeNode(host), Command::Mount(plan)) => {
                 let (activation, turn) = (plan.activation, plan.generation);
                 assert_eq!(plan.addresses.len(), 1);
@@ -93,7 +95,9 @@ impl SimPeers for Willing {
                     false => ReportBody::Mounted(activation, turn),
                 }
             }
-            (Peer::ComputeNode(_), Command::Unmount(activation)) => ReportBody::Unmounted(activation),
+            (Peer::ComputeNode(_), Command::Unmount(activation)) => {
+                ReportBody::Unmounted(activation)
+            }
             other => panic!("{other:?}"),
         };
         self.report(peer, news, inputs);

@@ -9,7 +9,7 @@ use redb::backends::FileBackend;
 use redb::{Database as Redb, Durability, ReadableTable, StorageBackend, TableDefinition};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use forebay_control::table::Change;
+use forebay_control::records::Change;
 
 const RECORDS: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("records");
 

@@ -97,7 +97,12 @@ fn a_user_does_not_take_all_connections() {
         let (_, said) = as_user(1001, || greet(&socket));
         assert!(said.starts_with("{\"welcome\""), "{said}");
         assert_eq!(
-            RemoteController::open(&file).unwrap().status().unwrap().nodes.len(),
+            RemoteController::open(&file)
+                .unwrap()
+                .status()
+                .unwrap()
+                .nodes
+                .len(),
             1
         );
         drop(held);

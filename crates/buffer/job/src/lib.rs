@@ -1,25 +1,25 @@
 //! A job script through its whole life on a pool: set up, stage in, mount, run,
 //! unmount, stage out, tear down.
 
-mod buffer;
 mod error;
 mod life;
+mod pool;
 mod process;
 mod recover;
 mod script;
-mod watch;
+mod wait;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use buffer::{PoolHandle, PoolSelection, request_once, pool_status};
 pub use error::RunError;
+pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
-pub use watch::{Observer, SilentObserver};
+pub use wait::{Observer, SilentObserver};
 
-use forebay_control::protocol::Progress;
+use forebay_control::messages::Progress;
 use life::JobLife;
 
 /// How long a reader of metrics waits for the pool.
@@ -95,13 +95,13 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     for doubt in script::warnings(&script) {
         observer.warning(&doubt);
     }
-    let interrupt = watch::Interrupt::install();
+    let interrupt = wait::Interrupt::install();
     let pool = PoolHandle::open(&options.pool)?;
     let metrics = match options.metrics {
         Some(address) => {
             let source = pool.status_source(&options.pool, PATIENCE);
-            let responder =
-                forebay_daemon::activity::serve_metrics(address, source).map_err(RunError::Metrics)?;
+            let responder = forebay_daemon::activity::serve_metrics(address, source)
+                .map_err(RunError::Metrics)?;
             let address = responder.address();
             observer.note(&format!("metrics at http://{address}/metrics"));
             Some(responder)

@@ -5,14 +5,14 @@ use std::time::Instant;
 use forebay_job_script::{Direction, JobScript};
 use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
-use super::watch::{self, Interrupt, Observer};
-use super::{PoolHandle, OnFailure, RunPhase, RunError, RunOptions, process, script};
+use super::wait::{self, Interrupt, Observer};
+use super::{OnFailure, PoolHandle, RunError, RunOptions, RunPhase, process, script};
 use forebay_control::controller::{
     Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, mount_variable,
 };
-use forebay_control::protocol::Progress;
+use forebay_control::messages::Progress;
 use forebay_daemon::ControllerClient;
-use forebay_daemon::calls::JobApi;
+use forebay_daemon::job_api::JobApi;
 
 /// A job's life in a pool, as far as it has come.
 pub(super) struct JobLife<'a> {
@@ -253,7 +253,7 @@ impl<'a> JobLife<'a> {
     ) -> Result<(), Stopped> {
         self.observer.phase(name);
         let begun = Instant::now();
-        let outcome = watch::await_step(
+        let outcome = wait::await_step(
             self.control(),
             request,
             |stage| stage.token == self.token,
@@ -262,7 +262,7 @@ impl<'a> JobLife<'a> {
         );
         let mut moved = Progress::default();
         if let (Some(direction), Ok(status)) = (direction, self.control().status()) {
-            moved = watch::sum_progress(&status, self.token, direction);
+            moved = wait::sum_progress(&status, self.token, direction);
         }
         self.phases.push(RunPhase {
             name,
@@ -322,7 +322,9 @@ impl<'a> JobLife<'a> {
             (StepError::Failed(failure), Ok(Standing::Earlier)) => {
                 RunError::ExistingJobKept(step, failure, token)
             }
-            (StepError::Failed(failure), _) if done.is_err() => RunError::MayRemain(step, failure, token),
+            (StepError::Failed(failure), _) if done.is_err() => {
+                RunError::MayRemain(step, failure, token)
+            }
             (StepError::Failed(failure), _) => RunError::Step(step, failure),
             (StepError::Interrupted, standing) => {
                 let kept = done.is_err() || matches!(standing, Ok(Standing::Earlier));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::watch::Interrupt;
+use super::wait::Interrupt;
 
 /// Time that the job's processes have to end after they were asked to.
 const GRACE: Duration = Duration::from_secs(5);

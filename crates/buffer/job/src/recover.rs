@@ -3,10 +3,10 @@
 use forebay_job_script::{Direction, Stage};
 
 use super::life::StepError;
-use super::watch::{self, Interrupt, Observer};
-use super::{PoolHandle, RunError, PoolSelection};
+use super::wait::{self, Interrupt, Observer};
+use super::{PoolHandle, PoolSelection, RunError};
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
-use forebay_control::protocol::Progress;
+use forebay_control::messages::Progress;
 use forebay_daemon::ControllerClient;
 
 /// What became of an interrupted job.
@@ -90,7 +90,7 @@ fn one(
 ) -> Result<Recovery, StepError> {
     let mut ask = |name: &str, request| {
         observer.phase(&format!("job {token}: {name}"));
-        watch::await_step(
+        wait::await_step(
             pool,
             request,
             |stage| stage.token == token,
@@ -109,7 +109,7 @@ fn one(
         if !discard {
             ask("stage out", Request::StageOut { token: owned() })?;
             let status = pool.status().map_err(StepError::Failed)?;
-            recovery = Recovery::StagedOut(watch::sum_progress(&status, token, Direction::Out));
+            recovery = Recovery::StagedOut(wait::sum_progress(&status, token, Direction::Out));
         }
     }
     ask(
@@ -145,7 +145,7 @@ pub fn stage_now(
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };
     let this = |one: &StageStatus| one.id == stage;
-    match watch::await_step(pool.controller(), wait, this, &interrupt, observer) {
+    match wait::await_step(pool.controller(), wait, this, &interrupt, observer) {
         Ok(()) => {}
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {

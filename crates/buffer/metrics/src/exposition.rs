@@ -25,8 +25,17 @@ pub struct Exposition {
 
 impl Exposition {
     /// Begin a family.
-    pub fn begin_family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> &mut Exposition {
-        debug_assert_eq!(name.ends_with("_total"), kind == MetricKind::Counter, "{name}");
+    pub fn begin_family(
+        &mut self,
+        name: &'static str,
+        kind: MetricKind,
+        help: &str,
+    ) -> &mut Exposition {
+        debug_assert_eq!(
+            name.ends_with("_total"),
+            kind == MetricKind::Counter,
+            "{name}"
+        );
         self.name = name;
         let kind = match kind {
             MetricKind::Counter => "counter",
@@ -73,7 +82,10 @@ impl Exposition {
         let infinite = braced(labels, Some("+Inf"));
         self.line(format_args!("{name}_bucket{infinite} {count}"));
         let labels = braced(labels, None);
-        self.line(format_args!("{name}_sum{labels} {}", latency.total_seconds()));
+        self.line(format_args!(
+            "{name}_sum{labels} {}",
+            latency.total_seconds()
+        ));
         self.line(format_args!("{name}_count{labels} {count}"));
         self
     }

@@ -6,11 +6,11 @@
 #![warn(missing_docs)]
 
 mod counter;
+mod exporter;
 mod exposition;
 mod latency;
-mod exporter;
 
 pub use counter::Counter;
+pub use exporter::Exporter;
 pub use exposition::{Exposition, MetricKind};
 pub use latency::{Latency, LatencySnapshot};
-pub use exporter::Exporter;

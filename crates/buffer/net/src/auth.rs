@@ -131,7 +131,10 @@ pub fn answer(
 
 /// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
 /// this process's own user.
-pub fn credential_peer(credential: &DecodedCredential, challenge: &[u8; 32]) -> Result<PeerIdentity, Errno> {
+pub fn credential_peer(
+    credential: &DecodedCredential,
+    challenge: &[u8; 32],
+) -> Result<PeerIdentity, Errno> {
     if credential.payload != challenge {
         return Err(Errno::EKEYREJECTED);
     }
@@ -146,15 +149,21 @@ pub fn credential_peer(credential: &DecodedCredential, challenge: &[u8; 32]) -> 
 }
 
 /// Whom a key's proof makes its sender, if it answers this [`challenge`].
-pub fn proof_peer(key: &PoolKey, proof: &Proof, challenge: &[u8; 32]) -> Result<PeerIdentity, Errno> {
+pub fn proof_peer(
+    key: &PoolKey,
+    proof: &Proof,
+    challenge: &[u8; 32],
+) -> Result<PeerIdentity, Errno> {
     match proof {
-        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => Ok(PeerIdentity {
-            uid: *uid,
-            gid: *gid,
-            groups: Vec::new(),
-            trusted: true,
-            local: false,
-        }),
+        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => {
+            Ok(PeerIdentity {
+                uid: *uid,
+                gid: *gid,
+                groups: Vec::new(),
+                trusted: true,
+                local: false,
+            })
+        }
         _ => Err(Errno::EKEYREJECTED),
     }
 }

@@ -1,7 +1,7 @@
 //! A client's end of a connection: calls and what comes back for them.
 
 use crate::chunk::{self, Chunk, ChunkSource};
-use crate::frame::{self, FrameError, Direction, Flags, HEADER_BYTES, Header};
+use crate::frame::{self, Direction, Flags, FrameError, HEADER_BYTES, Header};
 use crate::stream::Stream;
 use forebay_protocol::message::{Call, Reply, Request};
 use std::collections::VecDeque;
@@ -203,7 +203,8 @@ mod tests {
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
-            frame::encode_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0).unwrap();
+            frame::encode_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0)
+                .unwrap();
             let flags = Flags {
                 descriptor: true,
                 cacheable: false,

@@ -105,7 +105,11 @@ impl Opening {
     }
 
     /// Whom a key's proof makes the client, and the daemon's own proof to it.
-    pub fn believe_key(&self, key: &PoolKey, proof: &Proof) -> Result<(PeerIdentity, Proof), Errno> {
+    pub fn believe_key(
+        &self,
+        key: &PoolKey,
+        proof: &Proof,
+    ) -> Result<(PeerIdentity, Proof), Errno> {
         let peer = auth::proof_peer(key, proof, &self.of_client())?;
         let own = key.answer(&self.of_daemon(peer.uid, peer.gid));
         Ok((peer, own))

@@ -6,7 +6,7 @@
 //! ```
 //! Integers are little-endian.
 
-use forebay_protocol::staging::{StagingReply, JobRequest};
+use forebay_protocol::staging::{JobRequest, StagingReply};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -104,7 +104,7 @@ pub fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_protocol::staging::{StagingCall, PathKind};
+    use forebay_protocol::staging::{PathKind, StagingCall};
     use proptest::prelude::*;
 
     #[test]
@@ -115,7 +115,11 @@ mod tests {
         let server = std::thread::spawn(move || {
             for _ in 0..50 {
                 let (mut stream, _) = listener.accept().unwrap();
-                send(&mut stream, &StagingReply::Refused(libc::EACCES, "no".into())).unwrap();
+                send(
+                    &mut stream,
+                    &StagingReply::Refused(libc::EACCES, "no".into()),
+                )
+                .unwrap();
             }
         });
         // So much that it does not fit into the socket's buffer.

@@ -206,9 +206,15 @@ mod tests {
             },
         ];
         for forged in forged {
-            assert_eq!(forged.verify(&secret, InstanceId(1), 50), Err(Errno::EACCES));
+            assert_eq!(
+                forged.verify(&secret, InstanceId(1), 50),
+                Err(Errno::EACCES)
+            );
         }
-        assert_eq!(permit.verify(&secret, InstanceId(2), 50), Err(Errno::EACCES));
+        assert_eq!(
+            permit.verify(&secret, InstanceId(2), 50),
+            Err(Errno::EACCES)
+        );
         assert_eq!(
             permit.verify(&[8; 32], InstanceId(1), 50),
             Err(Errno::EACCES)

@@ -98,7 +98,9 @@ pub(crate) fn copy(
                     None => kernel = false,
                 }
             }
-            let wanted = usize::try_from(end - at).unwrap_or(CHUNK_BYTES).min(buffer.len());
+            let wanted = usize::try_from(end - at)
+                .unwrap_or(CHUNK_BYTES)
+                .min(buffer.len());
             let Some(chunk) = buffer.get_mut(..wanted) else {
                 break;
             };
@@ -176,7 +178,9 @@ pub(crate) fn digest(
         Pieces::All(from, to) => {
             let mut at = *from;
             while at < *to {
-                let length = usize::try_from(*to - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+                let length = usize::try_from(*to - at)
+                    .unwrap_or(CHUNK_BYTES)
+                    .min(CHUNK_BYTES);
                 take(at, length)?;
                 at += length as u64;
             }

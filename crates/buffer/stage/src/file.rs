@@ -9,13 +9,13 @@ use std::sync::{Arc, PoisonError};
 use rustix::io::Errno;
 
 use crate::copy::{CopyRange, Pieces, copy};
-use crate::end::{FileHandle, DirHandle, FileKind, FileStat};
+use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
 use crate::error::{Failure, Problem};
 use crate::journal::Copied;
 use crate::metadata::apply;
 use crate::mover::{DirPair, HIDDEN_PREFIX, StageContext};
 use crate::request::Verify;
-use crate::verify::{ReadBackState, CopyLocation, ReadBackItem, damaged_name};
+use crate::verify::{CopyLocation, ReadBackItem, ReadBackState, damaged_name};
 
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
@@ -48,7 +48,10 @@ pub(crate) struct OpenFile {
 /// stage finds it again.
 pub(crate) fn hidden_name(name: &OsStr) -> OsString {
     let digest = blake3::hash(name.as_bytes()).to_hex();
-    OsString::from(format!("{HIDDEN_PREFIX}{}", digest.get(..32).unwrap_or_default()))
+    OsString::from(format!(
+        "{HIDDEN_PREFIX}{}",
+        digest.get(..32).unwrap_or_default()
+    ))
 }
 
 impl StageContext<'_> {
@@ -64,7 +67,9 @@ impl StageContext<'_> {
             .map_err(|e| Failure::source("reading its state", e))?;
         let refused = match state.kind {
             FileKind::File => None,
-            FileKind::Directory => Some(("is a directory; stage it with type=directory", Errno::ISDIR)),
+            FileKind::Directory => {
+                Some(("is a directory; stage it with type=directory", Errno::ISDIR))
+            }
             _ => Some((
                 "is a device, a pipe or a socket, which cannot be staged",
                 Errno::INVAL,

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::end::{Metadata, FileStat, is_kept};
+use crate::end::{FileStat, Metadata, is_kept};
 use crate::error::{Failure, describe};
 
 /// Gives `target` what `source` has: owner, extended attributes, permissions, times. Returns what

@@ -13,13 +13,13 @@ use crate::end::{DirHandle, FileKind, FileStat};
 use crate::error::{Failure, MAX_LISTED_PROBLEMS, Problem, Problems, StageError};
 use crate::file::Destination;
 use crate::journal::Journal;
-use crate::large::Queue;
-use crate::place::{StagePath, descend};
+use crate::large_file::Queue;
+use crate::path::{StageLocation, descend};
 use crate::progress::{Phase, ProgressCounters};
 use crate::request::{StageOptions, StageReport, StageRequest};
-use crate::small::UnconfirmedCopies;
+use crate::small_file::UnconfirmedCopies;
 use crate::stable::UnsyncedCopies;
-use crate::verify::{ReadBackQueue, CopyLocation};
+use crate::verify::{CopyLocation, ReadBackQueue};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 
@@ -63,8 +63,8 @@ pub(crate) enum CopyTask {
     /// A file named by itself.
     Single {
         index: usize,
-        source: StagePath,
-        target: StagePath,
+        source: StageLocation,
+        target: StageLocation,
     },
 }
 
@@ -212,8 +212,11 @@ impl StageContext<'_> {
             Ok(()) | Err(Failure::Cancelled) => {}
             Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(shown, reason, errno)),
             Err(Failure::File(reason, errno)) => {
-                if self.problems.add(Problem::new(shown, reason, errno)) > MAX_LISTED_PROBLEMS as u64 {
-                    let reason = format!("stopped after {MAX_LISTED_PROBLEMS} problems; this was the last");
+                if self.problems.add(Problem::new(shown, reason, errno))
+                    > MAX_LISTED_PROBLEMS as u64
+                {
+                    let reason =
+                        format!("stopped after {MAX_LISTED_PROBLEMS} problems; this was the last");
                     self.stop(Problem::new(shown, reason, errno));
                 }
             }
@@ -361,8 +364,8 @@ impl StageContext<'_> {
     fn single(
         &self,
         index: usize,
-        source: &StagePath,
-        target: &StagePath,
+        source: &StageLocation,
+        target: &StageLocation,
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
         let file = source.open_file()?;

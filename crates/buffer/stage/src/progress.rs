@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use forebay_protocol::progress::{StageAmount, Phase, StageProgress, Times};
+pub use forebay_protocol::progress::{Phase, StageAmount, StageProgress, Times};
 
 /// Counters that a stage's threads advance and anyone may read; also how it is cancelled.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::Problem;
 use crate::journal::{JournalHost, Os};
-use crate::place::StagePath;
+use crate::path::StageLocation;
 use crate::progress::Times;
 
 /// What an item is.
@@ -24,9 +24,9 @@ pub struct StageItem {
     /// File or directory.
     pub kind: ItemKind,
     /// From where.
-    pub source: StagePath,
+    pub source: StageLocation,
     /// To where: the copy's own path. A directory that exists there already is added to.
-    pub target: StagePath,
+    pub target: StageLocation,
 }
 
 /// Everything one stage copies.

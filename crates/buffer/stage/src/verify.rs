@@ -11,11 +11,11 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 use crate::copy::{CHUNK_BYTES, Pieces, digest};
-use crate::end::{FileHandle, DirHandle, MAX_SMALL_FILE};
+use crate::end::{DirHandle, FileHandle, MAX_SMALL_FILE};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
-use crate::mover::{StageContext, DirTree};
-use crate::place::{StagePath, descend};
+use crate::mover::{DirTree, StageContext};
+use crate::path::{StageLocation, descend};
 
 /// Where a copy is.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(crate) enum CopyLocation {
         name: OsString,
     },
     /// At a place of its own.
-    Single(StagePath),
+    Single(StageLocation),
 }
 
 impl CopyLocation {
@@ -162,7 +162,10 @@ fn told(problem: Problem) -> Failure {
 }
 
 /// Opens a copy; `None` if it has been found to be damaged meanwhile.
-fn opened(written: &ReadBackItem, nearby: &mut Nearby) -> Result<Option<Box<dyn FileHandle>>, Failure> {
+fn opened(
+    written: &ReadBackItem,
+    nearby: &mut Nearby,
+) -> Result<Option<Box<dyn FileHandle>>, Failure> {
     let opened = match &written.at {
         CopyLocation::Tree {
             tree,

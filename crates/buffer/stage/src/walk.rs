@@ -13,9 +13,9 @@ use rustix::io::Errno;
 
 use crate::end::{FileKind, FileStat};
 use crate::error::{Failure, Problem, describe};
-use crate::mover::{HIDDEN_PREFIX, StageContext, CopyTask, DirTree};
-use crate::place::descend;
-use crate::request::{StageItem, StageRequest, ItemKind};
+use crate::mover::{CopyTask, DirTree, HIDDEN_PREFIX, StageContext};
+use crate::path::descend;
+use crate::request::{ItemKind, StageItem, StageRequest};
 
 /// A directory that was found, with its state at that time.
 pub(crate) struct FoundDir {
@@ -146,12 +146,12 @@ impl<'a, 'j> Walk<'a, 'j> {
         let source = descend(&*tree.source, path)
             .map_err(|e| Failure::source("opening the directory", e))?;
         let state = source
-            .state()
+            .stat()
             .map_err(|e| Failure::source("reading its state", e))?;
         if let Some(name) = path.file_name() {
             let above = descend(&*tree.target, path.parent().unwrap_or(Path::new("")))
                 .map_err(|e| Failure::target("opening the directory above its copy", e))?;
-            let made = above.make(name).and_then(|_| above.folder(name));
+            let made = above.mkdir(name).and_then(|_| above.open_dir(name));
             made.map_err(|e| Failure::target("making the directory", e))?;
         }
         self.found.directories.push(FoundDir {
@@ -160,7 +160,7 @@ impl<'a, 'j> Walk<'a, 'j> {
             state,
         });
         self.job.totals.directories.fetch_add(1, Ordering::Relaxed);
-        let read = source.entries(&mut |name, seen| {
+        let read = source.read_dir(&mut |name, seen| {
             let shown = || tree.shown.join(path).join(name);
             if name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes()) {
                 let reason = "left out: it is the rest of an interrupted stage";

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
-use forebay_stage::{Identity, StageOptions, StagePath, StageError, ItemKind};
+use forebay_stage::{Identity, ItemKind, StageError, StageLocation, StageOptions};
 use proptest::prelude::*;
 use support::{one, run, sides};
 
 const OUT: &str = "leads out of the directories";
 
 fn read(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Vec<u8>, String> {
-    let read = StagePath::on_file_system(fs, path).read(1000);
+    let read = StageLocation::on_file_system(fs, path).read(1000);
     read.map_err(|problem| problem.reason)
 }
 
@@ -74,7 +74,7 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
     symlink(&outside, sides.pfs.join("link")).unwrap();
     sides.buffer.write("r", b"result");
     let fs = ConfinedFileSystem::open(std::slice::from_ref(&sides.pfs), None);
-    let place = |path: &str| StagePath::on_file_system(&fs, sides.pfs.join(path));
+    let place = |path: &str| StageLocation::on_file_system(&fs, sides.pfs.join(path));
     let attempts = [
         one(ItemKind::File, place("link/file"), sides.inside("x")),
         one(ItemKind::Directory, place("link"), sides.inside("x")),

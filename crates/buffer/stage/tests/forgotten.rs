@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
-use forebay_stage::{StageOptions, ProgressCounters, StageError, Verify, run_stage};
+use forebay_stage::{ProgressCounters, StageError, StageOptions, Verify, run_stage};
 use support::{noise, run, sides};
 
 #[test]

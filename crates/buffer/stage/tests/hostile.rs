@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_stage::{
-    Identity, StageItem, StageOptions, StagePath, ProgressCounters, StageRequest, StageError, Verify, ItemKind, run_stage,
+    Identity, ItemKind, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
+    StageRequest, Verify, run_stage,
 };
 use support::{noise, one, picture, run, sides, sides_of};
 
@@ -44,7 +45,7 @@ fn over_a_network_everything_arrives_too() {
             ..StageOptions::default()
         };
         let there = format!("{verify:?}");
-        let inside = || StagePath::in_instance(&far.space, &there);
+        let inside = || StageLocation::in_instance(&far.space, &there);
         let request = one(ItemKind::Directory, sides.outside("in"), inside());
         run(&request, &options).unwrap();
         assert_eq!(far.picture(&there), picture(&sides.pfs.join("in")));
@@ -71,7 +72,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     let user = sides.as_user(USER, USER);
     let who = Identity::for_user(USER, USER).map(Arc::new);
     assert!(who.is_some());
-    let outside = |path: &str| StagePath::pfs_as(sides.pfs.join(path), who.clone());
+    let outside = |path: &str| StageLocation::pfs_as(sides.pfs.join(path), who.clone());
     fs::create_dir(sides.pfs.join("in")).unwrap();
     fs::write(sides.pfs.join("in/open"), b"for all").unwrap();
     fs::write(sides.pfs.join("in/secret"), b"root's").unwrap();
@@ -83,9 +84,10 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     let request = one(
         ItemKind::Directory,
         outside("in"),
-        StagePath::in_instance(&user.space, "in"),
+        StageLocation::in_instance(&user.space, "in"),
     );
-    let Err(StageError::Incomplete { problems, count }) = run(&request, &StageOptions::default()) else {
+    let Err(StageError::Incomplete { problems, count }) = run(&request, &StageOptions::default())
+    else {
         panic!("a secret was staged");
     };
     assert_eq!((count, problems[0].code), (1, libc::EACCES));
@@ -96,7 +98,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     // Out: to a directory of the user's, and to one of root's.
     fs::create_dir(sides.pfs.join("mine")).unwrap();
     std::os::unix::fs::chown(sides.pfs.join("mine"), Some(USER), Some(USER)).unwrap();
-    let inside = || StagePath::in_instance(&user.space, "in/open");
+    let inside = || StageLocation::in_instance(&user.space, "in/open");
     let out = one(ItemKind::File, inside(), outside("mine/copy"));
     run(&out, &StageOptions::default()).unwrap();
     let copy = fs::metadata(sides.pfs.join("mine/copy")).unwrap();
@@ -115,7 +117,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     sides.buffer.fs.set_attr(ino, None, mode).unwrap();
     let out = one(
         ItemKind::File,
-        StagePath::in_instance(&user.space, "roots"),
+        StageLocation::in_instance(&user.space, "roots"),
         outside("mine/x"),
     );
     let error = run(&out, &StageOptions::default()).unwrap_err();
@@ -214,7 +216,9 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let request = sides.stage_out(ItemKind::File, "file", "pipe");
-    let error = run(&request, &StageOptions::default()).unwrap_err().to_string();
+    let error = run(&request, &StageOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("pipe: is a device, a pipe or a socket; a file is not put in its place"),
         "{error}"
@@ -228,7 +232,9 @@ fn a_file_where_a_directory_is_named_is_told() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
     let request = sides.stage_in(ItemKind::Directory, "file", "tree");
-    let error = run(&request, &StageOptions::default()).unwrap_err().to_string();
+    let error = run(&request, &StageOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("file: is no directory; stage it with type=file"),
         "{error}"

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_stage::{
-    StageOptions, Phase, StagePath, ProgressCounters, StageReport, StageRequest, StageProgress, StageError, Verify, ItemKind, run_stage,
+    ItemKind, Phase, ProgressCounters, StageError, StageLocation, StageOptions, StageProgress,
+    StageReport, StageRequest, Verify, run_stage,
 };
 use support::gate::{At, Gate, gated};
 use support::{Sides, noise, one, picture, run, sides};
@@ -32,7 +33,7 @@ fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let request = sides.stage_in(ItemKind::Directory, "in", "tree");
     run(&request, &StageOptions::default()).unwrap();
     let outside = gated(&sides.pfs, gate);
-    let target = StagePath::on_file_system(&outside, sides.pfs.join("out"));
+    let target = StageLocation::on_file_system(&outside, sides.pfs.join("out"));
     one(ItemKind::Directory, sides.inside("tree"), target)
 }
 
@@ -69,7 +70,7 @@ fn held(
         gate.wait();
         look(&progress);
         drop(opened);
-        run_stage.join().unwrap()
+        stage.join().unwrap()
     });
     (outcome, progress.snapshot())
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_stage::{StageOptions, Problem, StageError, Verify};
+use forebay_stage::{Problem, StageError, StageOptions, Verify};
 use support::{noise, run, sides};
 
 const LARGE: usize = 200 << 20;

@@ -12,7 +12,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_stage::{Meter, StageOptions, StagePath, ProgressCounters, StageError, Verify, ItemKind, run_stage};
+use forebay_stage::{
+    ItemKind, Meter, ProgressCounters, StageError, StageLocation, StageOptions, Verify, run_stage,
+};
 use rustix::fs::{XattrFlags, setxattr};
 use support::{noise, one, picture, run, sides};
 
@@ -91,7 +93,11 @@ fn a_tree_arrives_as_it_was_and_returns() {
         assert_eq!(report.bytes, 300_000 + 10 + 1);
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
         assert_eq!(sides.buffer.picture(&there), picture(&sides.pfs.join("in")));
-        run(&sides.stage_out(ItemKind::Directory, &there, &back), &options).unwrap();
+        run(
+            &sides.stage_out(ItemKind::Directory, &there, &back),
+            &options,
+        )
+        .unwrap();
         assert_eq!(
             picture(&sides.pfs.join(&back)),
             picture(&sides.pfs.join("in"))
@@ -136,7 +142,11 @@ fn holes_stay_holes() {
             verify,
             ..StageOptions::default()
         };
-        run(&sides.stage_in(ItemKind::File, "sparse", "sparse"), &options).unwrap();
+        run(
+            &sides.stage_in(ItemKind::File, "sparse", "sparse"),
+            &options,
+        )
+        .unwrap();
         let attr = sides.buffer.attr("sparse").unwrap();
         assert_eq!(attr.size, 3 << 30);
         assert!(attr.blocks * 512 < 10 << 20, "{} blocks", attr.blocks);
@@ -155,7 +165,11 @@ fn extended_attributes_are_kept() {
         eprintln!("this file system has no extended attributes: not tried");
         return;
     }
-    run(&sides.stage_in(ItemKind::File, "f", "f"), &StageOptions::default()).unwrap();
+    run(
+        &sides.stage_in(ItemKind::File, "f", "f"),
+        &StageOptions::default(),
+    )
+    .unwrap();
     let ino = sides.buffer.attr("f").unwrap().ino;
     assert_eq!(
         sides.buffer.fs.get_xattr(ino, b"user.origin").unwrap(),
@@ -364,7 +378,11 @@ fn nothing_leads_out_of_an_instance() {
     }
     fs::write(sides.pfs.join("in"), b"x").unwrap();
     for path in ["directory/x", "../pfs/victim/x"] {
-        let error = run(&sides.stage_in(ItemKind::File, "in", path), &StageOptions::default()).unwrap_err();
+        let error = run(
+            &sides.stage_in(ItemKind::File, "in", path),
+            &StageOptions::default(),
+        )
+        .unwrap_err();
         assert!(
             error.to_string().contains("symbolic link") || error.to_string().contains("leads out"),
             "{error}"
@@ -390,12 +408,12 @@ fn many_small_files_go_through_and_are_counted() {
     let request = sides.stage_in(ItemKind::Directory, "many", "many");
     let report = std::thread::scope(|scope| {
         let stage = scope.spawn(|| run_stage(&request, &StageOptions::default(), &progress));
-        while !run_stage.is_finished() {
+        while !stage.is_finished() {
             meter.add(std::time::Instant::now(), progress.snapshot());
             rated |= meter.files_rate().is_some_and(|rate| rate > 0.0);
             std::thread::sleep(Duration::from_millis(5));
         }
-        run_stage.join().unwrap().unwrap()
+        stage.join().unwrap().unwrap()
     });
     assert_eq!(
         (report.files, report.symbolic_links, report.hard_links),
@@ -466,7 +484,7 @@ fn a_small_file_takes_one_request_each_way() {
     let around = 100; // to attach, to read the directory, to sync
     for (name, buffer) in [("here", None), ("there", Some(sides.over_tcp()))] {
         let buffer = buffer.as_ref().unwrap_or(&sides.buffer);
-        let inside = || StagePath::in_instance(&buffer.space, name);
+        let inside = || StageLocation::in_instance(&buffer.space, name);
         let options = StageOptions {
             journal: Some(sides.pfs.join(format!("journal-{name}"))),
             ..StageOptions::default()

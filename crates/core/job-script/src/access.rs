@@ -186,7 +186,9 @@ fn set(written: &mut ParsedModifiers, key: &'static str, value: &Value, findings
 
 fn bytes(value: &Value, findings: &mut Findings) -> Option<forebay_units::Bytes> {
     capacity::parse_bytes(&value.text)
-        .map_err(|(offset, problem, remedy)| findings.report(value.at.shift_right(offset), problem, remedy))
+        .map_err(|(offset, problem, remedy)| {
+            findings.report(value.at.shift_right(offset), problem, remedy)
+        })
         .ok()
 }
 
@@ -221,7 +223,12 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
 }
 
 /// Whether the modes and their modifiers fit the type of the instance.
-pub(super) fn check_access_modes(kind: &InstanceType, access: &[Access], at: Position, findings: &mut Findings) {
+pub(super) fn check_access_modes(
+    kind: &InstanceType,
+    access: &[Access],
+    at: Position,
+    findings: &mut Findings,
+) {
     let has = |mode| access.iter().any(|access| access.mode == mode);
     match kind {
         InstanceType::Scratch if has(AccessMode::LoadBalanced) && access.len() > 1 => {
@@ -258,7 +265,11 @@ pub(super) fn check_access_modes(kind: &InstanceType, access: &[Access], at: Pos
 }
 
 /// Whether the directive's own modifiers fit the type of the instance.
-pub(super) fn check_modifiers(kind: &InstanceType, written: &ParsedModifiers, findings: &mut Findings) {
+pub(super) fn check_modifiers(
+    kind: &InstanceType,
+    written: &ParsedModifiers,
+    findings: &mut Findings,
+) {
     let wrong = misplaced(kind, &written.values);
     for (key, at) in written.places.iter().filter(|(key, _)| wrong.contains(key)) {
         findings.report(

@@ -159,7 +159,10 @@ mod tests {
 
     #[test]
     fn nearest_finds_typing_errors_only() {
-        assert_eq!(closest_match("capcity", &["capacity", "type"]), Some("capacity"));
+        assert_eq!(
+            closest_match("capcity", &["capacity", "type"]),
+            Some("capacity")
+        );
         assert_eq!(closest_match("TYPE", &["capacity", "type"]), Some("type"));
         assert_eq!(closest_match("colour", &["capacity", "type"]), None);
     }

@@ -2,8 +2,8 @@
 
 use super::capacity::{self, Capacity};
 use super::error::{Findings, Position, closest_match, quote};
+use super::lexer::Word;
 use super::symbols::{Symbols, expand_symbols};
-use super::words::Word;
 
 /// Longest name of a pool or a persistent instance, in bytes.
 const MAX_NAME: usize = 64;
@@ -155,7 +155,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `key`, taken out; that it is missing is a mistake, which `example` may mend.
-    pub fn require_value(&mut self, key: &str, example: &str, findings: &mut Findings) -> Option<Value> {
+    pub fn require_value(
+        &mut self,
+        key: &str,
+        example: &str,
+        findings: &mut Findings,
+    ) -> Option<Value> {
         let value = self.take_value(key);
         if value.is_none() && !self.misspelt.iter().any(|k| k == key) {
             findings.report(

@@ -5,7 +5,7 @@ use super::capacity;
 use super::directive::{Access, AccessMode, CreatePersistent, InstanceType, JobInstance, Swap};
 use super::error::{Findings, quote};
 use super::fields::{Fields, Value};
-use super::words::Word;
+use super::lexer::Word;
 
 /// Reads a `jobdw`.
 pub(super) fn parse_jobdw(

@@ -15,26 +15,26 @@
 
 mod access;
 mod capacity;
-mod check;
 mod directive;
 mod error;
 mod fields;
 mod instances;
+mod lexer;
+mod parser;
 mod path;
-mod read;
 mod stage;
 mod symbols;
-mod words;
+mod validate;
 
 pub use capacity::Capacity;
 pub use directive::{
-    Access, AccessMode, BufferPath, CreatePersistent, DestroyPersistent, Direction, InstanceType,
-    JobInstance, Modifiers, OptimizationStrategy, PersistentUse, InstanceRef, Stage, StageKind,
+    Access, AccessMode, BufferPath, CreatePersistent, DestroyPersistent, Direction, InstanceRef,
+    InstanceType, JobInstance, Modifiers, OptimizationStrategy, PersistentUse, Stage, StageKind,
     StagePath, Swap,
 };
 pub use error::{Position, ScriptError, ScriptErrors};
+pub use lexer::{MAX_DIRECTIVES, MAX_LINE_BYTES};
 pub use symbols::Symbols;
-pub use words::{MAX_DIRECTIVES, MAX_LINE_BYTES};
 
 use error::Findings;
 
@@ -63,17 +63,17 @@ impl JobScript {
     pub fn parse(text: &str, symbols: Option<&Symbols>) -> Result<JobScript, ScriptErrors> {
         let mut findings = Findings::default();
         let mut script = JobScript::default();
-        let (lines, unread) = words::directive_lines(text, &mut findings);
+        let (lines, unread) = lexer::directive_lines(text, &mut findings);
         script.ignored_directives = unread;
         for line in &lines {
             let before = script.jobs.len();
             if !line.malformed {
-                read::parse_directive(line, symbols, &mut script, &mut findings);
+                parser::parse_directive(line, symbols, &mut script, &mut findings);
             }
             let job = line.words.first().is_some_and(|word| word.text == "jobdw");
             script.jobs_failed |= job && script.jobs.len() == before;
         }
-        check::validate_script(&script, &mut findings);
+        validate::validate_script(&script, &mut findings);
         if findings.is_empty() {
             Ok(script)
         } else {
@@ -126,7 +126,9 @@ pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
         }
         match path::parse_path(entry) {
             Ok(written) => entries.push(written.path),
-            Err((offset, problem, remedy)) => findings.report(at.shift_right(offset), problem, remedy),
+            Err((offset, problem, remedy)) => {
+                findings.report(at.shift_right(offset), problem, remedy)
+            }
         }
     }
     if findings.is_empty() {

@@ -42,10 +42,7 @@ pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
     if !text.starts_with('/') {
         return error(
             0,
-            format!(
-                "{} is neither absolute nor inside an instance",
-                quote(text)
-            ),
+            format!("{} is neither absolute nor inside an instance", quote(text)),
             "begin it with `/` (`%d/` for the job's working directory) or with `$DW_JOB_STRIPED/`",
         );
     }
@@ -179,13 +176,17 @@ pub(super) fn last_name(path: &StagePath) -> Option<&str> {
 pub(super) fn append_name(path: StagePath, name: &str) -> StagePath {
     match path {
         StagePath::Pfs(text) => StagePath::Pfs(format!("{}/{name}", text.trim_end_matches('/'))),
-        StagePath::Buffer(BufferPath { instance: space, path }) if path.is_empty() => {
-            StagePath::Buffer(BufferPath {
-                instance: space,
-                path: name.to_owned(),
-            })
-        }
-        StagePath::Buffer(BufferPath { instance: space, path }) => StagePath::Buffer(BufferPath {
+        StagePath::Buffer(BufferPath {
+            instance: space,
+            path,
+        }) if path.is_empty() => StagePath::Buffer(BufferPath {
+            instance: space,
+            path: name.to_owned(),
+        }),
+        StagePath::Buffer(BufferPath {
+            instance: space,
+            path,
+        }) => StagePath::Buffer(BufferPath {
             instance: space,
             path: format!("{path}/{name}"),
         }),

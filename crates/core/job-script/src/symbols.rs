@@ -47,7 +47,9 @@ pub(super) fn expand_symbols(
                 characters.next();
                 match meaning(symbols, symbol) {
                     Ok(text) => result.push_str(text),
-                    Err((problem, remedy)) => findings.report(at.shift_right(index), problem, remedy),
+                    Err((problem, remedy)) => {
+                        findings.report(at.shift_right(index), problem, remedy)
+                    }
                 }
             }
             ('%', None) => findings.report(

@@ -1,8 +1,8 @@
 //! Job scripts as users write them, and what they are told when they err.
 
 use forebay_job_script::{
-    AccessMode, BufferPath, Capacity, Direction, InstanceType, JobScript, OptimizationStrategy,
-    InstanceRef, StageKind, StagePath, Symbols, parse_list,
+    AccessMode, BufferPath, Capacity, Direction, InstanceRef, InstanceType, JobScript,
+    OptimizationStrategy, StageKind, StagePath, Symbols, parse_list,
 };
 use forebay_units::Bytes;
 
@@ -48,7 +48,10 @@ fn the_example_of_the_design_slides() {
     let instance = script.job().unwrap();
     assert_eq!(instance.capacity, Capacity::Bytes(Bytes(100 << 40)));
     assert_eq!(instance.kind, InstanceType::Scratch);
-    assert!(instance.has_access_mode(AccessMode::Striped) && !instance.has_access_mode(AccessMode::Private));
+    assert!(
+        instance.has_access_mode(AccessMode::Striped)
+            && !instance.has_access_mode(AccessMode::Private)
+    );
     assert_eq!(script.persistents[0].name, "common_dbs");
     let input: Vec<_> = script.stages(Direction::In).collect();
     assert_eq!(input.len(), 1);
@@ -110,7 +113,7 @@ srun a.out
     assert_eq!(
         script.stages[0].destination,
         StagePath::Buffer(BufferPath {
-            instance,
+            instance: space,
             path: "in/here".into()
         })
     );
@@ -561,7 +564,11 @@ fn symbols_that_stand_for_nothing_are_told() {
 fn all_mistakes_are_told_at_once_and_in_order() {
     let text = "#DW jobdw capacity=1X type=y access_mode=z\n#DW swop 1\n";
     let errors = JobScript::parse(text, None).unwrap_err();
-    let places: Vec<_> = errors.0.iter().map(|e| (e.position.line, e.position.column)).collect();
+    let places: Vec<_> = errors
+        .0
+        .iter()
+        .map(|e| (e.position.line, e.position.column))
+        .collect();
     assert_eq!(places, [(1, 21), (1, 28), (1, 42), (2, 5)]);
 }
 

@@ -1,7 +1,7 @@
 //! Prints a machine: `cargo run -p forebay-machine-file --example show -- trinity [--sources]`.
 
 use forebay_machine_file::machine::Machine;
-use forebay_machine_file::{builtin, show};
+use forebay_machine_file::{builtin_machines, describe};
 
 fn main() -> std::process::ExitCode {
     let Some(name) = std::env::args().nth(1) else {
@@ -12,11 +12,11 @@ fn main() -> std::process::ExitCode {
     };
     match Machine::load(&name) {
         Ok(machine) if std::env::args().any(|a| a == "--sources") => {
-            print!("{}", show::list_sources(&machine));
+            print!("{}", describe::list_sources(&machine));
             std::process::ExitCode::SUCCESS
         }
         Ok(machine) => {
-            print!("{}", show::describe(&machine));
+            print!("{}", describe::describe(&machine));
             std::process::ExitCode::SUCCESS
         }
         Err(error) => {

@@ -140,7 +140,13 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
             break;
         }
         let mut wrong = |at: usize, message: String, expected: String| {
-            problems.push(Problem::at_offset(file, text, line_start + at, message, expected));
+            problems.push(Problem::at_offset(
+                file,
+                text,
+                line_start + at,
+                message,
+                expected,
+            ));
         };
         if !header_seen {
             header_seen = true;

@@ -1,6 +1,6 @@
 //! Tables of a machine file and their sourced entries.
 
-use crate::document::{Located, Document};
+use crate::document::{Document, Located};
 use crate::machine::Provenance;
 use crate::problem::{excerpt, suggestion};
 use std::cell::RefCell;
@@ -167,7 +167,11 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// The `value` of a sourced entry; notes its provenance.
-    pub(crate) fn sourced_value(&self, key: &str, example: &str) -> Option<&'d Spanned<DeValue<'t>>> {
+    pub(crate) fn sourced_value(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Option<&'d Spanned<DeValue<'t>>> {
         let doc = self.doc;
         let whole = format!("{{ value = {example}, from = \"…\" }}");
         let Some(entry) = self.get(key) else {
@@ -193,7 +197,9 @@ impl<'d, 't> Section<'d, 't> {
         let calibrated = entry
             .has_key("calibrated")
             .then(|| entry.text("calibrated", "row-id"));
-        let note = entry.has_key("note").then(|| entry.text("note", "a remark"));
+        let note = entry
+            .has_key("note")
+            .then(|| entry.text("note", "a remark"));
         entry.report_unused_keys();
         let (value, mut source) = (value?, source?);
         if let Some(note) = note.flatten() {

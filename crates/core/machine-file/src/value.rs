@@ -115,7 +115,11 @@ impl<'t> Section<'_, 't> {
     }
 
     /// One of a few words, without a source.
-    pub(crate) fn unsourced_choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<Located<T>> {
+    pub(crate) fn unsourced_choice<T: Copy>(
+        &self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<Located<T>> {
         let Some(value) = self.get(key) else {
             let example = choices.first().map_or("", |(name, _)| *name);
             self.report_missing_key(key, &format!("\"{example}\""));

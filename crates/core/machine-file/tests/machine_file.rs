@@ -1,7 +1,7 @@
 //! Machine files: sources, placement, and files that are wrong in any way whatever.
 
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin, show};
+use forebay_machine_file::{builtin_machines, describe};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -171,14 +171,14 @@ fn real_maps_are_where_the_machine_says() {
 
 #[test]
 fn the_toy_machine_is_drawn() {
-    let text = show::describe(&load("toy"));
+    let text = describe::describe(&load("toy"));
     let (drawn, _) = text.split_once("\nNotes\n").expect("notes");
     assert_eq!(drawn, include_str!("toy.txt"));
 }
 
 #[test]
 fn sources_are_a_table() {
-    let text = show::list_sources(&load("trinity-phase2"));
+    let text = describe::list_sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
         line.starts_with("network.links_per_group_pair ")
             && line.contains("assumed: one link a pair")
@@ -195,8 +195,8 @@ fn survives(text: &str) {
     let map = "group,chassis,slot,nodes\n0,0,0,CC\n";
     match Machine::parse("m.toml", text, &|_| Ok(map.to_owned())) {
         Ok(machine) => {
-            show::describe(&machine);
-            show::list_sources(&machine);
+            describe::describe(&machine);
+            describe::list_sources(&machine);
         }
         Err(error) => assert!(!error.problems.is_empty() && !error.to_string().is_empty()),
     }

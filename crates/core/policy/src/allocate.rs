@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pool::{StorageNode, NodeId};
+use crate::pool::{NodeId, StorageNode};
 
 /// How much is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,9 @@ impl AllocationError {
             AllocationError::Full { wanted, free }
             | AllocationError::NoRoomForCopy { wanted, free }
             | AllocationError::Unequal { wanted, free } => Some((wanted, free)),
-            AllocationError::Nothing | AllocationError::NoNodes | AllocationError::TooFewNodes { .. } => None,
+            AllocationError::Nothing
+            | AllocationError::NoNodes
+            | AllocationError::TooFewNodes { .. } => None,
         }
     }
 }
@@ -143,7 +145,10 @@ impl fmt::Display for AllocationError {
 impl std::error::Error for AllocationError {}
 
 /// Chooses nodes for a request: distinct nodes in ascending order of their number.
-pub fn allocate(nodes: &[StorageNode], request: &AllocationRequest) -> Result<Vec<Share>, AllocationError> {
+pub fn allocate(
+    nodes: &[StorageNode],
+    request: &AllocationRequest,
+) -> Result<Vec<Share>, AllocationError> {
     let mut ranked: Vec<(NodeId, u64)> = ranked(nodes, request.preference);
     let most = request
         .max_nodes
@@ -199,7 +204,10 @@ pub fn allocate(nodes: &[StorageNode], request: &AllocationRequest) -> Result<Ve
 
 /// Usable nodes and their free granules, best first.
 fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
-    let mut usable: Vec<&StorageNode> = nodes.iter().filter(|node| node.free_granules() > 0).collect();
+    let mut usable: Vec<&StorageNode> = nodes
+        .iter()
+        .filter(|node| node.free_granules() > 0)
+        .collect();
     usable.sort_by_key(|node| {
         let first = match preference {
             Preference::Bandwidth | Preference::Capacity => 0,
@@ -211,7 +219,10 @@ fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
     // A node given twice counts once: its granules exist once.
     let mut seen = std::collections::BTreeSet::new();
     usable.retain(|node| seen.insert(node.id));
-    usable.iter().map(|node| (node.id, node.free_granules())).collect()
+    usable
+        .iter()
+        .map(|node| (node.id, node.free_granules()))
+        .collect()
 }
 
 fn whole_nodes(
@@ -261,7 +272,11 @@ fn whole_nodes(
 }
 
 /// `wanted` granules on each of as many nodes, or as many as have room for them.
-fn copies(ranked: &[(NodeId, u64)], wanted: u64, most: usize) -> Result<Vec<Share>, AllocationError> {
+fn copies(
+    ranked: &[(NodeId, u64)],
+    wanted: u64,
+    most: usize,
+) -> Result<Vec<Share>, AllocationError> {
     let free = ranked.iter().map(|(_, free)| *free).max().unwrap_or(0);
     if free < wanted {
         return Err(AllocationError::NoRoomForCopy { wanted, free });

@@ -56,5 +56,5 @@ pub fn granules_for(size: Bytes, granularity: Bytes) -> Option<u64> {
 
 /// Bytes in `granules`, or `None` if that is more than can be counted.
 pub fn bytes_in(granules: u64, granularity: Bytes) -> Option<Bytes> {
-    granules_for.checked_mul(granularity.0).map(Bytes)
+    granules.checked_mul(granularity.0).map(Bytes)
 }

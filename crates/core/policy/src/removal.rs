@@ -117,7 +117,10 @@ mod tests {
             other_sessions: 1,
             ..InstanceUses::default()
         };
-        assert_eq!(check_removal(&uses, true), Err(RemovalRefused::InUse { sessions: 1 }));
+        assert_eq!(
+            check_removal(&uses, true),
+            Err(RemovalRefused::InUse { sessions: 1 })
+        );
     }
 
     #[test]

@@ -56,7 +56,12 @@ pub fn stages_to_start(waiting: &[PendingStage], slots: usize, pressure: &Pressu
 mod tests {
     use super::*;
 
-    fn waiting(id: u64, direction: Direction, gigabytes: u64, needed_ms: Option<u64>) -> PendingStage {
+    fn waiting(
+        id: u64,
+        direction: Direction,
+        gigabytes: u64,
+        needed_ms: Option<u64>,
+    ) -> PendingStage {
         PendingStage {
             id,
             direction,

@@ -1,7 +1,9 @@
 //! What every allocation keeps, whatever the pool and the request.
 
-use forebay_policy::allocate::{Preference, AllocationError, AllocationRequest, Share, Size, allocate};
-use forebay_policy::pool::{StorageNode, NodeId, NodeState, bytes_in, granules_for};
+use forebay_policy::allocate::{
+    AllocationError, AllocationRequest, Preference, Share, Size, allocate,
+};
+use forebay_policy::pool::{NodeId, NodeState, StorageNode, bytes_in, granules_for};
 use forebay_units::Bytes;
 use proptest::prelude::*;
 
@@ -29,7 +31,7 @@ fn shares(list: &[(u32, u64)]) -> Vec<Share> {
     list.iter()
         .map(|(id, granules)| Share {
             node: NodeId(*id),
-            granules: *granules_for,
+            granules: *granules,
         })
         .collect()
 }
@@ -183,15 +185,17 @@ fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
     proptest::collection::vec(one, 0..12).prop_map(|nodes| {
         let numbered = (0u32..).zip(nodes);
         numbered
-            .map(|(id, (state, total, used, instances, written))| StorageNode {
-                // A node may have shrunk below what it holds.
-                id: NodeId(id),
-                state,
-                total,
-                used,
-                instances,
-                written: Bytes(written),
-            })
+            .map(
+                |(id, (state, total, used, instances, written))| StorageNode {
+                    // A node may have shrunk below what it holds.
+                    id: NodeId(id),
+                    state,
+                    total,
+                    used,
+                    instances,
+                    written: Bytes(written),
+                },
+            )
             .collect()
     })
 }
@@ -216,12 +220,14 @@ fn requests() -> impl Strategy<Value = AllocationRequest> {
         any::<bool>(),
         proptest::option::of(1u32..6),
     )
-        .prop_map(|(size, preference, equalize, max_nodes)| AllocationRequest {
-            size,
-            preference,
-            equalize,
-            max_nodes,
-        })
+        .prop_map(
+            |(size, preference, equalize, max_nodes)| AllocationRequest {
+                size,
+                preference,
+                equalize,
+                max_nodes,
+            },
+        )
 }
 
 proptest! {
@@ -330,7 +336,7 @@ fn granules_have_limits() {
 #[test]
 fn copies_are_whole_and_as_many_as_one_has_granules() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
-    let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules_for)));
+    let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules)));
     assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
     assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use crate::Picoseconds;
 use crate::barrier::Barrier;
-use crate::pace::LoadSharing;
-use crate::simulation::{PartitionCell, Context, OutgoingMessage, Partition, Progress, lock};
+use crate::load_sharing::LoadSharing;
+use crate::simulation::{Context, OutgoingMessage, Partition, PartitionCell, Progress, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -51,7 +51,11 @@ impl Drop for Alarm<'_> {
 
 impl<'a, P: Partition> Run<'a, P> {
     /// A run of these partitions on so many threads.
-    pub fn new(cells: &'a [Mutex<PartitionCell<P>>], lookahead: Picoseconds, threads: usize) -> Self {
+    pub fn new(
+        cells: &'a [Mutex<PartitionCell<P>>],
+        lookahead: Picoseconds,
+        threads: usize,
+    ) -> Self {
         let outboxes = |_| (0..threads).map(|_| Mutex::new(Vec::new())).collect();
         Run {
             cells,

@@ -153,7 +153,8 @@ impl<P: Partition> Simulation<P> {
 
     /// Runs until no event is left, or until `progress` asks for an end.
     pub fn run(&mut self, progress: &dyn Progress) -> Statistics {
-        let (windows, messages) = Run::new(&self.cells, self.lookahead, self.threads).run_to_end(progress);
+        let (windows, messages) =
+            Run::new(&self.cells, self.lookahead, self.threads).run_to_end(progress);
         self.statistics.windows += windows;
         self.statistics.messages += messages;
         self.statistics.events = 0;

@@ -1,6 +1,6 @@
 //! Any number of threads gives the same results to the bit.
 
-use forebay_engine::{Context, Partition, Picoseconds, Queue, NoProgress, Simulation, Statistics};
+use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation, Statistics};
 
 const PARTITIONS: u32 = 13;
 const LOOKAHEAD: u64 = 100_000;

@@ -11,8 +11,8 @@ use crate::io::measure::Waits;
 use crate::io::server::Usage;
 use crate::links::{self, Links};
 use crate::results::{Limit, ResourceUse};
+use crate::scenario::Scenario;
 use crate::study::PhaseTotals;
-use crate::world::Scenario;
 use forebay_machine_file::machine::LinkClass;
 use forebay_units::Bytes;
 

@@ -1,7 +1,7 @@
 //! Links summed up: by class, from group to group, over time.
 
 use crate::results::{ClassUse, LinkUse, Series};
-use crate::world::Scenario;
+use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline};
 
@@ -76,7 +76,10 @@ pub(crate) fn each_link(world: &Scenario, links: &Links, span: u64) -> Vec<LinkU
 pub(crate) fn name(world: &Scenario, group: u16, link: &LinkStatistics) -> String {
     match link.router {
         None => {
-            let node = world.topology.nodes_of_group(group).get(usize::from(link.port));
+            let node = world
+                .topology
+                .nodes_of_group(group)
+                .get(usize::from(link.port));
             node.map_or(String::new(), |node| {
                 format!("node {node} -> its router, group {group}")
             })

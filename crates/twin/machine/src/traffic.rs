@@ -1,7 +1,7 @@
 //! Synthetic traffic: nodes that send messages at random times to nodes of their job.
 
 use crate::group::{Event, Group, key};
-use crate::world::Scenario;
+use crate::scenario::Scenario;
 use forebay_engine::{Context, Queue};
 use forebay_network::{Message, Packet};
 use forebay_workload::random::{RandomStream, stream_label};
@@ -32,7 +32,10 @@ impl TrafficJob {
         let node = u64::from(index);
         (
             RandomStream::new(self.seed.wrapping_add(node), stream_label("traffic gaps")),
-            RandomStream::new(self.seed.wrapping_add(node), stream_label("traffic destinations")),
+            RandomStream::new(
+                self.seed.wrapping_add(node),
+                stream_label("traffic destinations"),
+            ),
         )
     }
 }
@@ -69,8 +72,12 @@ impl TrafficSources {
         let Some(job) = &world.traffic else {
             return TrafficSources::default();
         };
-        let mut sources: Vec<Option<Source>> =
-            world.topology.nodes_of_group(group).iter().map(|_| None).collect();
+        let mut sources: Vec<Option<Source>> = world
+            .topology
+            .nodes_of_group(group)
+            .iter()
+            .map(|_| None)
+            .collect();
         for (index, &node) in (0..).zip(&job.nodes) {
             let place = world.topology.location(node);
             if place.group == group {
@@ -136,7 +143,10 @@ impl Group {
                 return;
             }
             let random = source.destinations.at(source.next);
-            let to = job.nodes[job.destinations.destination(source.index, source.next, random) as usize];
+            let to = job.nodes[job
+                .destinations
+                .destination(source.index, source.next, random)
+                as usize];
             let message = Message {
                 to,
                 bytes: job.message_bytes,

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
-use forebay_machine::study::{Progress, NoProgress, SimOptions, StudyError, simulate_interference, simulate_traffic};
+use forebay_machine::study::{
+    NoProgress, Progress, SimOptions, StudyError, simulate_interference, simulate_traffic,
+};
 use forebay_machine_file::machine::{Machine, Routing};
 use forebay_units::{Bytes, Time};
 use forebay_workload::ior::Ior;
@@ -219,7 +221,13 @@ fn detours_spread_adversarial_traffic_over_all_groups() {
             routing: Some(routing),
             ..SimOptions::default()
         };
-        simulate_traffic(&machine, &spec("adversarial", 0.04, 40), &options, &NoProgress).unwrap()
+        simulate_traffic(
+            &machine,
+            &spec("adversarial", 0.04, 40),
+            &options,
+            &NoProgress,
+        )
+        .unwrap()
     };
     let minimal = with(Routing::Minimal);
     // 360 nodes of 8 GB/s share the link: 0.0065 of their own.

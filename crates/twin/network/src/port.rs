@@ -208,8 +208,14 @@ mod tests {
             latency: Time(0),
             buffer: Bytes(1),
         };
-        assert_eq!(LinkCost::new(&spec(8_000_000_000)).serialization(4096), 512_000);
-        assert_eq!(LinkCost::new(&spec(5_250_000_000)).serialization(4096), 780_190);
+        assert_eq!(
+            LinkCost::new(&spec(8_000_000_000)).serialization(4096),
+            512_000
+        );
+        assert_eq!(
+            LinkCost::new(&spec(5_250_000_000)).serialization(4096),
+            780_190
+        );
         assert_eq!(
             LinkCost::new(&spec(18_750_000_000)).serialization(1 << 20),
             55_924_054

@@ -16,7 +16,7 @@
 //! is waited for: nodes take every packet at once. So no cycle of waiting packets can close, and
 //! the packet that holds the last buffer in the order always moves on.
 
-use crate::packet::{Packet, Route, INTERMEDIATE};
+use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::{LinkCost, Port};
 use crate::topology::{GlobalLink, Topology};
 use forebay_machine_file::machine::{Routing, RoutingSpec};

@@ -1,6 +1,6 @@
 //! Which bytes are moved by whom: offsets, coverage, and whose data are read.
 
-use forebay_workload::ior::{Access, FileId, Ior, AccessPattern, NodeOrder, Processes, Transfer};
+use forebay_workload::ior::{Access, AccessPattern, FileId, Ior, NodeOrder, Processes, Transfer};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
@@ -114,7 +114,10 @@ fn the_next_nodes_data_are_read_with_c() {
         "once around"
     );
     assert_eq!(layout("-C", 12, 3).file_removed_by(1), None);
-    assert_eq!(layout("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read), 1);
+    assert_eq!(
+        layout("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read),
+        1
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! IOR's output, compared with a text whose columns are IOR 4.1's.
 
 use forebay_workload::ior::report::{Line, PhaseResult, Report, StonewallResult, TestReport};
-use forebay_workload::ior::{Access, Ior, AccessPattern, NodeOrder, Processes};
+use forebay_workload::ior::{Access, AccessPattern, Ior, NodeOrder, Processes};
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(String::from).collect()

@@ -144,7 +144,10 @@ fn a_full_machine_says_what_is_free() {
             format!("theta has {compute} compute nodes, of which 10 are free; the job asks for 11");
         assert_eq!(said, right);
     }
-    assert_eq!(placer.place_job(10, Placement::RandomGroups).unwrap().len(), 10);
+    assert_eq!(
+        placer.place_job(10, Placement::RandomGroups).unwrap().len(),
+        10
+    );
     assert_eq!(placer.free_nodes(), 0);
 }
 

@@ -191,7 +191,10 @@ fn halo_exchanges_with_six_neighbours() {
     // What x + 1 sends back with x - 1 comes home: exchanges are mutual.
     for node in 0..60 {
         for turn in 0..6 {
-            assert_eq!(d.destination(d.destination(node, turn, 0), turn ^ 1, 0), node);
+            assert_eq!(
+                d.destination(d.destination(node, turn, 0), turn ^ 1, 0),
+                node
+            );
         }
     }
     let grid = |n: usize| {
@@ -206,12 +209,16 @@ fn halo_exchanges_with_six_neighbours() {
     assert_eq!(grid(64), [4, 4, 4]);
     let ring = pattern("halo").resolve(&[0; 13], 0).unwrap();
     assert_eq!(
-        (0..4).map(|m| ring.destination(0, m, 0)).collect::<Vec<_>>(),
+        (0..4)
+            .map(|m| ring.destination(0, m, 0))
+            .collect::<Vec<_>>(),
         [1, 12, 1, 12]
     );
     let given = pattern("halo:x=1,y=2,z=6").resolve(&[0; 12], 0).unwrap();
     assert_eq!(
-        (0..4).map(|m| given.destination(0, m, 0)).collect::<Vec<_>>(),
+        (0..4)
+            .map(|m| given.destination(0, m, 0))
+            .collect::<Vec<_>>(),
         [1, 1, 2, 10]
     );
 }
@@ -307,12 +314,17 @@ fn messages_come_at_the_offered_load() {
         (total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01,
         "{total}"
     );
-    assert_eq!(poisson.gap(hash(1, 2, 3)), poisson.first_arrival(hash(1, 2, 3)));
+    assert_eq!(
+        poisson.gap(hash(1, 2, 3)),
+        poisson.first_arrival(hash(1, 2, 3))
+    );
 
     spec.arrival = Arrival::Fixed;
     let fixed = spec.arrivals(Rate(8_000_000_000)).unwrap();
     assert!((0..100).all(|i| fixed.gap(hash(1, 2, i)) == Time(1_024_000)));
-    let firsts: Vec<u64> = (0..1000).map(|i| fixed.first_arrival(hash(1, 2, i)).0).collect();
+    let firsts: Vec<u64> = (0..1000)
+        .map(|i| fixed.first_arrival(hash(1, 2, i)).0)
+        .collect();
     assert!(firsts.iter().all(|&t| t <= 1_024_000));
     let mean = firsts.iter().sum::<u64>() as f64 / 1000.0;
     assert!((mean / 512_000.0 - 1.0).abs() < 0.1, "{mean}");

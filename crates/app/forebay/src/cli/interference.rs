@@ -1,6 +1,8 @@
 //! `forebay sim interference`.
 
-use super::options::{ProgressReporter, SimArgs, check_burst_buffers, check_nodes, placement, study_failure};
+use super::options::{
+    ProgressReporter, SimArgs, check_burst_buffers, check_nodes, placement, study_failure,
+};
 use super::output::{Files, OutputArgs};
 use super::traffic::TrafficOptions;
 use crate::failure::Failure;

@@ -3,12 +3,12 @@
 use super::nodes::NodeCounts;
 use super::options::{ProgressReporter, SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
+use crate::console::{print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::quantity::{significant, thousands};
 use crate::report::{self, Inputs};
-use crate::say::{print_stdout, print_stderr};
 use crate::table::{self, Column};
 use crate::validate::published;
 use crate::{ior_output, links, series};
@@ -16,7 +16,7 @@ use clap::Args;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
-use forebay_workload::ior::{self, Ior, IorError, AccessPattern, NodeOrder, Processes};
+use forebay_workload::ior::{self, AccessPattern, Ior, IorError, NodeOrder, Processes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -76,7 +76,12 @@ fn of_nodes(nodes: u32) -> String {
 }
 
 /// Checks that a test fits a job before anything is simulated.
-pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<AccessPattern, Failure> {
+pub(super) fn layout(
+    test: &Ior,
+    nodes: u32,
+    ppn: u32,
+    seed: u64,
+) -> Result<AccessPattern, Failure> {
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
         Failure::Input(format!(
             "{nodes} nodes with {ppn} processes each are too many processes"

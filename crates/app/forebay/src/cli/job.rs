@@ -9,16 +9,16 @@ use crate::show::{self, Terminal};
 use clap::{Subcommand, ValueEnum};
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, Recovered, Recovery, RunError, RunOptions, PoolSelection, recover, run_job, stage_now,
-    pool_status,
+    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, pool_status, recover,
+    run_job, stage_now,
 };
 use forebay_job_script::{Direction, JobScript};
 
-use crate::say::print_stderr;
+use crate::console::print_stderr;
 use crate::top::{TopOptions, top};
 
-use super::print_answer;
 use super::pool::{self, PoolArguments, PoolCommand};
+use super::print_answer;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Failed {
@@ -208,10 +208,10 @@ pub fn run(command: JobCommand) -> ExitCode {
 }
 
 /// Milliseconds since 1970.
-fn now() -> forebay_control::protocol::Timestamp {
+fn now() -> forebay_control::messages::UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
-    forebay_control::protocol::Timestamp(u64::try_from(millis).unwrap_or(u64::MAX))
+    forebay_control::messages::UnixMillis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 fn show_top(pool: &PoolSelection, once: bool, interval: std::time::Duration) -> ExitCode {

@@ -1,12 +1,12 @@
 //! `forebay machine`: list, show, check.
 
+use crate::console::print_stdout;
 use crate::failure::Failure;
 use crate::quantity::thousands;
-use crate::say::print_stdout;
 use crate::table::{self, Column};
 use clap::Subcommand;
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin, show};
+use forebay_machine_file::{builtin_machines, describe};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MachineCommand {
@@ -49,10 +49,10 @@ pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
             if json {
                 return print_stdout(&format!("{}\n", json_of(&machine)?));
             }
-            let mut text = show::describe(&machine);
+            let mut text = describe::describe(&machine);
             if sources {
                 text.push('\n');
-                text.push_str(&show::list_sources(&machine));
+                text.push_str(&describe::list_sources(&machine));
             }
             print_stdout(&text)
         }

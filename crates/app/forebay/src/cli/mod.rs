@@ -13,10 +13,10 @@ mod serve;
 mod traffic;
 mod validate;
 
+use crate::console::{print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::log::{self, LogArguments};
-use crate::say::{print_stdout, print_stderr};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use crate::report::Inputs;
 use clap::Args;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_machine_file::{ROUTINGS, show};
+use forebay_machine_file::{ROUTINGS, describe};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
 
@@ -127,7 +127,11 @@ impl SimArgs {
 
 /// Everything about a machine as it was resolved: what it is, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
-    format!("{}\n{}", show::describe(machine), show::list_sources(machine))
+    format!(
+        "{}\n{}",
+        describe::describe(machine),
+        describe::list_sources(machine)
+    )
 }
 
 /// The files a machine was read from, the machine file under a name of its own.

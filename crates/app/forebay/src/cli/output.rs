@@ -1,13 +1,13 @@
 //! Where results go: standard output, a JSON file, a run directory.
 
+use crate::console::print_stdout;
 use crate::failure::Failure;
 use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::plot::svg::Svg;
 use crate::progress::Display;
 use crate::report::Inputs;
-use crate::rundir::{RunDirPath, RunDir, check_writable, write_file};
-use crate::say::print_stdout;
+use crate::run_directory::{RunDir, RunDirPath, check_writable, write_file};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;

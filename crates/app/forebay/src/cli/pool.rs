@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
-use forebay_control::protocol::Owner;
+use forebay_control::messages::Owner;
 use forebay_daemon::embedded::EmbeddedPoolOptions;
-use forebay_job::{PoolHandle, RunError, PoolSelection, request_once};
+use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 
 use super::print_answer;
@@ -206,7 +206,10 @@ fn forget(which: &PoolSelection, name: &str, lost: bool) -> Result<String, RunEr
     let buffer = PoolHandle::open_existing(which)?;
     let fail = |failure| RunError::Step("forget", failure);
     let node = node_of(&buffer, name).map_err(fail)?.id;
-    let answer = buffer.controller().request(Request::ForgetNode { node, allow_data_loss: lost });
+    let answer = buffer.controller().request(Request::ForgetNode {
+        node,
+        allow_data_loss: lost,
+    });
     let answer = answer.map_err(fail)?;
     let mut told = format!("storage node {name} is given up\n");
     if let Answer::NodeForgotten(losses) = answer {

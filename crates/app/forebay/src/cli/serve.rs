@@ -10,12 +10,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, DaemonError, StorageDaemon, host_name,
+    AgentDaemon, ConfigError, ControllerDaemon, DaemonError, PoolConfig, StorageDaemon, host_name,
 };
 
-use super::print_answer;
 use super::pool::{CONFIGURATION, in_environment};
-use crate::say::print_stderr;
+use super::print_answer;
+use crate::console::print_stderr;
 
 /// Time between looks at whether a daemon has ended.
 const LOOK: Duration = Duration::from_millis(200);

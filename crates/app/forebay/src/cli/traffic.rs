@@ -1,6 +1,6 @@
 //! `forebay sim traffic`.
 
-use super::options::{ProgressReporter, SimArgs, study_failure, size};
+use super::options::{ProgressReporter, SimArgs, size, study_failure};
 use super::output::{Files, OutputArgs};
 use crate::failure::Failure;
 use crate::figures;

@@ -1,7 +1,7 @@
 //! `forebay validate`.
 
 use super::machine::load;
-use super::options::{ProgressReporter, command_line, cores, study_failure, seed};
+use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
 use super::output::{Output, OutputArgs, to_json};
 use crate::failure::Failure;
 use crate::figures::ior::resource;

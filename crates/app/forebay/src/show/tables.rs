@@ -1,8 +1,8 @@
 //! Tables.
 
 use forebay_control::controller::Cause;
-use forebay_control::protocol::Progress;
-use forebay_job::{RunPhase, Recovered, Recovery, RunReport};
+use forebay_control::messages::Progress;
+use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
 
 use super::{size, time};
 
@@ -149,7 +149,7 @@ pub fn recovered(list: &[Recovered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::protocol::PhaseTimes;
+    use forebay_control::messages::PhaseTimes;
     use forebay_stage::StageAmount;
     use std::time::Duration;
 

@@ -9,7 +9,7 @@ use forebay_job_script::Direction;
 use forebay_stage::{Meter, Phase};
 
 use forebay_control::controller::StageStatus;
-use forebay_control::protocol::{Progress, StageId};
+use forebay_control::messages::{Progress, StageId};
 use forebay_job::Observer;
 
 use super::{size, time};

@@ -4,7 +4,7 @@ use crate::show;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::protocol::{InstanceId, StageId};
+use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
 use forebay_stage::Meter;

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::site::INSTANCE;
-use forebay_client::{Fs, MountOptions, ClientOptions, StripedAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon, StatsHandle};
@@ -43,7 +43,8 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
         inodes: 1_000_000,
         placement: Placement::single_node(),
     };
-    StripedAdmin::connect(daemon.address(), &ClientOptions::default())?.create_instance(&spec, 1 << 20)?;
+    StripedAdmin::connect(daemon.address(), &ClientOptions::default())?
+        .create_instance(&spec, 1 << 20)?;
     let attached = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default())?;
     let mounted = mount(attached.clone(), &mnt, &MountOptions::default())?;
     attached.mkdir_all(Path::new("dir"), 0o755)?;

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::gluster::Gluster;
 use crate::process::Process;
 use crate::work::{Order, Task};
-use forebay_client::{Fs, MountOptions, NodeAddresses, ClientOptions, StripedAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::InstanceSpec;

@@ -2,9 +2,9 @@
 
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};
-use forebay_client::{Fs, ClientOptions};
+use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::message::{NewInode, OpenMode};
-use forebay_protocol::{Errno, Ino, FileKind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};

@@ -88,7 +88,11 @@ impl File {
 
     /// `done` is called when the lock is held or will never be. `Some`: a ticket to
     /// [cancel](File::cancel_lock) the wait by. After an error `done` is not called.
-    pub(crate) fn lock_async(&self, lock: FileLock, done: LockCallback) -> Result<Option<u64>, Errno> {
+    pub(crate) fn lock_async(
+        &self,
+        lock: FileLock,
+        done: LockCallback,
+    ) -> Result<Option<u64>, Errno> {
         let session = self.at_home()?;
         Ok(session.lock_async(self.ino, self.held(lock), done))
     }

@@ -144,7 +144,12 @@ impl File {
         }
     }
 
-    fn opened_part(&self, node: NodeIndex, permit: Capability, descriptor: Option<OwnedFd>) -> Part {
+    fn opened_part(
+        &self,
+        node: NodeIndex,
+        permit: Capability,
+        descriptor: Option<OwnedFd>,
+    ) -> Part {
         let handle = self.home.handle;
         if let Ok(session) = self.fs.sessions.session(node) {
             session.remember_object(handle, permit, self.part_mode());

@@ -179,7 +179,8 @@ impl Part {
             let cost = block_bytes(offset, length as u64);
             let granted = self.extend_reservation(fs, cost)?;
             if granted < cost {
-                let fits = (granted / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(offset % BLOCK_BYTES) as usize;
+                let fits = (granted / BLOCK_BYTES * BLOCK_BYTES)
+                    .saturating_sub(offset % BLOCK_BYTES) as usize;
                 if fits == 0 {
                     return Err(Errno::ENOSPC);
                 }
@@ -244,7 +245,8 @@ impl Part {
     /// not outlive a power cut.
     fn note(&self, fs: &Fs) -> Result<(), Errno> {
         if self.local.is_none() {
-            self.unsynced.record_change(fs.sessions.session(self.node)?.boot_id());
+            self.unsynced
+                .record_change(fs.sessions.session(self.node)?.boot_id());
         }
         Ok(())
     }

@@ -83,7 +83,11 @@ impl File {
     /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
     /// the object is empty: if the file was cut, a power cut there would bring its old end back.
     /// Returns the nodes.
-    fn sync_others(&self, request: &Request, written: &[NodeIndex]) -> Result<Vec<NodeIndex>, Errno> {
+    fn sync_others(
+        &self,
+        request: &Request,
+        written: &[NodeIndex],
+    ) -> Result<Vec<NodeIndex>, Errno> {
         let objects = self.fs.objects_of(&[self.ino])?;
         let holds = |(node, object): (NodeIndex, Vec<Option<_>>)| {
             let some = object.iter().any(Option::is_some) || written.contains(&node);

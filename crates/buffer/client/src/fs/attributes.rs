@@ -19,7 +19,11 @@ type Objects = Vec<(NodeIndex, Vec<Option<ObjectInfo>>)>;
 impl Fs {
     /// Make a request of `node` that is answered with attributes, and say how long they may be
     /// believed.
-    pub(crate) fn attr_for(&self, node: NodeIndex, request: Request) -> Result<(Attr, Duration), Errno> {
+    pub(crate) fn attr_for(
+        &self,
+        node: NodeIndex,
+        request: Request,
+    ) -> Result<(Attr, Duration), Errno> {
         let said = self.request(node, request)?;
         match said.reply {
             Reply::Attr(attr) => self.complete_for(attr, said.ttl),
@@ -132,22 +136,26 @@ impl Fs {
         let mut until = Instant::now() + valid;
         let mut homes: BTreeMap<NodeIndex, Vec<Ino>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| entry.attr.is_none()) {
-            homes.entry(entry.ino.metadata_node()).or_default().push(entry.ino);
+            homes
+                .entry(entry.ino.metadata_node())
+                .or_default()
+                .push(entry.ino);
         }
         let ask = homes
             .into_iter()
             .map(|(node, inos)| (node, Request::GetAttrs { inos }));
         let mut found = HashMap::new();
         let mut failed = None;
-        self.sessions.call_nodes(self.caller.as_ref(), ask, |_, said| {
-            let valid = said.as_ref().map_or(Duration::ZERO, |said| said.ttl);
-            until = until.min(Instant::now() + valid);
-            match said.map(|said| said.reply) {
-                Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
-                Ok(_) => failed = Some(Errno::EPROTO),
-                Err(errno) => failed = Some(errno),
-            }
-        });
+        self.sessions
+            .call_nodes(self.caller.as_ref(), ask, |_, said| {
+                let valid = said.as_ref().map_or(Duration::ZERO, |said| said.ttl);
+                until = until.min(Instant::now() + valid);
+                match said.map(|said| said.reply) {
+                    Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
+                    Ok(_) => failed = Some(Errno::EPROTO),
+                    Err(errno) => failed = Some(errno),
+                }
+            });
         if let Some(errno) = failed {
             return Err(errno);
         }

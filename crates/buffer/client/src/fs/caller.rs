@@ -68,12 +68,18 @@ fn groups_of(pid: u32) -> Vec<u32> {
 
 impl Fs {
     /// Make a request of `node`; its refusal is an answer, too.
-    pub(crate) fn exchange(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
+    pub(crate) fn exchange(
+        &self,
+        node: NodeIndex,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
         let (caller, process) = match (&self.caller, &self.process) {
             (Some(caller), Some(process)) if caller.groups.is_none() => (caller, process),
             (caller, _) => return self.sessions.exchange(node, caller.as_ref(), request),
         };
-        let said = self.sessions.exchange(node, Some(caller), request.clone())?;
+        let said = self
+            .sessions
+            .exchange(node, Some(caller), request.clone())?;
         if said.reply != Reply::Failed(Errno::EGROUPS) {
             return Ok(said);
         }

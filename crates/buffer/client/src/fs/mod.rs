@@ -4,9 +4,9 @@
 mod attributes;
 mod caller;
 mod open;
-mod whole;
+mod whole_file;
 
-pub(crate) use caller::{GroupHints, CallerProcess};
+pub(crate) use caller::{CallerProcess, GroupHints};
 pub use open::Opened;
 
 use crate::close_batch::CloseBatch;
@@ -157,7 +157,13 @@ impl Fs {
     }
 
     /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
-    pub fn make_inode(&self, parent: Ino, name: &[u8], new: NewInode, mode: u16) -> Result<Attr, Errno> {
+    pub fn make_inode(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: NewInode,
+        mode: u16,
+    ) -> Result<Attr, Errno> {
         let name = name.to_vec();
         let request = Request::Make {
             parent,

@@ -127,7 +127,9 @@ impl Fs {
             Reply::Referral { ino, .. } => return Ok(Found::Elsewhere(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        self.sessions.session(node)?.remember_file(handle, attr.ino, mode);
+        self.sessions
+            .session(node)?
+            .remember_file(handle, attr.ino, mode);
         let file = File::new(
             self.clone(),
             attr.ino,
@@ -163,7 +165,9 @@ impl Fs {
     /// before, and a later sync has to know whether a power cut has undone it.
     pub(super) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
         self.sessions.fence_writes()?;
-        self.sessions.truncations.record(ino, self.sessions.boot_ids());
+        self.sessions
+            .truncations
+            .record(ino, self.sessions.boot_ids());
         Ok(())
     }
 }

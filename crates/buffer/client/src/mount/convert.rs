@@ -2,7 +2,7 @@
 
 use forebay_protocol::lock::FileLock;
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetTime, XattrMode};
-use forebay_protocol::{Attr, Errno, Ino, FileKind, LockOwner, Timestamp};
+use forebay_protocol::{Attr, Errno, FileKind, Ino, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

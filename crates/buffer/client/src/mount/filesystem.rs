@@ -1,8 +1,8 @@
 //! The kernel's requests.
 
 use super::convert::{self, errno};
-use super::lock_calls;
-use super::served::{MountedFs, attributes, empty, entry, xattr};
+use super::lock_owner;
+use super::mounted_fs::{MountedFs, attributes, empty, entry, xattr};
 use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
@@ -245,7 +245,7 @@ impl Filesystem for MountedFs {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let owner = lock_calls::owner(request.pid(), lock_owner.0, (start, end));
+        let owner = lock_owner::owner(request.pid(), lock_owner.0, (start, end));
         let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_set_lock(request.pid(), handle, (kind, wanted), sleep, reply);
     }

@@ -1,7 +1,7 @@
 //! Names and directories through the mount, and what the kernel and we agree on first.
 
 use super::convert::{self, errno};
-use super::served::{MountedFs, entry};
+use super::mounted_fs::{MountedFs, entry};
 use forebay_protocol::Request as wire;
 use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{

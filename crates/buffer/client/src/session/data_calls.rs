@@ -1,7 +1,7 @@
 //! Data over the socket, on connections of their own that bypass the queue of other requests.
 
 use super::Session;
-use super::data_connections::{DataConnection, DATA_SEQ};
+use super::data_connections::{DATA_SEQ, DataConnection};
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::io;
 

@@ -1,7 +1,7 @@
 //! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
 
-mod data_calls;
 mod connect;
+mod data_calls;
 mod data_connections;
 mod locks;
 
@@ -247,7 +247,11 @@ impl Session {
     }
 
     /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
-    pub fn exchange(&self, caller: Option<&Caller>, request: Request) -> Result<SessionReply, Errno> {
+    pub fn exchange(
+        &self,
+        caller: Option<&Caller>,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
         self.receive_reply(self.send_call(caller, request))
     }
 

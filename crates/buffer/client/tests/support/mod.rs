@@ -4,7 +4,9 @@
 
 pub mod process;
 
-use forebay_client::{Admin, Fs, Mount, MountOptions, NodeAddresses, ClientOptions, StripedAdmin, mount};
+use forebay_client::{
+    Admin, ClientOptions, Fs, Mount, MountOptions, NodeAddresses, StripedAdmin, mount,
+};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;

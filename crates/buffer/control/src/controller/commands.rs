@@ -8,7 +8,7 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::random::keyed_block;
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// What a command is about; one command about each is under way at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,8 @@ impl Controller {
         self.stage_commands(&mut commands);
         self.mount_commands(&mut commands);
         let (now, retry_after) = (self.now, self.settings.retry_interval_ms);
-        let due = |last: Option<&Timestamp>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
+        let due =
+            |last: Option<&UnixMillis>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
         // What is no longer wanted is forgotten, so that the record of sent commands stays small.
         let mut sent = BTreeMap::new();
         for (subject, peer, command) in commands {
@@ -46,8 +47,13 @@ impl Controller {
 
     pub(super) fn send_command(&mut self, peer: Peer, command: Command) {
         let heard = self.peers.get(&peer).map_or(0, |view| view.last_sequence);
-        self.effects
-            .push(ControllerEffect::Send(peer, StampedCommand { last_report: heard, command }));
+        self.effects.push(ControllerEffect::Send(
+            peer,
+            StampedCommand {
+                last_report: heard,
+                command,
+            },
+        ));
     }
 
     fn fragment_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
@@ -59,10 +65,18 @@ impl Controller {
                     let Some(plan) = self.fragment_plan(id, fragment) else {
                         continue;
                     };
-                    commands.push((CommandTarget::Fragment(id), peer, Command::SetupFragment(plan)));
+                    commands.push((
+                        CommandTarget::Fragment(id),
+                        peer,
+                        Command::SetupFragment(plan),
+                    ));
                 }
                 FragmentState::Ending => {
-                    commands.push((CommandTarget::FragmentEnd(id), peer, Command::RemoveFragment(id)));
+                    commands.push((
+                        CommandTarget::FragmentEnd(id),
+                        peer,
+                        Command::RemoveFragment(id),
+                    ));
                 }
                 FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {}
             }
@@ -114,7 +128,7 @@ impl Controller {
         let row = self.state.instances.get(instance.0)?;
         let fragments = &row.fragments;
         // A copy stands by itself.
-        if row.copied || fragments.len() < 2 {
+        if row.replicated || fragments.len() < 2 {
             return Some(Placement::single_node());
         }
         let node = fragments.iter().position(|fragment| *fragment == id)?;
@@ -165,9 +179,12 @@ impl Controller {
                         space: self.space_of(session, stage.instance),
                         owner: session.owner,
                         instance_owner,
-                        directive: stage.what.clone(),
+                        directive: stage.directive.clone(),
                         pfs_roots: self.settings.pfs_roots.clone(),
-                        read_back: self.settings.read_back.applies_to(stage.what.direction),
+                        read_back: self
+                            .settings
+                            .read_back
+                            .applies_to(stage.directive.direction),
                     };
                     commands.push((
                         CommandTarget::Stage(id),
@@ -199,7 +216,11 @@ impl Controller {
                     let Some(plan) = self.mount_plan(id, row, host) else {
                         continue;
                     };
-                    commands.push((CommandTarget::Mount(id, host.clone()), peer, Command::Mount(plan)));
+                    commands.push((
+                        CommandTarget::Mount(id, host.clone()),
+                        peer,
+                        Command::Mount(plan),
+                    ));
                 }
             }
         }
@@ -213,7 +234,11 @@ impl Controller {
     ) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
         let owner = self.owner_of(configuration.instance)?;
-        let copied = self.state.instances.get(configuration.instance.0)?.copied;
+        let copied = self
+            .state
+            .instances
+            .get(configuration.instance.0)?
+            .replicated;
         let copy = row.replicas.get(host).filter(|_| copied);
         let own = copy.and_then(|copy| copy.fragment);
         if copied && own.is_none() {

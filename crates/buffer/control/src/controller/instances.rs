@@ -6,12 +6,15 @@ use forebay_policy::pool;
 use forebay_units::Bytes;
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 use forebay_units::human;
 
 impl Controller {
     /// Chooses the nodes that an instance gets granules of, and says how many; nothing is taken yet.
-    pub(super) fn allocate_granules(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+    pub(super) fn allocate_granules(
+        &mut self,
+        spec: &InstanceSpec,
+    ) -> Result<(Pool, Vec<Share>), Failure> {
         if spec.access.is_empty() {
             return Err(Failure::new(
                 Cause::Invalid,
@@ -102,7 +105,7 @@ impl Controller {
                 modifiers: access.modifiers.clone(),
                 namespaces,
             };
-            self.state.configurations.put(configuration.0, row);
+            self.state.configurations.insert(configuration.0, row);
             configurations.push(configuration);
         }
         let row = Instance {
@@ -118,7 +121,7 @@ impl Controller {
             broken: None,
             ending: false,
         };
-        self.state.instances.put(id.0, row);
+        self.state.instances.insert(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
             session.instance = Some(id);
         }
@@ -147,7 +150,7 @@ impl Controller {
                 fragment: *fragment,
                 span,
             };
-            self.state.namespaces.put(number.0, row);
+            self.state.namespaces.insert(number.0, row);
             namespaces.push(number);
         }
         namespaces
@@ -157,7 +160,7 @@ impl Controller {
     pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
         let id = FragmentId(self.state.next_id());
         let (node, granules, state) = (share.node, share.granules, FragmentState::Requested);
-        self.state.fragments.put(
+        self.state.fragments.insert(
             id.0,
             Fragment {
                 instance,
@@ -175,7 +178,7 @@ impl Controller {
         let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
         for configuration in configurations {
             let id = RegistrationId(self.state.next_id());
-            self.state.registrations.put(
+            self.state.registrations.insert(
                 id.0,
                 Registration {
                     session,

@@ -11,24 +11,24 @@
 //! are and what they should be and are repeated until the difference is gone: a controller that
 //! is restored from its records goes on where it was.
 
-mod advance;
-mod anew;
-mod asked;
+mod activation;
 mod commands;
-mod copies;
-mod forget;
+mod dispatch;
 mod instances;
-mod life;
-mod movers;
+mod job_stages;
+mod node_loss;
 mod objects;
+mod pending;
+mod recreate;
+mod replicas;
 mod reports;
 mod request;
-mod requests;
 mod setup;
+mod stage_scheduling;
 mod staging;
 mod state;
 mod status;
-mod waits;
+mod teardown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,8 @@ use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use forebay_units::Rate;
 
-pub use asked::{RequestedStage, JobView, Striping};
-pub use forget::InstanceLoss;
+pub use job_stages::{JobView, RequestedStage, Striping};
+pub use node_loss::InstanceLoss;
 pub use objects::*;
 pub use request::*;
 pub use state::State;
@@ -45,8 +45,8 @@ pub use status::{
     ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 
-use crate::protocol::{Timestamp, StampedCommand, Peer, Progress, Report, SessionId, StageId};
-use crate::table::{Change, CorruptRecord};
+use crate::messages::{Peer, Progress, Report, SessionId, StageId, StampedCommand, UnixMillis};
+use crate::records::{Change, CorruptRecord};
 
 /// Times and limits; all times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ pub enum ControllerEffect {
 #[derive(Clone, Debug, Default)]
 struct PeerContact {
     /// When it last reported.
-    last_report_at: Timestamp,
+    last_report_at: UnixMillis,
     /// The highest count of its reports.
     last_sequence: u64,
 }
@@ -191,21 +191,21 @@ pub struct Controller {
     settings: Settings,
     state: State,
     /// When this controller was started: peers are given time from here on.
-    started: Option<Timestamp>,
-    now: Timestamp,
+    started: Option<UnixMillis>,
+    now: UnixMillis,
     peers: BTreeMap<Peer, PeerContact>,
     /// When each command was last sent, by object.
-    last_sent: BTreeMap<commands::CommandTarget, Timestamp>,
+    last_sent: BTreeMap<commands::CommandTarget, UnixMillis>,
     /// How far running stages are.
     progress: BTreeMap<StageId, Progress>,
     /// The last stage that running jobs have asked for at each path.
-    job_stages: asked::JobStages,
+    job_stages: job_stages::JobStages,
     /// Clients whose request is not answered yet.
     pending_requests: BTreeSet<u64>,
     /// How many files that could not be staged are remembered, by session.
     failed_files: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
-    short_of_space: Option<Timestamp>,
+    short_of_space: Option<UnixMillis>,
     effects: Vec<ControllerEffect>,
 }
 
@@ -216,11 +216,11 @@ impl Controller {
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
     ) -> Result<Controller, CorruptRecord> {
         let state = State::restore(records)?;
-        let mut asked = asked::JobStages::default();
+        let mut asked = job_stages::JobStages::default();
         let mut unstaged = BTreeMap::new();
         for (id, stage) in state.stages.iter() {
-            asked.insert(stage.session, StageId(id), &stage.what);
-            *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
+            asked.insert(stage.session, StageId(id), &stage.directive);
+            *unstaged.entry(stage.session).or_default() += stage.failed_files.len();
         }
         let waiting = state.requests.iter();
         let waiting = waiting.filter(|(_, record)| record.outcome.is_none());
@@ -232,7 +232,7 @@ impl Controller {
             pending_requests: waiting,
             failed_files: unstaged,
             started: None,
-            now: Timestamp(0),
+            now: UnixMillis(0),
             peers: BTreeMap::new(),
             last_sent: BTreeMap::new(),
             progress: BTreeMap::new(),
@@ -242,7 +242,7 @@ impl Controller {
     }
 
     /// Takes an input at a time and says what to do about it, in this order.
-    pub fn step(&mut self, now: Timestamp, input: ControllerInput) -> Vec<ControllerEffect> {
+    pub fn step(&mut self, now: UnixMillis, input: ControllerInput) -> Vec<ControllerEffect> {
         self.now = now;
         self.started.get_or_insert(now);
         match input {
@@ -286,7 +286,8 @@ impl Controller {
     /// Milliseconds since a peer last reported, or since the controller started.
     fn silence(&self, peer: &Peer) -> u64 {
         let heard = self.peers.get(peer).map(|view| view.last_report_at);
-        self.now.ms_since(heard.max(self.started).unwrap_or_default())
+        self.now
+            .ms_since(heard.max(self.started).unwrap_or_default())
     }
 
     fn forget_old_requests(&mut self) {

@@ -1,14 +1,18 @@
 //! Reports of storage nodes and hosts.
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// Files that could not be staged and are remembered, in one session.
 const MOST_UNSTAGED: usize = 65_536;
 
 impl Controller {
     pub(super) fn apply_report(&mut self, report: Report) {
-        let Report { from, sequence: count, body: what } = report;
+        let Report {
+            from,
+            sequence: count,
+            body: what,
+        } = report;
         let view = self.peers.entry(from.clone()).or_default();
         view.last_report_at = self.now;
         // A report that was overtaken says nothing that a later one did not.
@@ -29,14 +33,17 @@ impl Controller {
                     fragment.state = FragmentState::Ready(count);
                 }
             }
-            (ReportBody::FragmentRemoved(id), Peer::StorageNode(node)) => self.fragment_gone(id, *node),
+            (ReportBody::FragmentRemoved(id), Peer::StorageNode(node)) => {
+                self.fragment_gone(id, *node)
+            }
             (ReportBody::StageProgress(id, attempt, progress), Peer::StorageNode(_)) => {
                 let current = self.state.stages.get(id.0).is_some_and(|stage| {
                     stage.attempt == attempt && stage.state == StageState::Running
                 });
                 if current {
                     self.progress.insert(id, progress);
-                    self.last_sent.insert(commands::CommandTarget::Stage(id), self.now);
+                    self.last_sent
+                        .insert(commands::CommandTarget::Stage(id), self.now);
                 }
             }
             (ReportBody::StageDone(id, attempt, moved), Peer::StorageNode(_)) => {
@@ -164,7 +171,8 @@ impl Controller {
         let Some(fragment) = self.state.fragments.remove(id.0) else {
             return;
         };
-        self.last_sent.remove(&commands::CommandTarget::Fragment(id));
+        self.last_sent
+            .remove(&commands::CommandTarget::Fragment(id));
         if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
             instance.fragments.retain(|f| *f != id);
         }
@@ -182,15 +190,17 @@ impl Controller {
         let stopping = stage.state == StageState::Cancelling;
         let state = match state {
             StageState::Failed(_) if stopping => StageState::Cancelled,
-            StageState::Failed(reason) => StageState::Failed(self.describe_loss(stage.instance, reason)),
+            StageState::Failed(reason) => {
+                StageState::Failed(self.describe_loss(stage.instance, reason))
+            }
             state => state,
         };
         if let Some(stage) = self.state.stages.get_mut(id.0) {
             stage.state = state;
             stage.moved = moved;
             let known = self.failed_files.entry(stage.session).or_default();
-            *known = known.saturating_sub(stage.unstaged.len());
-            stage.unstaged.clear();
+            *known = known.saturating_sub(stage.failed_files.len());
+            stage.failed_files.clear();
         }
         self.progress.remove(&id);
         self.last_sent.remove(&commands::CommandTarget::Stage(id));
@@ -203,7 +213,7 @@ impl Controller {
             return;
         };
         let failed = matches!(stage.state, StageState::Failed(_));
-        if !failed || stage.attempt != attempt || stage.unstaged == files {
+        if !failed || stage.attempt != attempt || stage.failed_files == files {
             return;
         }
         let known = self.failed_files.entry(stage.session).or_default();
@@ -212,14 +222,14 @@ impl Controller {
         }
         *known += files.len();
         if let Some(stage) = self.state.stages.get_mut(id.0) {
-            stage.unstaged = files;
+            stage.failed_files = files;
         }
     }
 
     fn mount_state(&mut self, id: ActivationId, turn: u32, host: &str, state: MountState) {
         let row = self.state.activations.get(id.0);
         let wanted = row.is_some_and(|row| {
-            let last = row.copies.get(host).map_or(0, |copy| copy.turn);
+            let last = row.replicas.get(host).map_or(0, |copy| copy.generation);
             row.hosts.get(host) == Some(&MountState::Requested) && turn == last
         });
         if !wanted {
@@ -233,7 +243,7 @@ impl Controller {
         let Some(row) = self.state.activations.get_mut(id.0) else {
             return;
         };
-        if let (MountState::Mounted(_), Some(copy)) = (&state, row.copies.get_mut(host)) {
+        if let (MountState::Mounted(_), Some(copy)) = (&state, row.replicas.get_mut(host)) {
             copy.failed.clear();
         }
         row.hosts.insert(host.to_owned(), state);

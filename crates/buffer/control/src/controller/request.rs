@@ -3,16 +3,16 @@
 use std::fmt;
 
 use forebay_job_script::{
-    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, InstanceRef,
-    Stage,
+    Access, AccessMode, Capacity, InstanceRef, InstanceType, JobScript, Modifiers,
+    OptimizationStrategy, Stage,
 };
 use forebay_policy::allocate::Preference;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::forget::InstanceLoss;
-use crate::protocol::{Owner, SessionId, StageId};
+use super::node_loss::InstanceLoss;
+use crate::messages::{Owner, SessionId, StageId};
 
 /// A request, who makes it, and which of that client's it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 //! Sessions set up: what is asked for is checked, and persistent instances are looked up.
 
-use forebay_job_script::{AccessMode, Direction, InstanceType, InstanceRef, Stage, StagePath};
+use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage, StagePath};
 
+use super::dispatch::Accepted;
 use super::instances::is_replicated;
-use super::requests::Accepted;
 use super::state::check_may_act;
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 impl Controller {
     pub(super) fn set_up_session(
@@ -38,7 +38,7 @@ impl Controller {
         let id = SessionId(self.state.next_id());
         let (name, asked) = (token.clone(), setup.clone());
         let session = Session::new(name, lifetime, owner, creator, self.now, asked);
-        self.state.sessions.put(id.0, session);
+        self.state.sessions.insert(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
             self.create_instance(id, token, owner, spec, pool, shares, public);
         }
@@ -110,7 +110,7 @@ impl Controller {
             for copy in self.replicas_to_fill(instance) {
                 let stage = self.add_stage(id, instance, what.clone(), StageState::Waiting);
                 if let Some(stage) = self.state.stages.get_mut(stage.0) {
-                    stage.copy = copy;
+                    stage.replica = copy;
                 }
             }
         }

@@ -2,10 +2,10 @@
 
 use forebay_job_script::{Direction, InstanceRef, Stage};
 
-use super::requests::Accepted;
+use super::dispatch::Accepted;
 use super::state::check_may_act;
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 impl Controller {
     /// The instance that a space means in a session; its own, or the only other one, if none is
@@ -33,7 +33,7 @@ impl Controller {
     pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<InstanceRef> {
         let instance = self.state.instances.get(id.0)?;
         Some(match session.instance == Some(id) {
-            true if instance.copied => InstanceRef::LoadBalanced,
+            true if instance.replicated => InstanceRef::LoadBalanced,
             true => InstanceRef::Job,
             false => InstanceRef::Persistent(instance.label.clone()),
         })
@@ -61,14 +61,18 @@ impl Controller {
             failed_files: Vec::new(),
         };
         self.job_stages.insert(session, id, &row.directive);
-        self.state.stages.put(id.0, row);
+        self.state.stages.insert(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
             session.stages.push(id);
         }
         id
     }
 
-    pub(super) fn begin_stage_in(&mut self, caller: Owner, token: &str) -> Result<Accepted, Failure> {
+    pub(super) fn begin_stage_in(
+        &mut self,
+        caller: Owner,
+        token: &str,
+    ) -> Result<Accepted, Failure> {
         let (_, session) = self.state.authorized_session(token, caller)?;
         let session = session.clone();
         self.check_usable(&session)?;
@@ -83,7 +87,11 @@ impl Controller {
         )))
     }
 
-    pub(super) fn begin_stage_out(&mut self, caller: Owner, token: &str) -> Result<Accepted, Failure> {
+    pub(super) fn begin_stage_out(
+        &mut self,
+        caller: Owner,
+        token: &str,
+    ) -> Result<Accepted, Failure> {
         let (_, session) = self.state.authorized_session(token, caller)?;
         let session = session.clone();
         self.check_usable(&session)?;
@@ -103,7 +111,7 @@ impl Controller {
             .stages
             .iter()
             .filter_map(|id| self.state.stages.get(id.0));
-        let mut of = stages.filter(|s| s.what.direction == direction);
+        let mut of = stages.filter(|s| s.directive.direction == direction);
         of.all(|s| matches!(s.state, StageState::Done | StageState::Cancelled))
     }
 
@@ -114,7 +122,7 @@ impl Controller {
             let Some(stage) = self.state.stages.get(id.0) else {
                 continue;
             };
-            if stage.what.direction != direction || stage.state == StageState::Cancelled {
+            if stage.directive.direction != direction || stage.state == StageState::Cancelled {
                 continue;
             }
             all.push(*id);
@@ -158,7 +166,7 @@ impl Controller {
             )
         })?;
         let row = self.state.instances.get(instance.0);
-        if row.is_some_and(|row| row.copied) {
+        if row.is_some_and(|row| row.replicated) {
             let reason = format!(
                 "the instance of `{token}` is load-balanced: only `stage_in` lines of its job fill it, \
                  before the job runs"
@@ -197,7 +205,8 @@ impl Controller {
         for stage in &old {
             self.state.stages.remove(stage.0);
             self.progress.remove(stage);
-            self.last_sent.remove(&commands::CommandTarget::Stage(*stage));
+            self.last_sent
+                .remove(&commands::CommandTarget::Stage(*stage));
         }
         self.job_stages.remove_stages(&old);
         if let Some(session) = self.state.sessions.get_mut(id.0) {

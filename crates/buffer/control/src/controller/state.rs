@@ -5,8 +5,8 @@ use forebay_units::Bytes;
 
 use super::objects::*;
 use super::request::{Cause, Failure};
-use crate::protocol::*;
-use crate::table::{Change, Table, CorruptRecord};
+use crate::messages::*;
+use crate::records::{Change, CorruptRecord, Table};
 
 /// All objects.
 #[derive(Clone, Debug)]
@@ -85,17 +85,17 @@ impl State {
     /// What changed since the last call.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
-        self.pools.drain(&mut changes);
-        self.nodes.drain(&mut changes);
-        self.sessions.drain(&mut changes);
-        self.instances.drain(&mut changes);
-        self.fragments.drain(&mut changes);
-        self.configurations.drain(&mut changes);
-        self.namespaces.drain(&mut changes);
-        self.registrations.drain(&mut changes);
-        self.activations.drain(&mut changes);
-        self.stages.drain(&mut changes);
-        self.requests.drain(&mut changes);
+        self.pools.take_changes(&mut changes);
+        self.nodes.take_changes(&mut changes);
+        self.sessions.take_changes(&mut changes);
+        self.instances.take_changes(&mut changes);
+        self.fragments.take_changes(&mut changes);
+        self.configurations.take_changes(&mut changes);
+        self.namespaces.take_changes(&mut changes);
+        self.registrations.take_changes(&mut changes);
+        self.activations.take_changes(&mut changes);
+        self.stages.take_changes(&mut changes);
+        self.requests.take_changes(&mut changes);
         self.numbers.take_changes(&mut changes);
         changes
     }
@@ -148,7 +148,11 @@ impl State {
 
     /// The nodes of a pool as an allocation sees them. Granules of fragments that are going count
     /// until their node has confirmed it.
-    pub fn candidate_nodes(&self, pool: &str, online: impl Fn(NodeId) -> bool) -> Vec<pool::StorageNode> {
+    pub fn candidate_nodes(
+        &self,
+        pool: &str,
+        online: impl Fn(NodeId) -> bool,
+    ) -> Vec<pool::StorageNode> {
         let mut nodes: Vec<pool::StorageNode> = Vec::new();
         for (key, node) in self.nodes.iter().filter(|(_, node)| node.pool == pool) {
             let id = NodeId(u32::try_from(key).unwrap_or(u32::MAX));

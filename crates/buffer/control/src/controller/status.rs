@@ -6,7 +6,7 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub struct SessionStatus {
     /// Its user and group.
     pub owner: Owner,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
     /// Client hosts.
     pub hosts: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct InstanceStatus {
     /// Its access modes.
     pub modes: Vec<AccessMode>,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
 }
 
 /// A stage.
@@ -261,7 +261,11 @@ impl Controller {
     }
 
     /// The variables of a session's job and what they are set to; values end with `/`.
-    pub fn mount_variables(&self, token: &str, caller: Owner) -> Result<Vec<(String, String)>, Failure> {
+    pub fn mount_variables(
+        &self,
+        token: &str,
+        caller: Owner,
+    ) -> Result<Vec<(String, String)>, Failure> {
         let (_, session) = self.state.authorized_session(token, caller)?;
         let mut paths = Vec::new();
         for registration in &session.registrations {

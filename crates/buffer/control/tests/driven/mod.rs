@@ -1,8 +1,8 @@
 //! A controller and the peers that it orders about, in one place and in turns of half a second.
 
 use forebay_control::controller::*;
-use forebay_control::protocol::*;
-use forebay_control::table::Change;
+use forebay_control::messages::*;
+use forebay_control::records::Change;
 use forebay_job_script::JobScript;
 use forebay_units::Bytes;
 
@@ -90,7 +90,7 @@ impl<P: SimPeers> ControllerHarness<P> {
         let mut answer = None;
         while !inputs.is_empty() {
             for input in std::mem::take(&mut inputs) {
-                for effect in self.controller.step(Timestamp(self.now), input) {
+                for effect in self.controller.step(UnixMillis(self.now), input) {
                     match effect {
                         ControllerEffect::Persist(changes) => self.peers.persist(&changes),
                         ControllerEffect::Reply {

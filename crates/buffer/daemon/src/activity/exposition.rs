@@ -2,7 +2,7 @@
 
 use forebay_job_script::Direction;
 use forebay_metrics::MetricKind::{Counter, Gauge, Histogram};
-use forebay_metrics::{Exposition, MetricKind, LatencySnapshot};
+use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
 
 use super::{HostActivity, StageTotals};
 use crate::activity::Status;
@@ -136,7 +136,11 @@ fn instances(page: &mut Exposition, status: &Status) {
         for instance in &status.instances {
             let id = instance.id.0.to_string();
             let labels = [("instance", id.as_str()), ("name", &instance.label)];
-            number(page, &labels, value(instance, status.instance_usage(instance.id)));
+            number(
+                page,
+                &labels,
+                value(instance, status.instance_usage(instance.id)),
+            );
         }
     }
 }
@@ -206,7 +210,12 @@ fn way(direction: Direction) -> &'static str {
 }
 
 /// A family with a number for each storage daemon: its name, what it is and says, and the number.
-type OfStore = (&'static str, MetricKind, &'static str, fn(&StoreReport) -> Option<u64>);
+type OfStore = (
+    &'static str,
+    MetricKind,
+    &'static str,
+    fn(&StoreReport) -> Option<u64>,
+);
 
 const STORES: [OfStore; 10] = [
     (

@@ -9,9 +9,9 @@ use forebay_job_script::BufferPath;
 
 use super::{Event, now};
 use crate::activity::Status;
-use crate::control::{ControllerClient, controller_gone};
-use forebay_control::controller::{RequestedStage, Envelope, Failure, JobView, Outcome, Request};
-use forebay_control::protocol::{Owner, StageId};
+use crate::controller_client::{ControllerClient, controller_gone};
+use forebay_control::controller::{Envelope, Failure, JobView, Outcome, Request, RequestedStage};
+use forebay_control::messages::{Owner, StageId};
 
 /// One who makes requests of an open pool; clones may do so from any thread. Once the pool is
 /// closed all of them fail.
@@ -57,7 +57,9 @@ impl Asker {
         event: impl FnOnce(SyncSender<T>) -> Event,
     ) -> Result<Receiver<T>, Failure> {
         let (answer, receiver) = sync_channel(1);
-        self.events.send(event(answer)).map_err(|_| controller_gone())?;
+        self.events
+            .send(event(answer))
+            .map_err(|_| controller_gone())?;
         Ok(receiver)
     }
 }

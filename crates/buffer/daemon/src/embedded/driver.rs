@@ -13,11 +13,11 @@ use super::flash::StorageDriver;
 use super::{Event, now};
 use crate::activity::Status;
 use crate::database::Database;
-use crate::views::{StorageAccess, Mounts};
+use crate::mounts::{Mounts, StorageAccess};
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::{self, ControlStatus, Controller, Outcome, Settings, StageState};
-use forebay_control::host::{self, ComputeNode};
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::{MountPlan, StampedCommand, Owner, Peer};
+use forebay_control::messages::{MountPlan, Owner, Peer, StampedCommand};
+use forebay_control::storage_node::{self, StorageNode};
 
 /// The host's name in the embedded pool.
 pub const HOST_NAME: &str = "localhost";
@@ -38,7 +38,7 @@ fn own() -> Owner {
 
 enum Step {
     Controller(controller::ControllerInput),
-    Host(host::ComputeInput),
+    Host(compute_node::ComputeInput),
 }
 
 pub(super) struct Driver {
@@ -87,9 +87,14 @@ impl Driver {
             own: Some((String::new(), daemon.address())),
             options: forebay_client::ClientOptions::default(),
         };
-        let views = Arc::new(Mounts::new(directory.join("mounts"), HOST_NAME.to_owned(), reach));
+        let views = Arc::new(Mounts::new(
+            directory.join("mounts"),
+            HOST_NAME.to_owned(),
+            reach,
+        ));
         let journals = directory.join("journals");
-        let flash = StorageDriver::new(node, node_records, daemon, views.clone(), journals, events)?;
+        let flash =
+            StorageDriver::new(node, node_records, daemon, views.clone(), journals, events)?;
         Ok(Driver {
             controller,
             controller_records,
@@ -109,7 +114,8 @@ impl Driver {
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         self.sweep();
-        self.steps.push_back(Step::Host(host::ComputeInput::Tick));
+        self.steps
+            .push_back(Step::Host(compute_node::ComputeInput::Tick));
         let outcome = self.serve(inbox);
         self.flash.stop_copies();
         self.sweep();
@@ -139,7 +145,8 @@ impl Driver {
             if ticked.elapsed() >= TICK {
                 ticked = std::time::Instant::now();
                 self.flash.tick()?;
-                self.steps.push_back(Step::Host(host::ComputeInput::Tick));
+                self.steps
+                    .push_back(Step::Host(compute_node::ComputeInput::Tick));
                 self.steps
                     .push_back(Step::Controller(controller::ControllerInput::Tick));
                 self.settle()?;
@@ -183,7 +190,9 @@ impl Driver {
                 self.replies
                     .insert((envelope.client, envelope.number), answer);
                 self.steps
-                    .push_back(Step::Controller(controller::ControllerInput::Request(envelope)));
+                    .push_back(Step::Controller(controller::ControllerInput::Request(
+                        envelope,
+                    )));
             }
             Event::Status(answer) => {
                 let _ = answer.send(self.with_activity(self.controller.status()));
@@ -195,10 +204,12 @@ impl Driver {
                 let _ = answer.send(self.controller.job_view(&token, own()));
             }
             Event::Asked(token, about, numbers, answer) => {
-                let asked = self.controller.requested_stages(&token, own(), &about, &numbers);
+                let asked = self
+                    .controller
+                    .requested_stages(&token, own(), &about, &numbers);
                 let _ = answer.send(asked);
             }
-            Event::Node(node::StorageInput::MoverEnded(stage, attempt, outcome)) => {
+            Event::Node(storage_node::StorageInput::MoverEnded(stage, attempt, outcome)) => {
                 self.flash.copied(stage, attempt, outcome);
             }
             Event::Node(input) => self.flash.take(input),
@@ -214,7 +225,9 @@ impl Driver {
         loop {
             for report in self.flash.settle()? {
                 self.steps
-                    .push_back(Step::Controller(controller::ControllerInput::Report(report)));
+                    .push_back(Step::Controller(controller::ControllerInput::Report(
+                        report,
+                    )));
             }
             match self.steps.pop_front() {
                 Some(Step::Controller(input)) => self.controller_step(input)?,
@@ -261,21 +274,25 @@ impl Driver {
 
     fn deliver(&mut self, peer: &Peer, order: StampedCommand) {
         match peer {
-            Peer::StorageNode(_) => self.flash.take(node::StorageInput::Command(order)),
-            Peer::ComputeNode(_) => self.steps.push_back(Step::Host(host::ComputeInput::Command(order))),
+            Peer::StorageNode(_) => self.flash.take(storage_node::StorageInput::Command(order)),
+            Peer::ComputeNode(_) => self
+                .steps
+                .push_back(Step::Host(compute_node::ComputeInput::Command(order))),
         }
     }
 
-    fn host_step(&mut self, input: host::ComputeInput) {
+    fn host_step(&mut self, input: compute_node::ComputeInput) {
         for effect in self.host.step(input) {
             let next = match effect {
-                host::ComputeEffect::Report(report) => Step::Controller(controller::ControllerInput::Report(report)),
-                host::ComputeEffect::Mount(plan) => {
-                    Step::Host(host::ComputeInput::Mounted(plan.activation, self.show(&plan)))
+                compute_node::ComputeEffect::Report(report) => {
+                    Step::Controller(controller::ControllerInput::Report(report))
                 }
-                host::ComputeEffect::Unmount(plan) => {
+                compute_node::ComputeEffect::Mount(plan) => Step::Host(
+                    compute_node::ComputeInput::Mounted(plan.activation, self.show(&plan)),
+                ),
+                compute_node::ComputeEffect::Unmount(plan) => {
                     self.views.unlink_path(&plan.path);
-                    Step::Host(host::ComputeInput::Unmounted(
+                    Step::Host(compute_node::ComputeInput::Unmounted(
                         plan.activation,
                         self.views.unmount_instance(plan.instance),
                     ))

@@ -13,13 +13,13 @@ use forebay_protocol::Errno;
 use forebay_protocol::message::InstanceSpec;
 use forebay_store::daemon::Daemon;
 
-use super::copies::Movers;
+use super::movers::Movers;
 use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
-use crate::views::Mounts;
-use forebay_control::node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
-use forebay_control::protocol::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
+use crate::mounts::Mounts;
+use forebay_control::messages::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
+use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
 
 /// How long the storage daemon may take to say what it has.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -90,12 +90,22 @@ impl StorageDriver {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let stopped = self.attaching.remove(&stage).unwrap_or(false);
         let begun = match outcome {
-            Ok(_) if stopped => return self.take(StorageInput::MoverEnded(stage, attempt, MoverOutcome::Stopped)),
+            Ok(_) if stopped => {
+                return self.take(StorageInput::MoverEnded(
+                    stage,
+                    attempt,
+                    MoverOutcome::Stopped,
+                ));
+            }
             Ok(attached) => self.copies.begin(plan, attached, self.events.clone()),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = begun {
-            self.take(StorageInput::MoverEnded(stage, attempt, MoverOutcome::Failed(reason.into())));
+            self.take(StorageInput::MoverEnded(
+                stage,
+                attempt,
+                MoverOutcome::Failed(reason.into()),
+            ));
         }
     }
 
@@ -157,7 +167,8 @@ impl StorageDriver {
                     StorageEffect::Report(report) => reports.push(report),
                     StorageEffect::Create(plan) => {
                         let made = create_fragment(&self.admin, &plan);
-                        self.inputs.push_back(StorageInput::Created(plan.fragment, made));
+                        self.inputs
+                            .push_back(StorageInput::Created(plan.fragment, made));
                     }
                     StorageEffect::Destroy(plan) => {
                         if let Err(reason) = self.destroy(&plan) {
@@ -200,7 +211,9 @@ impl StorageDriver {
         let (daemon, inputs) = (&self.daemon, &mut self.inputs);
         self.leaving.retain(|fragment, instance| {
             let id = forebay_protocol::InstanceId(instance.0);
-            let gone = daemon.removal_queue().wait_until_removed(id, Duration::ZERO);
+            let gone = daemon
+                .removal_queue()
+                .wait_until_removed(id, Duration::ZERO);
             if gone {
                 inputs.push_back(StorageInput::Destroyed(*fragment, Ok(())));
             }
@@ -215,7 +228,8 @@ impl StorageDriver {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let attach = move || {
             let mode = AccessMode::Striped;
-            let outcome = views.attach_instance(plan.instance, mode, plan.instance_owner, &addresses);
+            let outcome =
+                views.attach_instance(plan.instance, mode, plan.instance_owner, &addresses);
             // The driver may have ended meanwhile.
             let _ = events.send(Event::Attached(plan, outcome));
         };

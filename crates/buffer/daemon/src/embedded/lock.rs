@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::PoolError;
-use crate::views;
+use crate::mounts;
 
 /// How long to wait for a killed process to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
     let begun = Instant::now();
     loop {
         let refused = match try_lock_directory(directory) {
-            Ok(lock) => return Ok(try_lock_directory),
+            Ok(lock) => return Ok(lock),
             Err(refused) => refused,
         };
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
@@ -27,7 +27,7 @@ pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
             return Err(refused);
         }
         if dying {
-            views::abort_stale_mounts(&directory.join("mounts"));
+            mounts::abort_stale_mounts(&directory.join("mounts"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -4,10 +4,10 @@
 //! interrupted process left under way. One process has it open at a time.
 
 mod asker;
-pub mod copies;
 mod driver;
 mod flash;
 mod lock;
+pub mod movers;
 
 use std::fmt;
 use std::fs;
@@ -26,14 +26,14 @@ pub use flash::{create_fragment, destroy_fragment};
 
 use crate::activity::HostActivity;
 use crate::activity::Status;
-use crate::control::ControllerClient;
+use crate::controller_client::ControllerClient;
 use crate::database::Database;
 use crate::hosts::Welcome;
-use crate::views;
+use crate::mounts;
 use forebay_control::controller::{
-    RequestedStage, Cause, Controller, Envelope, Failure, JobView, Outcome, Request, Settings,
+    Cause, Controller, Envelope, Failure, JobView, Outcome, Request, RequestedStage, Settings,
 };
-use forebay_control::protocol::{Timestamp, StampedCommand, Owner, StageId, StagePlan};
+use forebay_control::messages::{Owner, StageId, StagePlan, StampedCommand, UnixMillis};
 use forebay_units::human;
 
 /// Name of the pool and of its only node.
@@ -102,7 +102,7 @@ pub(crate) enum Event {
         Vec<StageId>,
         SyncSender<Result<Vec<RequestedStage>, Failure>>,
     ),
-    Node(forebay_control::node::StorageInput),
+    Node(forebay_control::storage_node::StorageInput),
     Order(StampedCommand),
     Welcome(Welcome),
     Attached(StagePlan, Result<forebay_client::Fs, String>),
@@ -119,11 +119,11 @@ pub struct EmbeddedPool {
 }
 
 /// The time for the state machines: milliseconds since 1970.
-pub(crate) fn now() -> Timestamp {
+pub(crate) fn now() -> UnixMillis {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl EmbeddedPool {
@@ -141,7 +141,7 @@ impl EmbeddedPool {
             let made = fs::create_dir_all(directory.join(inner));
             made.map_err(|e| PoolError::new(&directory, format!("`{inner}` cannot be made: {e}")))?;
         }
-        views::unmount_stale(&directory.join("mounts"));
+        mounts::unmount_stale(&directory.join("mounts"));
         let size = size(&directory, options.size)?;
         let caller = Owner {
             uid: rustix::process::geteuid().as_raw(),

@@ -13,17 +13,17 @@ use forebay_protocol::address::Address;
 use super::config::PoolConfig;
 use super::doors::{Doors, Limits};
 use super::link::{ControllerLink, Delivery};
-use super::message::Role;
+use super::messages::Role;
 use super::relay::Relay;
 use super::server::Listener;
 use super::{DaemonError, create_private_directory, lock_directory};
 use crate::activity::Status;
 use crate::activity::{HostActivity, StatusSource};
-use crate::calls::AgentJobApi;
 use crate::embedded::now;
-use crate::views::{StorageAccess, Mounts, unmount_stale};
-use forebay_control::host::{ComputeEffect, ComputeNode, ComputeInput};
-use forebay_control::protocol::{MountPlan, StampedCommand};
+use crate::job_api::AgentJobApi;
+use crate::mounts::{Mounts, StorageAccess, unmount_stale};
+use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::messages::{MountPlan, StampedCommand};
 
 /// Time between reports that the host lives.
 const TICK: Duration = Duration::from_secs(1);
@@ -265,9 +265,11 @@ fn show(views: &Mounts, plan: &MountPlan) -> Result<(), String> {
         return views.link_path(instance, mode, &plan.path);
     }
     views.mount_instance(instance, mode, plan.owner, &plan.addresses)?;
-    views.link_path(instance, mode, &plan.path).inspect_err(|_| {
-        let _ = views.unmount_instance(instance);
-    })
+    views
+        .link_path(instance, mode, &plan.path)
+        .inspect_err(|_| {
+            let _ = views.unmount_instance(instance);
+        })
 }
 
 fn hide(views: &Mounts, plan: &MountPlan) -> Result<(), String> {

@@ -15,13 +15,13 @@ use forebay_protocol::address::Address;
 use super::config::{Identity, PoolConfig};
 use super::frame::{Incoming, MAX_BODY, Outgoing};
 use super::greet;
-use super::message::{FromController, Query, Role, QueryReply, ToController, Welcome};
+use super::messages::{FromController, Query, QueryReply, Role, ToController, Welcome};
 use super::server::hang_up;
 use super::{ConfigError, DaemonError};
 use crate::activity::Status;
-use crate::control::{ControllerClient, controller_gone};
-use forebay_control::controller::{RequestedStage, Cause, Failure, JobView, Outcome, Request};
-use forebay_control::protocol::{Owner, StageId};
+use crate::controller_client::{ControllerClient, controller_gone};
+use forebay_control::controller::{Cause, Failure, JobView, Outcome, Request, RequestedStage};
+use forebay_control::messages::{Owner, StageId};
 
 /// Requests and answers that wait for the connection's thread.
 const WAITING: usize = 1024;
@@ -81,11 +81,16 @@ impl RemoteController {
         RemoteController::along(config, vec![way], owner)
     }
 
-    fn along(config: &PoolConfig, ways: Vec<Way>, caller: Owner) -> Result<RemoteController, DaemonError> {
+    fn along(
+        config: &PoolConfig,
+        ways: Vec<Way>,
+        caller: Owner,
+    ) -> Result<RemoteController, DaemonError> {
         let (out, input, welcome) = connect(&ways)
             .map_err(|reason| DaemonError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
-        forebay_protocol::random::fill_random(&mut random).map_err(DaemonError::with_context("/dev/urandom"))?;
+        forebay_protocol::random::fill_random(&mut random)
+            .map_err(DaemonError::with_context("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);
         let line = Line {
             ways,
@@ -352,7 +357,9 @@ impl Line {
         self.current = Some(out);
         let asked = self.asked.iter();
         let again: Vec<ToController> = asked
-            .map(|((client, number), (request, _))| ToController::Request(*client, *number, request.clone()))
+            .map(|((client, number), (request, _))| {
+                ToController::Request(*client, *number, request.clone())
+            })
             .chain(
                 self.queried
                     .iter()

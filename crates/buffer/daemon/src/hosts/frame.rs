@@ -236,7 +236,7 @@ pub fn seal_peer(out: &mut Outgoing, input: &mut Incoming, seals: Seals) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{FromController, Query, ToController};
+    use super::super::messages::{FromController, Query, ToController};
     use super::super::seal::Secret;
     use super::*;
     use forebay_net::handshake::{Daemon, Opening};

@@ -15,7 +15,7 @@ use forebay_protocol::identity::{PeerIdentity, Proof};
 use super::config::Identity;
 use super::doors::Ticket;
 use super::frame::{self, Incoming, Outgoing};
-use super::message::{FromController, Hello, Role, ToController, VERSION, Welcome};
+use super::messages::{FromController, Hello, Role, ToController, VERSION, Welcome};
 use super::seal::Secret;
 
 /// How long a whole greeting may take.

@@ -11,11 +11,11 @@ use forebay_protocol::address::Address;
 
 use super::config::Identity;
 use super::frame::{Incoming, MAX_BODY, Outgoing};
-use super::message::{FromController, Role, ToController, Welcome};
+use super::messages::{FromController, Role, ToController, Welcome};
 use super::server::hang_up;
 use super::{DaemonError, greet};
 use crate::activity::HostActivity;
-use forebay_control::protocol::{StampedCommand, Report};
+use forebay_control::messages::{Report, StampedCommand};
 
 /// Reports that wait to be sent; more are dropped, as the protocol allows.
 const WAITING: usize = 1024;
@@ -76,7 +76,9 @@ impl ControllerLink {
 
     /// Tells the controller what was done, if it can be reached.
     pub fn send_activity(&self, activity: HostActivity) {
-        let _ = self.reports.try_send(ToController::Activity(Box::new(activity)));
+        let _ = self
+            .reports
+            .try_send(ToController::Activity(Box::new(activity)));
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod doors;
 mod frame;
 mod greet;
 mod link;
-mod message;
+mod messages;
 mod relay;
 mod seal;
 mod server;
@@ -33,7 +33,7 @@ pub use agent::AgentDaemon;
 pub use client::RemoteController;
 pub use config::{AuthMethod, ConfigError, Identity, PoolConfig, StorageConfig};
 pub use controller::ControllerDaemon;
-pub(crate) use message::Welcome;
+pub(crate) use messages::Welcome;
 pub use storage::StorageDaemon;
 
 /// Why a daemon cannot start or go on.
@@ -158,7 +158,9 @@ mod tests {
             "this test gives a directory away: run as root"
         );
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
-        let error = create_private_directory(&path, 0o711).unwrap_err().to_string();
+        let error = create_private_directory(&path, 0o711)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("belongs to user 1000"), "{error}");
     }
 }

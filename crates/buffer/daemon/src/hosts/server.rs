@@ -35,7 +35,8 @@ pub struct Listener {
 impl Listener {
     /// Listens on TCP.
     pub fn tcp(address: SocketAddr) -> Result<Listener, DaemonError> {
-        let bound = forebay_net::listener::listen(address).map_err(DaemonError::with_context(address))?;
+        let bound =
+            forebay_net::listener::listen(address).map_err(DaemonError::with_context(address))?;
         Ok(Listener::new(Socket::Tcp(bound)))
     }
 

@@ -12,14 +12,14 @@ use forebay_store::daemon::{self, Daemon};
 
 use super::config::{PoolConfig, StorageConfig};
 use super::link::{ControllerLink, Delivery};
-use super::message::{Role, Welcome};
+use super::messages::{Role, Welcome};
 use super::{DaemonError, create_private_directory, lock_directory, write_atomically};
-use crate::activity::StatusSource;
 use crate::activity::Status;
+use crate::activity::StatusSource;
 use crate::database::Database;
 use crate::embedded::{Event, StorageDriver, now};
-use crate::views::{StorageAccess, Mounts};
-use forebay_control::node::{StorageInput, StorageNode};
+use crate::mounts::{Mounts, StorageAccess};
+use forebay_control::storage_node::{StorageInput, StorageNode};
 
 /// Time between ticks, and while copies are under way, so that their progress is seen.
 const TICKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(200));
@@ -243,7 +243,8 @@ impl Run {
             return Ok(());
         };
         let rows = records.load_records().map_err(|e| e.to_string())?;
-        let node = StorageNode::restore(id, welcome.granules, now(), rows).map_err(|e| e.to_string())?;
+        let node =
+            StorageNode::restore(id, welcome.granules, now(), rows).map_err(|e| e.to_string())?;
         let journals = home.join("journals");
         let events = self.events.clone();
         let flash = StorageDriver::new(node, records, daemon, Arc::new(views), journals, events)?;

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::actor_thread::{self, ActorId, Turn, WaitFor};
 use crate::machines::MachineId;
 use crate::network::Wake;
-use crate::seat::{self, ActorId, WaitFor, Turn};
 use crate::world::{Event, MS, World};
 
 /// Blocking code that runs somewhere.
@@ -23,12 +23,12 @@ impl World {
     pub fn begin(
         &mut self,
         place: MachineId,
-        act: impl FnOnce() -> seat::Outcome + Send + 'static,
+        act: impl FnOnce() -> actor_thread::Outcome + Send + 'static,
     ) -> ActorId {
         self.next_actor += 1;
         let id = self.next_actor;
         let (turns, receiver) = channel();
-        let thread = seat::begin(id, &self.shared, &self.asks.0, receiver, act);
+        let thread = actor_thread::begin(id, &self.shared, &self.asks.0, receiver, act);
         let actor = Actor {
             place,
             wait: 0,
@@ -65,7 +65,7 @@ impl World {
         ask
     }
 
-    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<seat::Outcome>) {
+    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<actor_thread::Outcome>) {
         let Some(actor) = self.actors.remove(&id) else {
             return;
         };
@@ -74,8 +74,12 @@ impl World {
             self.hosts[index].using.remove(&id);
         }
         match (outcome, actor.place) {
-            (Ok(seat::Outcome::Node(input)), MachineId::Node(index)) => self.storage_effect_done(index, input),
-            (Ok(seat::Outcome::Host(input)), MachineId::Host(index)) => self.compute_effect_done(index, input),
+            (Ok(actor_thread::Outcome::Node(input)), MachineId::Node(index)) => {
+                self.storage_effect_done(index, input)
+            }
+            (Ok(actor_thread::Outcome::Host(input)), MachineId::Host(index)) => {
+                self.compute_effect_done(index, input)
+            }
             (Ok(_), _) => {}
             (Err(panic), _) => std::panic::resume_unwind(panic),
         }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use forebay_client::System;
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller;
-use forebay_control::host::{self, ComputeNode};
-use forebay_control::protocol::{ActivationId, Timestamp, MountPlan};
-use forebay_daemon::views::{StorageAccess, Mounts};
+use forebay_control::messages::{ActivationId, MountPlan, UnixMillis};
+use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::AccessMode;
 use forebay_protocol::Caller;
 
+use crate::actor_thread::{self, Machine, Outcome};
 use crate::machines::MachineId;
 use crate::process::Process;
-use crate::seat::{self, Machine, Outcome};
 use crate::world::{Event, MS, World, host_name};
 
 impl World {
@@ -22,17 +22,20 @@ impl World {
         let host = &mut self.hosts[index];
         if host.runs.is_none() {
             if self.now >= host.down {
-                host.runs = Some(ComputeNode::new(host_name(index), Timestamp(self.now / MS)));
+                host.runs = Some(ComputeNode::new(
+                    host_name(index),
+                    UnixMillis(self.now / MS),
+                ));
             }
             return;
         }
-        self.host_step(index, host::ComputeInput::Tick);
+        self.host_step(index, compute_node::ComputeInput::Tick);
         if self.chance(self.faults.crash / 2) {
             self.crash_host(index);
         }
     }
 
-    pub fn host_step(&mut self, index: usize, input: host::ComputeInput) {
+    pub fn host_step(&mut self, index: usize, input: compute_node::ComputeInput) {
         let Some(host) = &mut self.hosts[index].runs else {
             return;
         };
@@ -42,13 +45,13 @@ impl World {
                 return self.crash_host(index);
             }
             match effect {
-                host::ComputeEffect::Report(report) => {
+                compute_node::ComputeEffect::Report(report) => {
                     let input = controller::ControllerInput::Report(report);
                     let message = Event::ToController(Box::new(input));
                     self.send(MachineId::Host(index), MachineId::Controller, message);
                 }
-                host::ComputeEffect::Mount(plan) => self.mount(index, plan),
-                host::ComputeEffect::Unmount(plan) => self.unmount(index, plan),
+                compute_node::ComputeEffect::Mount(plan) => self.mount(index, plan),
+                compute_node::ComputeEffect::Unmount(plan) => self.unmount(index, plan),
             }
         }
     }
@@ -64,13 +67,14 @@ impl World {
         let views = Mounts::new(PathBuf::new(), host_name(index), reach);
         let mounts = self.hosts[index].mounts.clone();
         self.begin(MachineId::Host(index), move || {
-            let attached = views.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
+            let attached =
+                views.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
             let mounted = attached.map(|attached| {
-                if !seat::is_dead() {
+                if !actor_thread::is_dead() {
                     mounts.lock().unwrap().insert(id, attached);
                 }
             });
-            Outcome::Host(host::ComputeInput::Mounted(id, mounted))
+            Outcome::Host(compute_node::ComputeInput::Mounted(id, mounted))
         });
     }
 
@@ -90,20 +94,22 @@ impl World {
             machine.sleep(std::time::Duration::from_millis(10));
             if busy {
                 let outcome = Err("files are open".to_owned());
-                return Outcome::Host(host::ComputeInput::Unmounted(id, outcome));
+                return Outcome::Host(compute_node::ComputeInput::Unmounted(id, outcome));
             }
             let gone = mounts.lock().unwrap().remove(&id);
             drop(gone);
-            Outcome::Host(host::ComputeInput::Unmounted(id, Ok(())))
+            Outcome::Host(compute_node::ComputeInput::Unmounted(id, Ok(())))
         });
     }
 
     /// An actor of the host is done.
-    pub fn compute_effect_done(&mut self, index: usize, input: host::ComputeInput) {
-        if let host::ComputeInput::Unmounted(id, Ok(())) | host::ComputeInput::Mounted(id, Err(_)) = &input {
+    pub fn compute_effect_done(&mut self, index: usize, input: compute_node::ComputeInput) {
+        if let compute_node::ComputeInput::Unmounted(id, Ok(()))
+        | compute_node::ComputeInput::Mounted(id, Err(_)) = &input
+        {
             self.hosts[index].plans.remove(id);
         }
-        if let host::ComputeInput::Mounted(id, Err(reason)) = &input {
+        if let compute_node::ComputeInput::Mounted(id, Err(reason)) = &input {
             self.trace_line(|| format!("host {index} cannot mount {id:?}: {reason}"));
         }
         self.host_step(index, input);

@@ -6,28 +6,30 @@ use std::time::Duration;
 
 use forebay_client::Admin;
 use forebay_control::controller;
-use forebay_control::node::{self, MoverOutcome};
-use forebay_control::protocol::{FragmentPlan, StagePlan};
-use forebay_daemon::embedded::{copies, create_fragment, destroy_fragment};
-use forebay_daemon::views::{StorageAccess, Mounts};
+use forebay_control::messages::{FragmentPlan, StagePlan};
+use forebay_control::storage_node::{self, MoverOutcome};
+use forebay_daemon::embedded::{create_fragment, destroy_fragment, movers};
+use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::{AccessMode, Direction};
 use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
 
+use crate::actor_thread::{Machine, Outcome};
 use crate::journals::journal;
 use crate::machines::{Compute, MachineId, apply_changes};
 use crate::network::address;
-use crate::seat::{Machine, Outcome};
 use crate::world::{Event, World};
 
 impl World {
-    pub fn node_step(&mut self, index: usize, input: node::StorageInput) {
+    pub fn node_step(&mut self, index: usize, input: storage_node::StorageInput) {
         let Some((_, node)) = &mut self.nodes[index].running else {
             return;
         };
         self.steps += 1;
         let done = match &input {
-            node::StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => Some(*stage),
+            storage_node::StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => {
+                Some(*stage)
+            }
             _ => None,
         };
         for effect in node.step(input) {
@@ -36,16 +38,18 @@ impl World {
                 return self.crash_node(index, power);
             }
             match effect {
-                node::StorageEffect::Persist(changes) => apply_changes(&mut self.nodes[index].records, changes),
-                node::StorageEffect::Report(report) => {
+                storage_node::StorageEffect::Persist(changes) => {
+                    apply_changes(&mut self.nodes[index].records, changes)
+                }
+                storage_node::StorageEffect::Report(report) => {
                     let input = controller::ControllerInput::Report(report);
                     let message = Event::ToController(Box::new(input));
                     self.send(MachineId::Node(index), MachineId::Controller, message);
                 }
-                node::StorageEffect::Create(plan) => self.create(index, plan),
-                node::StorageEffect::Destroy(plan) => self.destroy(index, plan),
-                node::StorageEffect::StartMover(plan) => self.begin_copy(index, plan),
-                node::StorageEffect::StopMover(stage, _) => {
+                storage_node::StorageEffect::Create(plan) => self.create(index, plan),
+                storage_node::StorageEffect::Destroy(plan) => self.destroy(index, plan),
+                storage_node::StorageEffect::StartMover(plan) => self.begin_copy(index, plan),
+                storage_node::StorageEffect::StopMover(stage, _) => {
                     if let Some((_, counters)) = self.nodes[index].copies.get(&stage) {
                         counters.cancel();
                     }
@@ -111,10 +115,10 @@ impl World {
             let admin = Admin::connect(address(index), options).map_err(|e| e.to_string());
             Outcome::Node(if makes {
                 let made = admin.and_then(|admin| create_fragment(&admin, &plan));
-                node::StorageInput::Created(fragment, made)
+                storage_node::StorageInput::Created(fragment, made)
             } else {
                 let gone = admin.and_then(|admin| destroy_fragment(&admin, &plan));
-                node::StorageInput::Destroyed(fragment, gone)
+                storage_node::StorageInput::Destroyed(fragment, gone)
             })
         });
     }
@@ -141,7 +145,7 @@ impl World {
             sync_interval: Duration::from_millis(500),
             segment_bytes: 16 << 10,
             journal: Some(journal(stage)),
-            verify: copies::verify_mode(&plan),
+            verify: movers::verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
         };
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
@@ -153,10 +157,14 @@ impl World {
             let attached = views.attach_instance(plan.instance, mode, owner, &addresses);
             let outcome = match attached {
                 Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
-                Ok(attached) => copies::run_stage(&plan, attached, Some(&outside), &options, &counters),
+                Ok(attached) => {
+                    movers::run_stage(&plan, attached, Some(&outside), &options, &counters)
+                }
                 Err(reason) => MoverOutcome::Failed(reason.into()),
             };
-            Outcome::Node(node::StorageInput::MoverEnded(stage, attempt, outcome))
+            Outcome::Node(storage_node::StorageInput::MoverEnded(
+                stage, attempt, outcome,
+            ))
         });
     }
 
@@ -190,22 +198,27 @@ impl World {
     }
 
     /// An actor of the node is done.
-    pub fn storage_effect_done(&mut self, index: usize, input: node::StorageInput) {
-        if matches!(input, node::StorageInput::Created(..) | node::StorageInput::Destroyed(..)) {
+    pub fn storage_effect_done(&mut self, index: usize, input: storage_node::StorageInput) {
+        if matches!(
+            input,
+            storage_node::StorageInput::Created(..) | storage_node::StorageInput::Destroyed(..)
+        ) {
             self.order(index, None);
         }
         match &input {
-            node::StorageInput::MoverEnded(stage, attempt, outcome) => {
-                self.trace_line(|| format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}"));
+            storage_node::StorageInput::MoverEnded(stage, attempt, outcome) => {
+                self.trace_line(|| {
+                    format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}")
+                });
                 self.nodes[index].copies.remove(stage);
                 let failed = matches!(outcome, MoverOutcome::Failed(_));
                 self.truth.counts.failed_copies += u64::from(failed);
             }
-            node::StorageInput::Created(fragment, Err(reason)) => {
+            storage_node::StorageInput::Created(fragment, Err(reason)) => {
                 self.trace_line(|| format!("node {index} has not made {fragment:?}: {reason}"));
                 self.nodes[index].fragments.remove(fragment);
             }
-            node::StorageInput::Destroyed(fragment, Ok(())) => {
+            storage_node::StorageInput::Destroyed(fragment, Ok(())) => {
                 self.nodes[index].fragments.remove(fragment);
             }
             _ => {}

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use forebay_client::Fs;
-use forebay_control::host::ComputeNode;
-use forebay_control::node::StorageNode;
-use forebay_control::protocol::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
-use forebay_control::table::Change;
+use forebay_control::compute_node::ComputeNode;
+use forebay_control::messages::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
+use forebay_control::records::Change;
+use forebay_control::storage_node::StorageNode;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, SessionId};
 use forebay_store::log::Log;
+use forebay_store::node::{ConnId, Node};
 use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::node::{ConnId, Shard};
 use forebay_store::storage::MemoryStorage;
 
+use crate::actor_thread::{ActorId, LinkId};
 use crate::journals::Journals;
-use crate::seat::{ActorId, LinkId};
 
 /// A simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ pub fn to_rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
 
 /// A storage daemon that runs.
 pub struct Daemon {
-    pub shard: Shard<MemoryObjects>,
+    pub node: Node<MemoryObjects>,
     pub log: Log<MemoryStorage>,
     /// The connection over which other daemons' messages come.
     pub peers: ConnId,

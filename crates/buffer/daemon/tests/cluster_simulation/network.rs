@@ -10,9 +10,9 @@ use forebay_protocol::message::Request;
 use forebay_protocol::{Call, SessionId};
 use forebay_store::node::{ConnId, Input};
 
+use crate::actor_thread::{ActorId, ActorOutput, LinkId, SimReply, Turn, WaitFor};
 use crate::codec;
 use crate::machines::MachineId;
-use crate::seat::{ActorId, WaitFor, LinkId, ActorOutput, SimReply, Turn};
 use crate::world::{Event, MS, World};
 
 /// One connection of a client to a storage daemon.
@@ -106,7 +106,9 @@ impl World {
                 let when = self.now + (time.as_nanos() as u64).max(1000);
                 self.schedule(when, Event::Wake(actor, wait, Wake::Slept));
             }
-            WaitFor::Connect(address, patience) => self.connect(actor, wait, from, &address, patience),
+            WaitFor::Connect(address, patience) => {
+                self.connect(actor, wait, from, &address, patience)
+            }
             WaitFor::Receive(id, patience) => {
                 let Some(link) = self.links.get_mut(&id) else {
                     return self.schedule(self.now, Event::Wake(actor, wait, Wake::Reset));

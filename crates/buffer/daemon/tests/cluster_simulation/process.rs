@@ -11,8 +11,8 @@ use forebay_client::{Fs, System};
 use forebay_protocol::Errno;
 use forebay_protocol::message::{OpenMode, SetAttr};
 
+use crate::actor_thread::{self, Machine};
 use crate::random::Random;
-use crate::seat::{self, Machine};
 use crate::world::host_name;
 
 /// What is known of a file that a process writes.
@@ -88,7 +88,7 @@ impl Process {
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || closed || lost || seat::is_dead(),
+            usual.contains(&errno) || closed || lost || actor_thread::is_dead(),
             "{what} {}: {errno}",
             path.display()
         );
@@ -321,10 +321,15 @@ impl Process {
     }
 
     /// What was there cannot be missing, unless the request was carried out before, and is now again.
-    fn not_twice(&self, before: &FileState, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
+    fn not_twice(
+        &self,
+        before: &FileState,
+        path: &Path,
+        done: Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let power = self.losses.power.load(Ordering::Relaxed);
         let there = before.certain && before.data.is_some() && (before.synced || !power);
-        let lost = self.losses.disk.load(Ordering::Relaxed) || seat::is_dead();
+        let lost = self.losses.disk.load(Ordering::Relaxed) || actor_thread::is_dead();
         assert!(
             done != Err(Errno::ENOENT) || !there || lost,
             "{} was there and is missing",
@@ -417,7 +422,7 @@ fn unsure(files: &Files, path: &Path) -> FileState {
         ..FileState::default()
     });
     let before = known.clone();
-    if !(seat::is_dead()) {
+    if !(actor_thread::is_dead()) {
         (known.certain, known.synced) = (false, false);
     }
     before
@@ -425,7 +430,7 @@ fn unsure(files: &Files, path: &Path) -> FileState {
 
 /// It has happened.
 fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
-    if !seat::is_dead() {
+    if !actor_thread::is_dead() {
         let known = FileState {
             data,
             certain: true,

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
-use forebay_control::node::{self, StorageNode};
-use forebay_control::protocol::Timestamp;
-use forebay_daemon::embedded::copies;
+use forebay_control::messages::UnixMillis;
+use forebay_control::storage_node::{self, StorageNode};
+use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
-use forebay_store::log::{RecoveryError, LogSpace};
+use forebay_store::log::{LogSpace, RecoveryError};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_in_memory};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, fetch_reply_in_memory};
 use forebay_store::storage::{Fault, MemoryStorage};
 
+use crate::actor_thread::Machine;
 use crate::codec;
 use crate::journals::Journals;
-use crate::machines::{Daemon, OpenObject, MachineId, to_rows};
+use crate::machines::{Daemon, MachineId, OpenObject, to_rows};
 use crate::network::{node_at, root};
-use crate::seat::Machine;
 use crate::world::{Event, MS, World};
 
 /// Who waits for a sync, by which call, and for which object; and whether for contents of all files
@@ -72,11 +72,12 @@ impl World {
             ..Limits::default()
         };
         let objects = storage.objects.clone();
-        let mut shard = Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
-        shard.set_boot_id(storage.boot);
-        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        let mut daemon_node =
+            Node::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        daemon_node.set_boot_id(storage.boot);
+        daemon_node.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {
-            shard,
+            node: daemon_node,
             log,
             peers,
             opens: BTreeMap::new(),
@@ -89,13 +90,15 @@ impl World {
             to_rows(&self.nodes[index].records),
         );
         let node = node.unwrap();
-        self.nodes[index].journals.sweep(|id| node.may_resume_stage(id));
+        self.nodes[index]
+            .journals
+            .sweep(|id| node.may_resume_stage(id));
         self.nodes[index].running = Some((daemon, node));
         // The record of this start is durable before anybody is answered.
         if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
         }
-        self.node_step(index, node::StorageInput::Started);
+        self.node_step(index, storage_node::StorageInput::Started);
     }
 
     fn sync_start(&mut self, index: usize) -> bool {
@@ -103,8 +106,8 @@ impl World {
         running.is_some_and(|(daemon, _)| daemon.log.sync().is_ok())
     }
 
-    fn instant(&self) -> Timestamp {
-        Timestamp(self.now / MS)
+    fn instant(&self) -> UnixMillis {
+        UnixMillis(self.now / MS)
     }
 
     /// `false`: the log cannot be written.
@@ -112,7 +115,7 @@ impl World {
         let Some((daemon, _)) = &mut self.nodes[index].running else {
             return true;
         };
-        for bytes in daemon.shard.take_records() {
+        for bytes in daemon.node.take_records() {
             if daemon.log.append(&bytes).is_err() {
                 return false;
             }
@@ -129,9 +132,9 @@ impl World {
         // An error is the death of the process, which is seen below.
         let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
         self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
-        daemon.shard.set_log_room(room);
+        daemon.node.set_log_space(room);
         let mut effects = Vec::new();
-        daemon.shard.step(now, input, &mut effects);
+        daemon.node.step(now, input, &mut effects);
         if !self.commit(index) {
             let power = self.power_fails();
             return self.crash_node(index, power);
@@ -213,7 +216,9 @@ impl World {
                     self.send(from, place, Event::Peer(to, message));
                 }
             }
-            Effect::InvalidateChecksums(object) => self.daemon_step(index, Input::ChecksumsInvalidated(object, Ok(()))),
+            Effect::InvalidateChecksums(object) => {
+                self.daemon_step(index, Input::ChecksumsInvalidated(object, Ok(())))
+            }
             Effect::ObjectWritten(_) | Effect::Scrub { .. } => {}
         }
     }
@@ -275,7 +280,10 @@ impl World {
                 length,
             } => match daemon.opens.get(&(session, handle)) {
                 Some(open) if open.mode.read => {
-                    let bytes = storage.objects.object_contents(open.object).unwrap_or_default();
+                    let bytes = storage
+                        .objects
+                        .object_contents(open.object)
+                        .unwrap_or_default();
                     let from = bytes.get(offset as usize..).unwrap_or_default();
                     let count = from.len().min(length as usize);
                     return (Reply::Data, from[..count].to_vec());
@@ -295,7 +303,10 @@ impl World {
                     } else {
                         (offset, offset)
                     };
-                    match open.grant.checked_sub(block_bytes(from, payload.len() as u64)) {
+                    match open
+                        .grant
+                        .checked_sub(block_bytes(from, payload.len() as u64))
+                    {
                         None => Err(Errno::EDQUOT),
                         Some(left) => {
                             open.grant = left;
@@ -323,15 +334,19 @@ impl World {
             return;
         }
         let progress = self.nodes[index].copies.iter();
-        let progress: Vec<node::StorageInput> = progress
+        let progress: Vec<storage_node::StorageInput> = progress
             .map(|(stage, (attempt, counters))| {
-                node::StorageInput::MoverProgress(*stage, *attempt, copies::mover_progress(counters))
+                storage_node::StorageInput::MoverProgress(
+                    *stage,
+                    *attempt,
+                    movers::mover_progress(counters),
+                )
             })
             .collect();
         for input in progress {
             self.node_step(index, input);
         }
-        self.node_step(index, node::StorageInput::Tick);
+        self.node_step(index, storage_node::StorageInput::Tick);
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
         if self.chance(30) {

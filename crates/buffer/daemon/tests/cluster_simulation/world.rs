@@ -6,26 +6,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
-use forebay_control::protocol::*;
-use forebay_control::{host, node};
+use forebay_control::messages::*;
+use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
 use forebay_store::objects::MemoryObjects;
 use forebay_store::storage::MemoryStorage;
 use forebay_units::Bytes;
 
+use crate::actor_thread::{ActorId, ActorWait, LinkId, Machine, Shared, SimReply};
 use crate::actors::Actor;
 use crate::faults::Faults;
 use crate::journals::Journals;
 use crate::machines::{Compute, MachineId, Records, Storage, apply_changes, to_rows};
 use crate::network::{Link, Wake, address};
+use crate::oracle::Oracle;
 use crate::pfs::Pfs;
 use crate::random::Random;
 use crate::requests::envelope;
-use crate::seat::{ActorId, ActorWait, LinkId, Machine, SimReply, Shared};
 use crate::storage::SyncAsked;
-use crate::truth::Oracle;
-use crate::users::{Step, SimUser};
+use crate::users::{SimUser, Step};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -190,7 +190,7 @@ impl World {
         for (number, request) in (1..).zip(requests) {
             let envelope = envelope(1, number, request);
             let input = controller::ControllerInput::Request(Box::new(envelope));
-            for effect in controller.step(Timestamp(0), input) {
+            for effect in controller.step(UnixMillis(0), input) {
                 match effect {
                     controller::ControllerEffect::Persist(changes) => {
                         apply_changes(&mut self.controller_records, changes);
@@ -235,11 +235,11 @@ impl World {
         match event {
             Event::ToController(input) => self.controller_step(*input),
             Event::ToPeer(Peer::StorageNode(node), order) => {
-                self.node_step(node.0 as usize, node::StorageInput::Command(order));
+                self.node_step(node.0 as usize, storage_node::StorageInput::Command(order));
             }
             Event::ToPeer(Peer::ComputeNode(name), order) => {
                 if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, host::ComputeInput::Command(order));
+                    self.host_step(index, compute_node::ComputeInput::Command(order));
                 }
             }
             Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),

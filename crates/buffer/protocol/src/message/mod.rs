@@ -13,10 +13,10 @@ mod request;
 
 pub use call::{Call, Caller, Hello, SessionToken};
 pub use file::{
-    Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode,
-    is_xattr_supported,
+    Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime,
+    XattrMode, is_xattr_supported,
 };
-pub use instance::{InstanceSpec, ScrubReport, InstanceUsage};
+pub use instance::{InstanceSpec, InstanceUsage, ScrubReport};
 pub use reply::Reply;
 pub use request::Request;
 

@@ -2,11 +2,11 @@
 
 #[cfg(doc)]
 use super::Request;
-use super::{Attr, DirEntry, FileKind, SessionToken, ScrubReport, InstanceUsage};
+use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken};
 use crate::identity::Proof;
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
-use crate::placement::{ObjectInfo, Capability, Placement};
+use crate::placement::{Capability, ObjectInfo, Placement};
 use serde::{Deserialize, Serialize};
 
 /// What a daemon answers.

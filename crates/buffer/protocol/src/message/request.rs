@@ -2,7 +2,9 @@
 
 use super::{Allocate, Hello, InstanceSpec, NewInode, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
-use super::{MAX_REQUEST_INODES, MAX_NAME, MAX_CLOSED_HANDLES, RECOVERY_SLOT, Reply, LOCK_WATCH_SLOT};
+use super::{
+    LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_NAME, MAX_REQUEST_INODES, RECOVERY_SLOT, Reply,
+};
 use crate::identity::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;

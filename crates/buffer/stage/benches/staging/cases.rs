@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use forebay_client::{Admin, Fs};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::InstanceSpec;
-use forebay_stage::{StageItem, StagePath, ProgressCounters, StageReport, StageRequest, Namespace, Verify, ItemKind, run_stage};
+use forebay_stage::{
+    ItemKind, Namespace, ProgressCounters, StageItem, StageLocation, StageReport, StageRequest,
+    Verify, run_stage,
+};
 use forebay_store::daemon::{self, Daemon};
 
 use crate::floor::{copy, read, timed, together, write};
@@ -334,9 +337,9 @@ impl Bench<'_> {
         let staged = self.home.path("staged");
         let (there, back) = self.with_instance(2 * round + 2, |fs| {
             let space = Namespace::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
-            let inside = || StagePath::in_instance(&space, "data");
-            let there = self.stage(StagePath::pfs(source), inside())?;
-            let back = self.stage(inside(), StagePath::pfs(&staged))?;
+            let inside = || StageLocation::in_instance(&space, "data");
+            let there = self.stage(StageLocation::pfs(source), inside())?;
+            let back = self.stage(inside(), StageLocation::pfs(&staged))?;
             Ok((there, back))
         })?;
         if round == 0 {
@@ -355,10 +358,10 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    fn stage(&self, source: StagePath, target: StagePath) -> Outcome<StageReport> {
+    fn stage(&self, source: StageLocation, target: StageLocation) -> Outcome<StageReport> {
         let journal = self.flash.path("journal");
         let _ = fs::remove_file(&journal);
-        let what = ItemKind::Directory;
+        let kind = ItemKind::Directory;
         let items = vec![StageItem {
             kind,
             source,
@@ -369,8 +372,14 @@ impl Bench<'_> {
             journal: Some(journal),
             ..forebay_stage::StageOptions::default()
         };
-        let stage = || Ok(run_stage(&StageRequest { items }, &options, &ProgressCounters::new())?);
-        let (_, report): (f64, StageReport) = timed(run_stage)?;
+        let stage = || {
+            Ok(run_stage(
+                &StageRequest { items },
+                &options,
+                &ProgressCounters::new(),
+            )?)
+        };
+        let (_, report): (f64, StageReport) = timed(stage)?;
         if report.read_back != self.shape.bytes {
             return Err("not everything was read back".into());
         }

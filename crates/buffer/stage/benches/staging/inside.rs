@@ -91,7 +91,10 @@ impl Files<'_> {
             let length = usize::try_from(part.to).unwrap_or(block.len());
             let data = block[..length].to_vec();
             let place = directories.place(&part.path)?;
-            note(part, fs.put_file(place, attributes(), data).map_err(told)?.ino);
+            note(
+                part,
+                fs.put_file(place, attributes(), data).map_err(told)?.ino,
+            );
             Ok(())
         })?;
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);

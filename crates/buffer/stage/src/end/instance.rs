@@ -13,7 +13,7 @@ use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime
 use forebay_protocol::{Attr, Ino, Timestamp};
 use rustix::io::Errno;
 
-use super::{Metadata, FileHandle, DirHandle, FileKind, PutOutcome, FileStat, FileTime};
+use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata, PutOutcome};
 
 /// Bytes of a directory that are asked for at a time.
 const PAGE: u32 = 64 << 10;
@@ -299,7 +299,12 @@ impl DirHandle for Directory {
         Ok(Box::new(Contents::new(self.space.clone(), made)))
     }
 
-    fn read_small_file(&self, _: &OsStr, seen: &FileStat, into: &mut Vec<u8>) -> Result<Option<FileStat>, Errno> {
+    fn read_small_file(
+        &self,
+        _: &OsStr,
+        seen: &FileStat,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<FileStat>, Errno> {
         match self.space.fs.fetch_file(Ino(seen.inode.1)) {
             Ok((attr, data)) => {
                 let state = state(&attr);
@@ -311,7 +316,12 @@ impl DirHandle for Directory {
         }
     }
 
-    fn put_small_file(&self, name: &OsStr, data: &[u8], like: &FileStat) -> Result<PutOutcome, Errno> {
+    fn put_small_file(
+        &self,
+        name: &OsStr,
+        data: &[u8],
+        like: &FileStat,
+    ) -> Result<PutOutcome, Errno> {
         let fs = &self.space.fs;
         let put = as_permitted(attributes(like), |set| {
             fs.put_file((self.ino, name.as_bytes()), set, data.to_vec())
@@ -334,7 +344,10 @@ impl DirHandle for Directory {
 
     fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
         let new = NewInode::Symlink(goal.as_bytes().to_vec());
-        let made = self.space.fs.make_inode(self.ino, name.as_bytes(), new, 0o777);
+        let made = self
+            .space
+            .fs
+            .make_inode(self.ino, name.as_bytes(), new, 0o777);
         let made = made.map_err(errno)?;
         let wanted = FileStat {
             mode: made.mode.into(),

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::identity::{Entered, Identity};
-use super::{Metadata, FileHandle, DirHandle, FileKind, FileStat, FileTime};
+use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata};
 
 /// On whose behalf; `None` for the process itself.
 pub(super) type Who = Option<Arc<Identity>>;

@@ -6,11 +6,11 @@
 //! file's descriptor, its bytes move between two descriptors, by the kernel alone where that is
 //! wanted.
 
-mod beneath;
+mod confined;
 mod identity;
 mod instance;
+mod instance_path;
 mod local;
-mod within;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,11 +19,11 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-pub use beneath::ConfinedFileSystem;
+pub use confined::ConfinedFileSystem;
 pub use identity::Identity;
 pub use instance::Namespace;
+pub(crate) use instance_path::{Found, make_within, open_within};
 pub(crate) use local::{open_folder, open_path};
-pub(crate) use within::{Found, make_within, open_within};
 
 /// Longest file that is copied in one piece, in bytes.
 pub const MAX_SMALL_FILE: u64 = forebay_protocol::message::MAX_INLINE_FILE_BYTES as u64;
@@ -189,7 +189,12 @@ pub trait DirHandle: Metadata + Send + Sync {
     }
     /// Makes a file with these contents and what else belongs to it, as `state` says, in place of
     /// what has the name.
-    fn put_small_file(&self, name: &OsStr, data: &[u8], state: &FileStat) -> Result<PutOutcome, Errno> {
+    fn put_small_file(
+        &self,
+        name: &OsStr,
+        data: &[u8],
+        state: &FileStat,
+    ) -> Result<PutOutcome, Errno> {
         let _ = (name, data, state);
         Ok(PutOutcome::Unsupported)
     }

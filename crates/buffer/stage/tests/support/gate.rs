@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_stage::end::{Metadata, ConfinedFileSystem, FileHandle, FileSystem, DirHandle, FileStat};
+use forebay_stage::end::{
+    ConfinedFileSystem, DirHandle, FileHandle, FileStat, FileSystem, Metadata,
+};
 use rustix::io::Errno;
 
 /// What waits.

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use forebay_client::{Admin, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{Caller, DirEntry, InstanceSpec, NewInode, OpenMode};
-use forebay_protocol::{Attr, Errno, InstanceId, FileKind};
+use forebay_protocol::{Attr, Errno, FileKind, InstanceId};
 use forebay_stage::{
-    StageItem, StageOptions, StagePath, ProgressCounters, StageReport, StageRequest, Namespace, StageError, ItemKind, run_stage,
+    ItemKind, Namespace, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
+    StageReport, StageRequest, run_stage,
 };
 use forebay_store::daemon::{self, Daemon};
 
@@ -105,20 +106,20 @@ impl Sides {
         }))
     }
 
-    pub fn inside(&self, path: &str) -> StagePath {
-        StagePath::in_instance(&self.buffer.space, path)
+    pub fn inside(&self, path: &str) -> StageLocation {
+        StageLocation::in_instance(&self.buffer.space, path)
     }
 
-    pub fn outside(&self, path: &str) -> StagePath {
-        StagePath::pfs(self.pfs.join(path))
+    pub fn outside(&self, path: &str) -> StageLocation {
+        StageLocation::pfs(self.pfs.join(path))
     }
 
-    pub fn stage_in(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.outside(from), self.inside(to))
+    pub fn stage_in(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.outside(from), self.inside(to))
     }
 
-    pub fn stage_out(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.inside(from), self.outside(to))
+    pub fn stage_out(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.inside(from), self.outside(to))
     }
 
     /// These files of the instance, one by one, into the directory `out`, which is made.
@@ -128,14 +129,14 @@ impl Sides {
         let item = |name: &&str| StageItem {
             kind: ItemKind::File,
             source: self.inside(name),
-            target: StagePath::pfs(out.join(name)),
+            target: StageLocation::pfs(out.join(name)),
         };
         let items = names.iter().map(item).collect();
         (out, StageRequest { items })
     }
 }
 
-pub fn one(what: ItemKind, source: StagePath, target: StagePath) -> StageRequest {
+pub fn one(kind: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
     StageRequest {
         items: vec![StageItem {
             kind,

@@ -1,9 +1,11 @@
 //! Seals on object files: made when nobody has written for a while, broken by whoever opens the
 //! object to write, checked when the daemon reads.
 
-use super::checksum_validity::{MAX_CHECKSUMS_BYTES, ChecksumValidity, StoreOutcome, ChecksummedFile, FileState};
+use super::checksum_validity::{
+    ChecksumValidity, ChecksummedFile, FileState, MAX_CHECKSUMS_BYTES, StoreOutcome,
+};
 use super::io_throttle::{self, IoThrottle};
-use crate::objects::block_checksums::{ChecksumBuilder, BlockChecksums, CHECKSUMS_XATTR};
+use crate::objects::block_checksums::{BlockChecksums, CHECKSUMS_XATTR, ChecksumBuilder};
 use forebay_protocol::{Errno as WireErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
@@ -34,7 +36,7 @@ pub fn boot_id() -> Option<u128> {
 
 /// Which start of the host this is, in short; 0 if the kernel does not say.
 pub fn boot_hash() -> u64 {
-    BOOT.map_or(0, |boot| (boot_hash as u64 ^ (boot_hash >> 64) as u64).max(1))
+    BOOT.map_or(0, |boot| (boot as u64 ^ (boot >> 64) as u64).max(1))
 }
 
 /// What sealing an object came to.
@@ -75,7 +77,10 @@ impl<'a> ObjectFile<'a> {
 }
 
 impl ChecksummedFile for ObjectFile<'_> {
-    fn read_attribute(&self, into: &mut [u8; MAX_CHECKSUMS_BYTES]) -> Result<Option<usize>, WireErrno> {
+    fn read_attribute(
+        &self,
+        into: &mut [u8; MAX_CHECKSUMS_BYTES],
+    ) -> Result<Option<usize>, WireErrno> {
         match fgetxattr(self.0, CHECKSUMS_XATTR, into) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
@@ -84,7 +89,12 @@ impl ChecksummedFile for ObjectFile<'_> {
     }
 
     fn set_attribute(&self, bytes: &[u8]) -> Result<(), WireErrno> {
-        Ok(fsetxattr(self.0, CHECKSUMS_XATTR, bytes, XattrFlags::empty())?)
+        Ok(fsetxattr(
+            self.0,
+            CHECKSUMS_XATTR,
+            bytes,
+            XattrFlags::empty(),
+        )?)
     }
 
     fn remove_attribute(&self) -> Result<(), WireErrno> {
@@ -140,7 +150,10 @@ impl ChecksummedFile for ObjectFile<'_> {
 }
 
 /// Looks at an object that is to be sealed; `Err` if it is not to be, or not yet.
-fn look(file: &File, lasting: &ChecksumValidity) -> Result<Result<FileState, ChecksumOutcome>, WireErrno> {
+fn look(
+    file: &File,
+    lasting: &ChecksumValidity,
+) -> Result<Result<FileState, ChecksumOutcome>, WireErrno> {
     if !lasting.can_store() {
         return Ok(Err(ChecksumOutcome::Unsupported));
     }
@@ -152,10 +165,10 @@ fn look(file: &File, lasting: &ChecksumValidity) -> Result<Result<FileState, Che
     if let Some(seal) = lasting.valid_checksums(&object)? {
         // One that was put when nobody could tell who might write, or by an older daemon, can be
         // put again so that it lasts: it holds now.
-        if store_checksums.era().generation > 0 || object.has_writers()? != Some(false) {
+        if seal.epoch().generation > 0 || object.has_writers()? != Some(false) {
             return Ok(Err(ChecksumOutcome::Stored));
         }
-        return Ok(Err(sealed(lasting.store_checksums(&object, store_checksums, before)?)));
+        return Ok(Err(sealed(lasting.store_checksums(&object, seal, before)?)));
     }
     // One that is not believed must not come back after a power cut.
     lasting.invalidate(&object)?;
@@ -184,7 +197,12 @@ fn sealed(put: StoreOutcome) -> ChecksumOutcome {
 /// Seal an object that nobody writes to any more. Its data need not be durable: a seal that is not
 /// recorded to last ends with the start of the host. A large object is sealed at a moderate pace
 /// while others use the device, or not at all if `yields`.
-pub fn store_checksums(file: &File, lasting: &ChecksumValidity, yields: bool, stop: &AtomicBool) -> io::Result<ChecksumOutcome> {
+pub fn store_checksums(
+    file: &File,
+    lasting: &ChecksumValidity,
+    yields: bool,
+    stop: &AtomicBool,
+) -> io::Result<ChecksumOutcome> {
     let state = match look(file, lasting)? {
         Ok(state) => state,
         Err(sealed) => return Ok(sealed),
@@ -201,7 +219,7 @@ pub fn store_checksums(file: &File, lasting: &ChecksumValidity, yields: bool, st
     let Some(seal) = sums(file, maker, state.size, &mut pace, stop)? else {
         return Ok(ChecksumOutcome::RecentlyWritten);
     };
-    match lasting.store_checksums(&ObjectFile::new(file), store_checksums, state) {
+    match lasting.store_checksums(&ObjectFile::new(file), seal, state) {
         Ok(put) => Ok(sealed(put)),
         Err(WireErrno::EOPNOTSUPP) => Ok(ChecksumOutcome::Unsupported),
         Err(error) => Err(error.into()),
@@ -221,11 +239,17 @@ pub fn store_checksums_of_new_object(
     let mut maker = ChecksumBuilder::new(data.len() as u64, mtime);
     maker.add_bytes(data);
     let seal = maker.finish();
-    store_checksums.map_or(Ok(()), |seal| lasting.store_checksums_of_new_object(&ObjectFile::new(file), store_checksums))
+    seal.map_or(Ok(()), |seal| {
+        lasting.store_checksums_of_new_object(&ObjectFile::new(file), seal)
+    })
 }
 
 /// Read all of an object and compare it with its seal.
-pub fn scrub_file(file: &File, lasting: &ChecksumValidity, stop: &AtomicBool) -> io::Result<ScrubVerdict> {
+pub fn scrub_file(
+    file: &File,
+    lasting: &ChecksumValidity,
+    stop: &AtomicBool,
+) -> io::Result<ScrubVerdict> {
     let object = ObjectFile::new(file);
     let Some(seal) = lasting.valid_checksums(&object)? else {
         return Ok(ScrubVerdict::NotChecksummed);
@@ -239,7 +263,7 @@ pub fn scrub_file(file: &File, lasting: &ChecksumValidity, stop: &AtomicBool) ->
     }
     Ok(match found {
         None => ScrubVerdict::NotChecksummed,
-        Some(found) => match store_checksums.first_difference(&found) {
+        Some(found) => match seal.first_difference(&found) {
             None => ScrubVerdict::Intact,
             Some(offset) => ScrubVerdict::Damaged(offset),
         },

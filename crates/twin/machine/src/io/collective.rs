@@ -68,7 +68,12 @@ pub(crate) struct CollectiveCall<'a> {
 
 impl<'a> CollectiveCall<'a> {
     /// The call with number `index` of a phase.
-    pub fn new(job: &IoJob, layout: &AccessPattern, index: u64, readers: Option<&'a Readers>) -> Self {
+    pub fn new(
+        job: &IoJob,
+        layout: &AccessPattern,
+        index: u64,
+        readers: Option<&'a Readers>,
+    ) -> Self {
         CollectiveCall {
             start: layout.transfer(0, Access::Write, index).offset,
             distance: layout.block_bytes(),
@@ -205,7 +210,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn call(distance: u64, bytes: u64, ranks: u64, aggregators: u64, buffer: u64) -> CollectiveCall<'static> {
+    fn call(
+        distance: u64,
+        bytes: u64,
+        ranks: u64,
+        aggregators: u64,
+        buffer: u64,
+    ) -> CollectiveCall<'static> {
         CollectiveCall {
             start: 1000,
             distance,

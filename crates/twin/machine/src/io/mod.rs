@@ -30,7 +30,7 @@ mod ssd;
 pub(crate) use pieces::{Piece, Pieces};
 
 use forebay_machine_file::machine::{BurstBuffer, Client};
-use forebay_workload::ior::{Api, FileId, Ior, AccessPattern, Step};
+use forebay_workload::ior::{AccessPattern, Api, FileId, Ior, Step};
 use forebay_workload::random::{hash, stream_label};
 use rustc_hash::FxHashMap;
 

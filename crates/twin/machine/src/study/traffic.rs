@@ -5,11 +5,11 @@ use super::{Progress, SimOptions, StudyError, build, run};
 use crate::group::Group;
 use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
+use crate::scenario::Scenario;
 use crate::traffic::TrafficJob;
-use crate::world::Scenario;
 use forebay_engine::{Simulation, Statistics};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing};
-use forebay_network::{Timeline, Topology, DeliveryStatistics};
+use forebay_network::{DeliveryStatistics, Timeline, Topology};
 use forebay_workload::placement::Placer;
 use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
@@ -154,9 +154,9 @@ impl Outcome {
         let link_rate = machine.network.node.rate.0 as f64 * nodes as f64;
         let window = measured.1.min(end).saturating_sub(measured.0) as f64 * 1e-12;
         let traffic = &self.traffic;
-        let packets = simulate_traffic.packets.max(1) as f64;
+        let packets = traffic.packets.max(1) as f64;
         let hops: u64 = (0..)
-            .zip(simulate_traffic.hops)
+            .zip(traffic.hops)
             .map(|(hops, n): (u64, u64)| hops * n)
             .sum();
         TrafficRun {
@@ -174,8 +174,8 @@ impl Outcome {
                 None => self.messages_delivered / nodes.max(1) as u64,
             },
             messages_delivered: self.messages_delivered,
-            packets_delivered: simulate_traffic.packets,
-            bytes_delivered: simulate_traffic.bytes,
+            packets_delivered: traffic.packets,
+            bytes_delivered: traffic.bytes,
             packets_per_second: 0.0,
             wall_seconds: 0.0,
             startup_seconds: 0.0,
@@ -190,9 +190,9 @@ impl Outcome {
                 0.0
             },
             hops_mean: hops as f64 / packets,
-            hops_histogram: simulate_traffic.hops.to_vec(),
-            nonminimal_share: simulate_traffic.detours as f64 / packets,
-            latency_ns: latency(simulate_traffic),
+            hops_histogram: traffic.hops.to_vec(),
+            nonminimal_share: traffic.detours as f64 / packets,
+            latency_ns: latency(traffic),
             links: class_use(&self.links, end),
             heat: heat(&self.links),
             series: self.series(world, end, link_rate),
@@ -219,18 +219,18 @@ impl Outcome {
 }
 
 pub(super) fn latency(traffic: &DeliveryStatistics) -> LatencyNs {
-    if simulate_traffic.packets == 0 {
+    if traffic.packets == 0 {
         return LatencyNs::default();
     }
-    let quantile = |q| simulate_traffic.latency_ns.value_at_quantile(q) as f64;
+    let quantile = |q| traffic.latency_ns.value_at_quantile(q) as f64;
     LatencyNs {
-        mean: simulate_traffic.latency_sum as f64 / simulate_traffic.packets as f64 / 1000.0,
-        min: simulate_traffic.latency_min as f64 / 1000.0,
+        mean: traffic.latency_sum as f64 / traffic.packets as f64 / 1000.0,
+        min: traffic.latency_min as f64 / 1000.0,
         p50: quantile(0.5),
         p90: quantile(0.9),
         p99: quantile(0.99),
         p999: quantile(0.999),
-        max: simulate_traffic.latency_max as f64 / 1000.0,
+        max: traffic.latency_max as f64 / 1000.0,
     }
 }
 

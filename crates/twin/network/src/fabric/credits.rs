@@ -2,7 +2,7 @@
 
 use super::{Fabric, KEY_CREDITS, NetEvent, NetMessage};
 use crate::packet::Packet;
-use crate::port::{PortEnd, NONE, Passage, Upstream, WaitingPacket};
+use crate::port::{NONE, Passage, PortEnd, Upstream, WaitingPacket};
 use forebay_engine::{Context, Partition, Queue, prefetch};
 use forebay_machine_file::machine::LinkClass;
 
@@ -20,8 +20,12 @@ pub(super) struct Batch {
 
 impl Fabric {
     /// Sends the credit back for the place that a packet leaves at time `left`.
-    pub(super) fn send_credit<P>(&mut self, packet: &Packet, left: u64, context: &mut Context<'_, P>)
-    where
+    pub(super) fn send_credit<P>(
+        &mut self,
+        packet: &Packet,
+        left: u64,
+        context: &mut Context<'_, P>,
+    ) where
         P: Partition,
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
@@ -95,8 +99,12 @@ impl Fabric {
 
     /// Gives credits back to a port, and the link to those who waited for them.
     #[inline]
-    pub(super) fn return_credit<P>(&mut self, place: Upstream, bytes: u32, context: &mut Context<'_, P>)
-    where
+    pub(super) fn return_credit<P>(
+        &mut self,
+        place: Upstream,
+        bytes: u32,
+        context: &mut Context<'_, P>,
+    ) where
         P: Partition,
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
@@ -116,7 +124,13 @@ impl Fabric {
         }
     }
 
-    pub(super) fn queue_for_credits(&mut self, index: usize, packet: Packet, passage: Passage, now: u64) {
+    pub(super) fn queue_for_credits(
+        &mut self,
+        index: usize,
+        packet: Packet,
+        passage: Passage,
+        now: u64,
+    ) {
         let waiting = WaitingPacket {
             packet,
             next: NONE,

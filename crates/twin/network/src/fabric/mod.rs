@@ -19,12 +19,14 @@ mod report;
 
 pub use nic::Message;
 
-use crate::packet::{Packet, Route, INTERMEDIATE};
-use crate::port::{LinkCost, PortEnd, NONE, Passage, Port, Stall, Upstream, WaitingPacket, link_costs};
+use crate::packet::{INTERMEDIATE, Packet, Route};
+use crate::port::{
+    LinkCost, NONE, Passage, Port, PortEnd, Stall, Upstream, WaitingPacket, link_costs,
+};
 use crate::routing::{Random, RoutePlanner};
-use crate::statistics::{Timeline, DeliveryStatistics};
+use crate::statistics::{DeliveryStatistics, Timeline};
 use crate::topology::Topology;
-use credits::{MAX_OPEN_BATCHES, Batch};
+use credits::{Batch, MAX_OPEN_BATCHES};
 use forebay_engine::{Context, Partition, Picoseconds, Queue, prefetch};
 use forebay_machine_file::machine::{LinkClass, Network, Routing};
 use nic::Nic;
@@ -146,7 +148,9 @@ impl Fabric {
         match event {
             NetEvent::Arrival(packet) => self.arrive(packet, context),
             NetEvent::Credits(slot) => self.return_batch(slot, context),
-            NetEvent::LateCredit(place, bytes) => self.return_credit(Upstream(place), bytes, context),
+            NetEvent::LateCredit(place, bytes) => {
+                self.return_credit(Upstream(place), bytes, context)
+            }
             NetEvent::Delivery(packet) => {
                 self.traffic[usize::from(packet.kind() != 0)].count_packet(&packet, context.now);
                 return Some(packet);
@@ -168,7 +172,9 @@ impl Fabric {
                 let key = KEY_ARRIVAL + Upstream(packet.credit_to).port() as u32;
                 queue.push(at, key, NetEvent::Arrival(packet).into());
             }
-            NetMessage::Credit(place, bytes) => self.batch_credit(at, Upstream(place), bytes, queue),
+            NetMessage::Credit(place, bytes) => {
+                self.batch_credit(at, Upstream(place), bytes, queue)
+            }
         }
     }
 
@@ -178,7 +184,9 @@ impl Fabric {
         if let NetEvent::Arrival(packet) = event {
             let first = usize::from(packet.router) * usize::from(self.topology.ports);
             if packet.route() != Route::Unrouted && packet.router != packet.target {
-                let port = self.topology.local_port_toward(packet.router, packet.target);
+                let port = self
+                    .topology
+                    .local_port_toward(packet.router, packet.target);
                 prefetch(&self.ports[first + usize::from(port)]);
             } else if packet.exit != INTERMEDIATE {
                 prefetch(&self.ports[first + usize::from(packet.exit)]);
@@ -194,8 +202,9 @@ impl Fabric {
     {
         let came_from_far = Upstream(packet.credit_to).is_far();
         let at_target = packet.router == packet.target;
-        let begins_leg =
-            packet.route() == Route::Unrouted || came_from_far || (at_target && packet.exit == INTERMEDIATE);
+        let begins_leg = packet.route() == Route::Unrouted
+            || came_from_far
+            || (at_target && packet.exit == INTERMEDIATE);
         if begins_leg || self.may_reconsider(&packet) {
             let mut router = RoutePlanner {
                 topology: &self.topology,
@@ -215,7 +224,8 @@ impl Fabric {
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            self.topology.local_port_toward(packet.router, packet.target)
+            self.topology
+                .local_port_toward(packet.router, packet.target)
         };
         let index =
             usize::from(packet.router) * usize::from(self.topology.ports) + usize::from(port);
@@ -336,7 +346,13 @@ impl Fabric {
     }
 }
 
-fn router_port(topology: &Topology, group: u16, router: u16, port: u8, costs: &[LinkCost; 4]) -> Port {
+fn router_port(
+    topology: &Topology,
+    group: u16,
+    router: u16,
+    port: u8,
+    costs: &[LinkCost; 4],
+) -> Port {
     let unplugged = Port::new(LinkClass::Node, PortEnd::Unplugged, 0, costs);
     match topology.class(router, port) {
         None => unplugged,

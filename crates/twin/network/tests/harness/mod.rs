@@ -1,12 +1,13 @@
 //! Dragonflies made to measure, and a model that sends given messages through the fabric.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use forebay_engine::{Context, Partition, Picoseconds, Queue, NoProgress, Simulation};
+use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
 use forebay_network::{
-    Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology, DeliveryStatistics, lookahead,
+    DeliveryStatistics, Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology,
+    lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Options checked against each other, as IOR does before it runs.
 
-use super::draft::IorBuilder;
+use super::builder::IorBuilder;
 use super::error::IorError;
 use super::options::OptionKey;
 use super::{Api, Ior, Reorder, Stonewall, options};
@@ -88,7 +88,11 @@ fn sizes(draft: &IorBuilder) -> Result<(), IorError> {
     if draft.random_offset > 0 && block == transfer {
         return Err(conflict(
             draft,
-            &[OptionKey::Block, OptionKey::Transfer, OptionKey::RandomOffset],
+            &[
+                OptionKey::Block,
+                OptionKey::Transfer,
+                OptionKey::RandomOffset,
+            ],
             "-z shuffles the transfers of a block, and here a block is one transfer".to_string(),
             "make -b a larger multiple of -t, or leave out -z",
         ));

@@ -3,7 +3,7 @@
 //! `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`) and repeated (`-vv`), or set to
 //! a number (`-k=0`); long options are `--name`, `--name=value`, `--name value`.
 
-use super::draft::IorBuilder;
+use super::builder::IorBuilder;
 use super::error::{IorError, OptionLocation};
 use super::options::{by_letter, by_long, suggest_letter, suggest_name};
 use super::{Ior, script};

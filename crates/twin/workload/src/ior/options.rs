@@ -104,7 +104,12 @@ const fn long(
     }
 }
 
-const fn directive(name: &'static str, value: &'static str, key: OptionKey, help: &'static str) -> OptionSpec {
+const fn directive(
+    name: &'static str,
+    value: &'static str,
+    key: OptionKey,
+    help: &'static str,
+) -> OptionSpec {
     OptionSpec {
         short: None,
         long: None,

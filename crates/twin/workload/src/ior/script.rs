@@ -5,7 +5,7 @@
 //! that was set so far. Settings stay for the following tests; those of the command line come first.
 
 use super::Ior;
-use super::draft::IorBuilder;
+use super::builder::IorBuilder;
 use super::error::{IorError, OptionLocation};
 use super::options;
 use std::fs::File;
@@ -18,7 +18,11 @@ const LARGEST: u64 = 1 << 20;
 const MOST_TESTS: usize = 1000;
 
 /// Reads the script `file`, named at `place`, on top of the options in `draft`.
-pub(super) fn read(file: &str, place: &OptionLocation, draft: IorBuilder) -> Result<Vec<Ior>, IorError> {
+pub(super) fn read(
+    file: &str,
+    place: &OptionLocation,
+    draft: IorBuilder,
+) -> Result<Vec<Ior>, IorError> {
     let unreadable = |reason: String| IorError::Unreadable {
         file: file.to_string(),
         place: place.clone(),

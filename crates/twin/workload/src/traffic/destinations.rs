@@ -1,7 +1,7 @@
 //! A pattern fitted to the nodes of a job.
 
-use super::{TrafficPattern, TrafficError};
-use crate::random::{RandomStream, below, stream_label, mix, unit_interval};
+use super::{TrafficError, TrafficPattern};
+use crate::random::{RandomStream, below, mix, stream_label, unit_interval};
 
 /// Answers, for one pattern and one job, where each message goes: in constant time, without
 /// allocation, as a pure function. Holds at most twelve bytes a node.

@@ -8,7 +8,7 @@ mod destinations;
 mod pattern;
 
 pub use destinations::Destinations;
-pub use pattern::{TrafficPattern, TrafficError};
+pub use pattern::{TrafficError, TrafficPattern};
 
 use crate::random::{exponential, unit_interval};
 use forebay_units::{Bytes, Rate, Time};

@@ -167,7 +167,11 @@ impl FromStr for TrafficPattern {
 
 type Bad<'a> = &'a dyn Fn(String) -> TrafficError;
 
-fn none(pattern: TrafficPattern, pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, TrafficError> {
+fn none(
+    pattern: TrafficPattern,
+    pairs: &[(&str, &str)],
+    bad: Bad<'_>,
+) -> Result<TrafficPattern, TrafficError> {
     match pairs.first() {
         None => Ok(pattern),
         Some((key, _)) => Err(bad(format!("it has no parameter `{key}`, nor any other"))),

@@ -2,9 +2,9 @@
 //!
 //! `docs/pool.md` explains every entry; `examples/pool/pool.toml` is a whole one.
 
-mod from;
 mod read;
 mod source;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +20,8 @@ use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 
-pub use from::AllowedSources;
 pub use source::ConfigError;
+pub use sources::AllowedSources;
 
 /// How hosts know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

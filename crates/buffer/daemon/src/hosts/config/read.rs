@@ -9,8 +9,8 @@ use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::from;
 use super::source::{ConfigError, Source};
+use super::sources;
 use super::{AuthMethod, PoolConfig, StorageConfig};
 use forebay_control::controller::ReadBack;
 
@@ -128,7 +128,11 @@ impl PoolConfig {
             agent_socket: source.path(&agent.socket, &directory.join("agent.socket"))?,
             agent_directory: directory,
             mount_root: source.path(&agent.mount_root, Path::new("/mnt/forebay"))?,
-            storage_timeout: Duration::from_secs(positive(&source, agent.patience_seconds.as_ref(), 60)?),
+            storage_timeout: Duration::from_secs(positive(
+                &source,
+                agent.patience_seconds.as_ref(),
+                60,
+            )?),
             auth: method(&source, &read.auth)?,
             pfs_roots: below(&source, staging.below.unwrap_or_default())?,
             max_stages_per_node: positive(&source, staging.movers.as_ref(), 4)?,
@@ -150,7 +154,7 @@ fn storage(
             address,
             directory: source.absolute(&table.directory)?,
             capacity: source.size(&table.capacity)?,
-            allowed_sources: from::read(source, table.from.as_deref(), address)?,
+            allowed_sources: sources::read(source, table.from.as_deref(), address)?,
             direct: table.direct,
         };
         if node.capacity < granularity {

@@ -9,8 +9,8 @@ use forebay_policy::pool::NodeId;
 use super::steps::{CLIENT_OUTBOX, Connection, OUTBOX, Server};
 use super::{Admitted, ConnId, Entry};
 use crate::hosts::greet;
-use crate::hosts::message::{Role, Welcome};
-use forebay_control::protocol::{Owner, Peer};
+use crate::hosts::messages::{Role, Welcome};
+use forebay_control::messages::{Owner, Peer};
 
 /// As what someone comes in.
 struct Introduced {

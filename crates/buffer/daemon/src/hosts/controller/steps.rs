@@ -16,12 +16,13 @@ use crate::database::Database;
 use crate::embedded::now;
 use crate::hosts::DaemonError;
 use crate::hosts::config::{AllowedSources, PoolConfig};
-use crate::hosts::message::{FromController, Query, QueryReply, ToController};
+use crate::hosts::messages::{FromController, Query, QueryReply, ToController};
 use crate::hosts::server::hang_up;
 use forebay_control::controller::{
-    Answer, Cause, Controller, ControllerEffect, Envelope, Failure, ControllerInput, Outcome, Request,
+    Answer, Cause, Controller, ControllerEffect, ControllerInput, Envelope, Failure, Outcome,
+    Request,
 };
-use forebay_control::protocol::{Owner, Peer};
+use forebay_control::messages::{Owner, Peer};
 
 /// Time between ticks.
 const TICK: Duration = Duration::from_secs(1);
@@ -211,8 +212,14 @@ impl Server {
                 }
                 let told = match query {
                     Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
-                    Query::MountVariables(token) => self.controller.mount_variables(&token, caller).map(QueryReply::MountVariables),
-                    Query::Job(token) => self.controller.job_view(&token, caller).map(QueryReply::Job),
+                    Query::MountVariables(token) => self
+                        .controller
+                        .mount_variables(&token, caller)
+                        .map(QueryReply::MountVariables),
+                    Query::Job(token) => self
+                        .controller
+                        .job_view(&token, caller)
+                        .map(QueryReply::Job),
                     Query::RequestedStages(token, about, numbers) => self
                         .controller
                         .requested_stages(&token, caller, &about, &numbers)

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_client::System;
-use forebay_stage::end::{FileHandle, FileSystem, DirHandle, FileKind, FileStat, FileTime};
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, FileSystem, FileTime};
 use rustix::io::Errno;
 
-use crate::seat::{self, Machine};
+use crate::actor_thread::{self, Machine};
 
 const ROOT: u64 = 1;
 
@@ -173,7 +173,12 @@ impl Tables {
 impl Pfs {
     pub fn new(machine: Machine) -> Pfs {
         let mut tables = Tables::default();
-        tables.make(What::Directory(BTreeMap::new()), FileKind::Directory, 0o755, 0);
+        tables.make(
+            What::Directory(BTreeMap::new()),
+            FileKind::Directory,
+            0o755,
+            0,
+        );
         tables.durable = tables.inodes.clone();
         Pfs {
             tables: Arc::new(Mutex::new(tables)),
@@ -188,7 +193,7 @@ impl Pfs {
     /// For the movers: fails while it is away, and for those who are dead.
     fn reach(&self) -> Result<MutexGuard<'_, Tables>, Errno> {
         let tables = self.lock();
-        if tables.away || seat::is_dead() {
+        if tables.away || actor_thread::is_dead() {
             return Err(Errno::IO);
         }
         Ok(tables)

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_stage::end::{Metadata, FileHandle, DirHandle, FileKind, FileStat};
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, Metadata};
 use rustix::io::Errno;
 
 use super::{Open, What};

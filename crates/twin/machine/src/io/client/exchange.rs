@@ -252,7 +252,9 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let Rank { rank, transfer, .. } = *self.rank(slot);
-        let own = self.layout(job).transfer(rank, self.clients.access, transfer);
+        let own = self
+            .layout(job)
+            .transfer(rank, self.clients.access, transfer);
         let state = self.rank(slot);
         (state.offset, state.end) = (own.offset + own.bytes, own.offset + own.bytes);
         self.transfer_done(slot, job, context);

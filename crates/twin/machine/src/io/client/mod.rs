@@ -9,9 +9,9 @@ use super::collective::{CollectiveCall, Readers};
 use super::measure::PhaseCounts;
 use super::{IoJob, Piece, Tag, kind};
 use crate::group::{Event, Group, Io};
-use crate::world::Scenario;
+use crate::scenario::Scenario;
 use forebay_engine::{Context, Queue};
-use forebay_workload::ior::{Access, Action, FileId, AccessPattern, Reorder};
+use forebay_workload::ior::{Access, AccessPattern, Action, FileId, Reorder};
 use rank::{Doing, Rank};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -189,7 +189,11 @@ impl Group {
                     }
                 }
                 Action::Remove => {
-                    if self.layout(job).file_removed_by(self.rank(slot).rank).is_some() {
+                    if self
+                        .layout(job)
+                        .file_removed_by(self.rank(slot).rank)
+                        .is_some()
+                    {
                         return self.call(slot, context);
                     }
                 }
@@ -279,7 +283,9 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let Rank { rank, transfer, .. } = *self.rank(slot);
-        let next = self.layout(job).transfer(rank, self.clients.access, transfer);
+        let next = self
+            .layout(job)
+            .transfer(rank, self.clients.access, transfer);
         let state = self.rank(slot);
         (state.offset, state.end) = (next.offset, next.offset + next.bytes);
         state.doing = Doing::Transfer;

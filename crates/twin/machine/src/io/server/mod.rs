@@ -4,7 +4,7 @@ mod service;
 
 use super::locks::{Locks, Object};
 use super::ssd::Ssd;
-use crate::world::Scenario;
+use crate::scenario::Scenario;
 use forebay_machine_file::machine::BurstBuffer;
 use forebay_workload::ior::FileId;
 use forebay_workload::random::{hash, stream_label};

@@ -7,7 +7,7 @@
 
 mod summary;
 
-use super::{Access, Ior, AccessPattern, Reorder};
+use super::{Access, AccessPattern, Ior, Reorder};
 use std::fmt;
 
 const KIB: f64 = 1024.0;

@@ -2,7 +2,7 @@
 
 use super::*;
 use forebay_control::controller::{Settings, Setup};
-use forebay_control::node::{self, StorageNode};
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -31,8 +31,8 @@ fn server(directory: &std::path::Path) -> Server {
     };
     server.order(add).unwrap();
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
-    for effect in node.step(node::StorageInput::Tick) {
-        if let node::StorageEffect::Report(report) = effect {
+    for effect in node.step(storage_node::StorageInput::Tick) {
+        if let storage_node::StorageEffect::Report(report) = effect {
             server.step(ControllerInput::Report(report)).unwrap();
         }
     }
