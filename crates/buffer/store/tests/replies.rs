@@ -3,12 +3,13 @@
 
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
+    AdminRequest, Attach, FileRequest, InodeRequest, InstanceSpec, NameRequest, NewInode,
+    OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
 };
-use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId, Who};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
-    Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
+    Call, Credentials, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
     Timestamp,
 };
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
@@ -66,8 +67,8 @@ fn at_second(second: u64) -> Now {
     }
 }
 
-fn greeting(instance: Option<InstanceId>) -> Hello {
-    Hello {
+fn greeting(instance: Option<InstanceId>) -> Attach {
+    Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: None,
@@ -78,7 +79,7 @@ fn greeting(instance: Option<InstanceId>) -> Hello {
 }
 
 fn hello(instance: Option<InstanceId>) -> Request {
-    Request::Hello(greeting(instance))
+    Request::Session(SessionRequest::Attach(greeting(instance)))
 }
 
 fn spec(placement: Placement) -> InstanceSpec {
@@ -105,12 +106,15 @@ fn creation_and_removal_of_instances_are_answered_when_durable() {
     };
     assert!(welcome.iter().any(is_attached));
 
-    let remove = Request::RemoveInstance {
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
         id: InstanceId(7),
         force: false,
-    };
+    });
     let requests = [
-        (2, Request::CreateInstance(spec(Placement::single_node()))),
+        (
+            2,
+            Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
+        ),
         (3, remove),
     ];
     for (seq, request) in requests {
@@ -130,18 +134,23 @@ fn start_with_silent_peer() -> Node<MemoryObjects> {
     call(&mut node, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
     let place = Placement::distributed(4096, &peers).unwrap().remove(0);
-    call(&mut node, CONN, 2, Request::CreateInstance(spec(place)));
+    call(
+        &mut node,
+        CONN,
+        2,
+        Request::Admin(AdminRequest::CreateInstance(spec(place))),
+    );
     call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
     node
 }
 
 fn make(name: &str, new: NewInode) -> Request {
-    Request::Make {
+    Request::Name(NameRequest::Mknod {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
         new,
         mode: 0o755,
-    }
+    })
 }
 
 fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
@@ -172,11 +181,11 @@ fn resize_file(node: &mut Node<MemoryObjects>) {
         size: Some(10_000),
         ..SetAttr::default()
     };
-    let request = Request::SetAttr {
+    let request = Request::Inode(InodeRequest::SetAttr {
         ino: attr.ino,
         handle: None,
         set,
-    };
+    });
     assert_eq!(replies(&call(node, OTHER, 3, request)), []);
 }
 
@@ -199,10 +208,10 @@ fn mkdir_with_silent_peer_answers_eagain_after_20s() {
     let name = format!("d{}", there.unwrap());
     check_answered_eagain_after_20s(&mut node);
     // Neither the name nor a lock on it is left.
-    let lookup = Request::Lookup {
+    let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: name.into_bytes(),
-    };
+    });
     let found = call(&mut node, OTHER, seq + 1, lookup);
     assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
 }
@@ -249,7 +258,7 @@ fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
     let prepare = PeerPayload::Prepare {
         tx: TxId(77),
         round: 1,
-        who: Who {
+        who: Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
@@ -262,10 +271,10 @@ fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
 }
 
 fn lookup(name: &str) -> Request {
-    Request::Lookup {
+    Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
-    }
+    })
 }
 
 #[test]
@@ -281,10 +290,10 @@ fn lookup_of_name_locked_by_silent_peer_answers_eagain_after_20s() {
 /// The instance is removed while a call waits: the call fails.
 #[track_caller]
 fn check_answered_when_removed(node: &mut Node<MemoryObjects>) {
-    let remove = Request::RemoveInstance {
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
         id: InstanceId(7),
         force: true,
-    };
+    });
     let answered = replies(&call(node, CONN, 3, remove));
     assert_eq!(answered, [Reply::Failed(Errno::ESTALE)]);
 }
@@ -370,13 +379,13 @@ fn repeated_call_of_decided_transaction_answers_eio_after_60s() {
     let now = at_second(70);
     node.step(now, Input::Connected(again, root(false)), &mut Vec::new());
     let (_, session) = node.sessions().find(|(id, _)| *id == SessionId(2)).unwrap();
-    let hello = Request::Hello(Hello {
+    let hello = Request::Session(SessionRequest::Attach(Attach {
         token: Some(SessionToken {
             session: SessionId(2),
             secret: session.secret,
         }),
         ..greeting(Some(InstanceId(7)))
-    });
+    }));
     let repeated = make(&format!("d{seq}"), NewInode::Dir);
     let mut effects = Vec::new();
     for request in [hello, repeated] {
@@ -404,10 +413,10 @@ fn removal_of_file_is_reported_to_peers_when_durable() {
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
-    let unlink = Request::Unlink {
+    let unlink = Request::Name(NameRequest::Unlink {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
-    };
+    });
     assert_eq!(replies(&call(&mut node, OTHER, 3, unlink)), [Reply::Done]);
     // The other node has an object of it, perhaps with synced data: a power cut here could still bring the
     // file back.
@@ -445,15 +454,15 @@ fn with_durable_checksums() -> (Node<MemoryObjects>, MemoryObjects, ObjectId, Re
         &mut node,
         CONN,
         2,
-        Request::CreateInstance(spec(Placement::single_node())),
+        Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
     );
     call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
-    let put = Request::Put {
+    let put = Request::Name(NameRequest::PutFile {
         parent: Ino::ROOT,
         name: b"file".to_vec(),
         set: Box::new(SetAttr::default()),
         data: b"some bytes".to_vec(),
-    };
+    });
     let made = replies(&call(&mut node, OTHER, 2, put));
     let [Reply::Attr(attr)] = &made[..] else {
         panic!("{made:?}");
@@ -463,7 +472,7 @@ fn with_durable_checksums() -> (Node<MemoryObjects>, MemoryObjects, ObjectId, Re
         ino: attr.ino,
     };
     objects.add_durable_checksums(object);
-    let open = Request::Open {
+    let open = Request::File(FileRequest::Open {
         ino: attr.ino,
         handle: HandleId(1),
         open: OpenMode {
@@ -471,7 +480,7 @@ fn with_durable_checksums() -> (Node<MemoryObjects>, MemoryObjects, ObjectId, Re
             descriptor: true,
             ..OpenMode::default()
         },
-    };
+    });
     (node, objects, object, open)
 }
 
@@ -498,19 +507,19 @@ fn object_is_opened_for_writing_when_its_checksums_are_invalid() {
     };
     assert_eq!(asked(&call(&mut node, OTHER, 3, open.clone())), (1, 0));
     // Other calls are answered meanwhile.
-    let stat = Request::GetAttr { ino: object.ino };
+    let stat = Request::Inode(InodeRequest::GetAttr { ino: object.ino });
     assert_eq!(asked(&call(&mut node, OTHER, 4, stat)), (0, 1));
     // It failed: the waiting call fails, and may be retried.
     let failed = invalidated(&mut node, object, Err(Errno::EIO));
     assert_eq!(replies(&failed), [Reply::Failed(Errno::EIO)]);
-    let truncate = Request::SetAttr {
+    let truncate = Request::Inode(InodeRequest::SetAttr {
         ino: object.ino,
         handle: None,
         set: SetAttr {
             size: Some(3),
             ..SetAttr::default()
         },
-    };
+    });
     assert_eq!(asked(&call(&mut node, OTHER, 5, open)), (1, 0));
     assert_eq!(asked(&call(&mut node, OTHER, 6, truncate)), (0, 0));
     objects.invalidate_checksums(object);

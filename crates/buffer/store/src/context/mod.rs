@@ -10,12 +10,11 @@ pub use sessions::Sessions;
 
 use crate::driver::{ConnId, Effect, Limits, Now};
 use crate::log::LogSpace;
-use crate::namespace::Credentials;
 use crate::objects::Objects;
 use crate::state::{Event, Record, SlotResult, SlotUpdate};
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
-use forebay_protocol::{Errno, Reply, SessionId};
+use forebay_protocol::{Credentials, Errno, Reply, SessionId};
 
 /// What a request led to, if it did not fail.
 #[derive(Debug)]

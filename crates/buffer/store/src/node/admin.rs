@@ -7,7 +7,7 @@ use crate::log::LogSpace;
 use crate::objects::Objects;
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeState};
 use crate::volume::Volume;
-use forebay_protocol::message::{InstanceSpec, InstanceUsage};
+use forebay_protocol::message::{AdminRequest, InstanceSpec, InstanceUsage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, InstanceId, Reply, Request, SessionId};
 
@@ -34,31 +34,38 @@ impl<O: Objects> Node<O> {
             return Ok(self.reply_when_durable(&origin));
         }
         let update = origin.slot_update(SlotResult::Done);
-        let is_trusted = self.connections.get(conn)?.peer.trusted;
-        match call.request {
-            Request::Bye => return self.bye(&origin),
-            _ if !is_trusted => return Err(Errno::EACCES),
-            Request::ListInstances => {
+        let request = match call.request {
+            Request::Session(_) => return self.detach(&origin),
+            _ if !self.connections.get(conn)?.peer.trusted => return Err(Errno::EACCES),
+            Request::Admin(request) => request,
+            Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return Err(Errno::EOPNOTSUPP),
+        };
+        match request {
+            AdminRequest::ListInstances => {
                 return Ok(Outcome::Reply(Reply::Instances(self.instance_usage())));
             }
-            Request::Scrub { id } => {
+            AdminRequest::ScrubInstance { id } => {
                 self.volumes.get(&id).ok_or(Errno::ENOENT)?;
-                let (conn, seq, instance) = (origin.conn, origin.seq, id);
-                let scrub = Effect::Scrub {
+                self.context.effects.push(Effect::Scrub {
                     conn,
-                    seq,
-                    instance,
-                };
-                self.context.effects.push(scrub);
+                    seq: origin.seq,
+                    instance: id,
+                });
                 return Ok(Outcome::Deferred);
             }
-            Request::CreateInstance(spec) => self.create_instance(spec, update)?,
-            Request::ResizeInstance { id, capacity } => {
+            AdminRequest::CreateInstance(spec) => self.create_instance(spec, update)?,
+            AdminRequest::ResizeInstance { id, capacity } => {
                 self.resize_instance(id, capacity, update)?;
             }
-            Request::SetPeers { id, peers } => self.set_peers(id, peers, update)?,
-            Request::RemoveInstance { id, force } => self.remove_instance(id, force, update)?,
-            _ => return Err(Errno::EOPNOTSUPP),
+            AdminRequest::SetPeers { id, peers } => self.set_peers(id, peers, update)?,
+            AdminRequest::RemoveInstance { id, force } => {
+                self.remove_instance(id, force, update)?;
+            }
         }
         Ok(self.reply_when_durable(&origin))
     }

@@ -3,13 +3,12 @@
 use super::Node;
 use crate::context::{Handled, Origin, Outcome, Requester};
 use crate::driver::{ConnId, Effect};
-use crate::namespace::Credentials;
 use crate::objects::Objects;
 use crate::volume::PendingCall;
 use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::message::RECOVERY_SLOT;
+use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
 use forebay_protocol::peer::PeerMessage;
-use forebay_protocol::{Call, Caller, Errno, InstanceId, Reply, Request};
+use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, Request};
 
 impl<O: Objects> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -24,13 +23,21 @@ impl<O: Objects> Node<O> {
 
     fn dispatch(&mut self, conn: ConnId, call: Call) -> Handled<O> {
         match call.request {
-            Request::Hello(hello) => self.hello(conn, call.seq, &hello).map(Outcome::Reply),
-            Request::Prove { proof, nonce } => {
+            Request::Session(SessionRequest::Attach(attach)) => {
+                self.attach(conn, call.seq, &attach).map(Outcome::Reply)
+            }
+            Request::Session(SessionRequest::Prove { proof, nonce }) => {
                 let reply = self.connections.authenticate_by_key(conn, &proof, nonce);
                 reply.map(Outcome::Reply)
             }
             Request::Peer(message) => self.peer_message(conn, *message),
-            _ => self.call_of_session(conn, call),
+            Request::Session(SessionRequest::Detach)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_) => self.call_of_session(conn, call),
         }
     }
 
@@ -85,15 +92,15 @@ impl<O: Objects> Node<O> {
         if let Some(result) = completed {
             return volume.repeat(&mut self.context, &origin, who, &call.request, result);
         }
-        if let Request::Bye = call.request {
-            return self.bye(&origin);
+        if let Request::Session(_) = call.request {
+            return self.detach(&origin);
         }
         let who = who()?;
         volume.call(&mut self.context, Requester { origin, who }, call)
     }
 
     /// A client ends its session.
-    pub(super) fn bye(&mut self, origin: &Origin) -> Handled<O> {
+    pub(super) fn detach(&mut self, origin: &Origin) -> Handled<O> {
         self.leave(origin.session);
         self.context.reply(origin.conn, origin.seq, Reply::Done);
         self.context.effects.push(Effect::Disconnect(origin.conn));
@@ -107,14 +114,20 @@ impl<O: Objects> Node<O> {
         if call.caller.as_ref().is_none_or(|caller| caller.checked) {
             return true;
         }
-        let dir = match &call.request {
-            Request::Lookup { parent, .. }
-            | Request::Make { parent, .. }
-            | Request::Create { parent, .. }
-            | Request::Put { parent, .. }
-            | Request::Link { parent, .. } => *parent,
-            Request::ReadDir { ino, .. } => *ino,
-            _ => return true,
+        let Request::Name(request) = &call.request else {
+            return true;
+        };
+        let dir = match request {
+            NameRequest::Lookup { parent, .. }
+            | NameRequest::Mknod { parent, .. }
+            | NameRequest::Create { parent, .. }
+            | NameRequest::PutFile { parent, .. }
+            | NameRequest::Link { parent, .. } => *parent,
+            NameRequest::ReadDir { ino, .. } => *ino,
+            NameRequest::ReadLink { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Rename { .. } => return true,
         };
         let instance = self.caching_instance(conn);
         let volume = instance.and_then(|id| self.volumes.get(&id));
@@ -156,7 +169,7 @@ impl<O: Objects> Node<O> {
 }
 
 /// On whose behalf a request is made: a peer that is not trusted acts for itself only.
-fn credentials(peer: &PeerIdentity, caller: Option<&Caller>) -> Result<Credentials, Errno> {
+fn credentials(peer: &PeerIdentity, caller: Option<&Credentials>) -> Result<Credentials, Errno> {
     match caller {
         Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
             Err(Errno::EPERM)

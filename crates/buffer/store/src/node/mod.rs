@@ -28,6 +28,7 @@ use crate::objects::{ObjectId, Objects};
 use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS};
 use connections::Connections;
 use forebay_net::auth::PoolKey;
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::collections::BTreeMap;
@@ -339,7 +340,10 @@ impl<O: Objects> Node<O> {
         };
         let late = self.context.parked.take_if(|parked| {
             let (_, timeout_ns) = errno_of(parked.conn, parked.call.seq);
-            let appends = matches!(parked.call.request, Request::AppendLock { .. });
+            let appends = matches!(
+                parked.call.request,
+                Request::File(FileRequest::AppendLock { .. })
+            );
             !appends && parked.attempts.has_timed_out(now_ns, timeout_ns)
         });
         let late: Vec<_> = late

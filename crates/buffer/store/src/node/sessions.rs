@@ -8,7 +8,7 @@ use crate::state::{Event, SessionState};
 use forebay_net::handshake::Opening;
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
-    Hello, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+    Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
@@ -25,13 +25,18 @@ impl<O: Objects> Node<O> {
     }
 
     /// The first request on a connection: it begins or joins a session.
-    pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: &Hello) -> Result<Reply, Errno> {
-        let slots = if hello.data_connection {
+    pub(super) fn attach(
+        &mut self,
+        conn: ConnId,
+        seq: u64,
+        attach: &Attach,
+    ) -> Result<Reply, Errno> {
+        let slots = if attach.data_connection {
             MAX_DATA_CONNECTIONS
         } else {
             MAX_SLOTS
         };
-        if hello.version != PROTOCOL_VERSION || hello.slot >= slots {
+        if attach.version != PROTOCOL_VERSION || attach.slot >= slots {
             return Err(Errno::EPROTO);
         }
         if self.connections.get(conn)?.needs_authentication() {
@@ -45,20 +50,20 @@ impl<O: Objects> Node<O> {
             return Err(Errno::EINVAL);
         }
         let peer = connection.peer.clone();
-        let id = match hello.token {
+        let id = match attach.token {
             Some(token) => self.check_token(token, &peer)?,
-            None => self.begin_session(hello.instance, &peer)?,
+            None => self.begin_session(attach.instance, &peer)?,
         };
-        self.connections.get_mut(conn)?.session = Some((id, hello.slot));
+        self.connections.get_mut(conn)?.session = Some((id, attach.slot));
         let session = self.context.sessions.get_mut(id)?;
         session.renew_lease();
         session.is_remote |= !peer.local;
         session.is_local |= peer.local;
-        session.caches = hello.single_cache;
-        if hello.data_connection {
-            let bulk = Effect::BulkConnection(conn, id, hello.slot);
+        session.caches = attach.single_cache;
+        if attach.data_connection {
+            let bulk = Effect::BulkConnection(conn, id, attach.slot);
             self.context.effects.push(bulk);
-        } else if let Some(old) = session.take_slot(hello.slot, conn, seq) {
+        } else if let Some(old) = session.take_slot(attach.slot, conn, seq) {
             // What still arrives on the old connection must not be carried out.
             self.context.effects.push(Effect::Disconnect(old));
             self.connections.remove(old);

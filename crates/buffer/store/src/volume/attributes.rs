@@ -3,7 +3,7 @@
 use super::Volume;
 use crate::context::{Handled, NodeContext, Outcome, Requester};
 use crate::log::LogSpace;
-use crate::namespace::{Body, Change, READ};
+use crate::namespace::{Access, Body, Change, READ};
 use crate::objects::{ObjectStat, Objects};
 use crate::state::SlotResult;
 use forebay_net::frame::MAX_BODY_BYTES;

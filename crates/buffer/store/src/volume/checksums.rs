@@ -8,6 +8,7 @@ use super::Volume;
 use crate::context::{NodeContext, Origin};
 use crate::driver::{ConnId, Effect};
 use crate::objects::Objects;
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, OpenMode};
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Request};
 use std::collections::BTreeMap;
@@ -85,28 +86,51 @@ impl Volume {
         origin: &Origin,
         request: &Request,
     ) -> Option<Ino> {
-        let is_local = origin.is_local;
+        let passes_descriptor = |open: &OpenMode| open.descriptor && origin.is_local;
         let ino = match request {
-            Request::Open { ino, open, .. }
-                if open.truncate || (open.write && open.descriptor && is_local) =>
+            Request::Name(request) => self.file_to_create(request)?,
+            Request::Inode(InodeRequest::SetAttr { ino, set, .. }) if set.size.is_some() => *ino,
+            Request::File(FileRequest::Open { ino, open, .. })
+                if open.truncate || (open.write && passes_descriptor(open)) =>
             {
                 *ino
             }
-            Request::OpenObject {
+            Request::File(FileRequest::OpenObject {
                 capability, open, ..
-            } if open.write && open.descriptor && is_local => capability.ino,
-            Request::SetAttr { ino, set, .. } if set.size.is_some() => *ino,
-            Request::Create {
+            }) if open.write && passes_descriptor(open) => capability.ino,
+            Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Session(_)
+            | Request::Admin(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return None,
+        };
+        let object = self.object(ino);
+        (self.space.has_object(ino) && node.objects.has_durable_checksums(object)).then_some(ino)
+    }
+
+    /// The existing file that a request creates, and writes.
+    fn file_to_create(&self, request: &NameRequest) -> Option<Ino> {
+        match request {
+            NameRequest::Create {
                 parent,
                 name,
                 exclusive: false,
                 open,
                 ..
-            } if open.write || open.truncate => self.names().get(*parent)?.dir()?.get(name)?,
-            _ => return None,
-        };
-        let object = self.object(ino);
-        (self.space.has_object(ino) && node.objects.has_durable_checksums(object)).then_some(ino)
+            } if open.write || open.truncate => self.names().get(*parent)?.dir()?.get(name),
+            NameRequest::Create { .. }
+            | NameRequest::Lookup { .. }
+            | NameRequest::ReadLink { .. }
+            | NameRequest::ReadDir { .. }
+            | NameRequest::Mknod { .. }
+            | NameRequest::PutFile { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Rename { .. }
+            | NameRequest::Link { .. } => None,
+        }
     }
 
     /// Continue when the checksums of an object are invalid.

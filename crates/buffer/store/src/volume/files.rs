@@ -7,11 +7,11 @@ use crate::context::{
 };
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Change, Credentials, EXEC, Inode, READ, WRITE};
+use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
 use forebay_protocol::message::{NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
-use forebay_protocol::{Errno, FileKind, HandleId, Ino, Reply, SessionId};
+use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, SessionId};
 
 /// A file to create and open.
 #[derive(Debug)]

@@ -3,11 +3,13 @@
 use super::Volume;
 use super::files::CreateFile;
 use crate::context::{Handled, NodeContext, Origin, Outcome, Requester};
-use crate::namespace::{Body, Credentials, EXEC, READ, WRITE};
+use crate::namespace::{Access, Body, EXEC, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::SlotResult;
-use forebay_protocol::message::{MAX_CLOSED_HANDLES, XattrMode};
-use forebay_protocol::{Call, Errno, Ino, Reply, Request};
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, XattrMode,
+};
+use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
 impl Volume {
     /// Whether a request must wait for the end of a transaction, a task or another client's append.
@@ -17,7 +19,7 @@ impl Volume {
         if is_repeated && self.coordinator.has_recalled() {
             return true;
         }
-        if let Request::AppendLock { handle } = request {
+        if let Request::File(FileRequest::AppendLock { handle }) = request {
             return self.handles.append_is_blocked(origin.session, *handle);
         }
         !self.tx_locks.is_empty() && self.tx_locks.block(self.names(), request)
@@ -37,8 +39,8 @@ impl Volume {
             SlotResult::Referral(ino, kind) => Reply::Referral { ino, kind },
             SlotResult::Attr(ino) => Reply::Attr(self.attr(node, ino)?),
             SlotResult::Opened(ino, created) => {
-                let (Request::Create { handle, open, .. } | Request::Open { handle, open, .. }) =
-                    request
+                let (Request::Name(NameRequest::Create { handle, open, .. })
+                | Request::File(FileRequest::Open { handle, open, .. })) = request
                 else {
                     return Err(Errno::ESTALE);
                 };
@@ -62,100 +64,45 @@ impl Volume {
             self.begin_transaction(node, requester, call, plan);
             return Ok(Outcome::Deferred);
         }
-        self.request(node, &requester, call.request)
+        match call.request {
+            Request::Name(request) => self.name_request(node, &requester, request),
+            Request::Inode(request) => self.inode_request(node, &requester, request),
+            Request::File(request) => self.file_request(node, &requester, request),
+            Request::Lock(request) => self.lock_request(node, &requester, request),
+            // Data has connections of its own, and administrators have sessions of their own.
+            Request::Session(_) | Request::Admin(_) | Request::Data(_) | Request::Peer(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+        }
     }
 
-    fn request<O: Objects>(
+    fn name_request<O: Objects>(
         &mut self,
         node: &mut NodeContext<O>,
         requester: &Requester,
-        request: Request,
+        request: NameRequest,
     ) -> Handled<O> {
-        let session = requester.origin.session;
-        let reply = match request {
-            Request::Lookup { parent, name } => return self.lookup(node, requester, parent, &name),
-            Request::GetAttr { ino } => Reply::Attr(self.attr(node, ino)?),
-            Request::GetAttrs { inos } => Reply::Attrs(self.attrs(node, &inos)?),
-            Request::Fetch { ino } => return self.fetch(node, requester, ino),
-            Request::Access { ino, mask } => {
-                let inode = self.names().find(ino)?;
-                let wanted = mask & (READ | WRITE | EXEC);
-                requester.who.check_access(inode, wanted)?;
-                Reply::Done
-            }
-            Request::ReadLink { ino } => self.read_link(ino)?,
-            Request::ReadDir {
+        match request {
+            NameRequest::Lookup { parent, name } => self.lookup(node, requester, parent, &name),
+            NameRequest::ReadLink { ino } => match &self.names().find(ino)?.body {
+                Body::Symlink(target) => Ok(Outcome::Reply(Reply::Bytes(target.clone()))),
+                Body::File | Body::Striped(_) | Body::Dir(_) | Body::Special(..) => {
+                    Err(Errno::EINVAL)
+                }
+            },
+            NameRequest::ReadDir {
                 ino,
                 cookie,
                 bytes,
                 attrs,
-            } => return self.read_dir(node, requester, ino, cookie, (bytes, attrs)),
-            Request::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
-            Request::ListXattr { ino } => {
-                let xattrs = &self.names().find(ino)?.xattrs;
-                Reply::Names(xattrs.keys().cloned().collect())
-            }
-            Request::StatFs => Reply::StatFs {
-                capacity: self.state.spec.capacity,
-                used: self.space.used(),
-                inodes: self.state.spec.inodes,
-                inodes_used: self.names().len() as u64,
-            },
-            Request::StatObjects { inos } => Reply::Objects(self.object_infos(node, &inos)?),
-            Request::AppendLock { handle } => {
-                self.handles.lock_append(session, handle)?;
-                Reply::Done
-            }
-            Request::AppendUnlock { handle } => {
-                let ino = self.handles.get(session, handle)?.ino();
-                self.unlock_append(node, ino, (session, handle));
-                Reply::Done
-            }
-            Request::Lock {
-                handle,
-                lock,
-                ticket,
-            } => return self.lock_file(node, requester, handle, lock, ticket),
-            Request::Unlock {
-                handle,
-                owner,
-                start,
-                end,
-            } => return self.unlock_file(node, requester, (handle, owner), (start, end)),
-            Request::TestLock { handle, lock } => {
-                return self.test_lock::<O>(requester, handle, lock);
-            }
-            Request::AwaitLocks { known } => return self.await_locks(node, requester, &known),
-            Request::CancelLock { ticket } => return self.cancel_lock::<O>(requester, ticket),
-            Request::Permit { handle } => return self.renew_capability(node, requester, handle),
-            Request::Close { handle, .. } => {
-                self.close(node, session, handle);
-                Reply::Done
-            }
-            Request::CloseAll { handles } if handles.len() > MAX_CLOSED_HANDLES => {
-                return Err(Errno::EINVAL);
-            }
-            Request::CloseAll { handles } => {
-                for handle in handles {
-                    self.close(node, session, handle);
-                }
-                Reply::Done
-            }
-            Request::Sync { handle, data_only } => {
-                return self.sync(node, requester, handle, (data_only, false));
-            }
-            Request::SyncRest { handle } => {
-                // Only a client on this host can have synced the data.
-                let by_client = requester.origin.is_local;
-                return self.sync(node, requester, Some(handle), (by_client, by_client));
-            }
-            Request::Make {
+            } => self.read_dir(node, requester, ino, cookie, (bytes, attrs)),
+            NameRequest::Mknod {
                 parent,
                 name,
                 new,
                 mode,
-            } => return self.make(node, requester, (parent, &name), new, mode),
-            Request::Create {
+            } => self.make(node, requester, (parent, &name), new, mode),
+            NameRequest::Create {
                 parent,
                 name,
                 mode,
@@ -171,72 +118,76 @@ impl Volume {
                     handle,
                     open,
                 };
-                return self.create(node, requester, &file);
+                self.create(node, requester, &file)
             }
-            Request::Put {
+            NameRequest::PutFile {
                 parent,
                 name,
                 set,
                 data,
-            } => return self.put(node, requester, (parent, &name), &set, &data),
-            Request::Link { ino, parent, name } => {
-                return self.link(node, requester, ino, (parent, &name));
+            } => self.put(node, requester, (parent, &name), &set, &data),
+            NameRequest::Unlink { parent, name } => {
+                self.remove(node, requester, (parent, &name), false)
             }
-            Request::Unlink { parent, name } => {
-                return self.remove(node, requester, (parent, &name), false);
+            NameRequest::RmDir { parent, name } => {
+                self.remove(node, requester, (parent, &name), true)
             }
-            Request::RmDir { parent, name } => {
-                return self.remove(node, requester, (parent, &name), true);
-            }
-            Request::Rename {
+            NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
-            } => return self.rename(node, requester, (parent, &name), (to, &to_name), existing),
-            Request::SetAttr { ino, handle, set } => {
+            } => self.rename(node, requester, (parent, &name), (to, &to_name), existing),
+            NameRequest::Link { ino, parent, name } => {
+                self.link(node, requester, ino, (parent, &name))
+            }
+        }
+    }
+
+    fn inode_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: InodeRequest,
+    ) -> Handled<O> {
+        let reply = match request {
+            InodeRequest::GetAttr { ino } => Reply::Attr(self.attr(node, ino)?),
+            InodeRequest::GetAttrs { inos } => Reply::Attrs(self.attrs(node, &inos)?),
+            InodeRequest::SetAttr { ino, handle, set } => {
                 return self.handle_set_attr(node, requester, (ino, handle), &set);
             }
-            Request::SetXattr {
+            InodeRequest::Access { ino, mask } => {
+                let inode = self.names().find(ino)?;
+                let wanted = mask & (READ | WRITE | EXEC);
+                requester.who.check_access(inode, wanted)?;
+                Reply::Done
+            }
+            InodeRequest::SetXattr {
                 ino,
                 name,
                 value,
                 mode,
             } => return self.set_xattr(node, requester, (ino, &name), Some(&value), mode),
-            Request::RemoveXattr { ino, name } => {
+            InodeRequest::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
+            InodeRequest::ListXattr { ino } => {
+                let xattrs = &self.names().find(ino)?.xattrs;
+                Reply::Names(xattrs.keys().cloned().collect())
+            }
+            InodeRequest::RemoveXattr { ino, name } => {
                 let mode = XattrMode::Replace;
                 return self.set_xattr(node, requester, (ino, &name), None, mode);
             }
-            Request::Open { ino, handle, open } => {
-                return self.open(node, requester, ino, handle, open);
-            }
-            Request::OpenObject {
-                handle,
-                capability,
-                open,
-            } => return self.open_piece(node, requester, handle, &capability, open),
-            Request::Reserve {
-                handle,
-                returned,
-                want,
-            } => return self.reserve(node, requester, handle, (returned, want)),
-            Request::Allocate {
-                handle,
-                offset,
-                length,
-                what,
-            } => return self.allocate(node, requester, handle, (offset, length), what),
-            _ => return Err(Errno::EOPNOTSUPP),
+            InodeRequest::GetFile { ino } => return self.fetch(node, requester, ino),
+            InodeRequest::StatFs => Reply::StatFs {
+                capacity: self.state.spec.capacity,
+                used: self.space.used(),
+                inodes: self.state.spec.inodes,
+                inodes_used: self.names().len() as u64,
+            },
+            InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(node, &inos)?),
         };
         Ok(Outcome::Reply(reply))
-    }
-
-    fn read_link(&self, ino: Ino) -> Result<Reply, Errno> {
-        match &self.names().find(ino)?.body {
-            Body::Symlink(target) => Ok(Reply::Bytes(target.clone())),
-            Body::File | Body::Striped(_) | Body::Dir(_) | Body::Special(..) => Err(Errno::EINVAL),
-        }
     }
 
     fn get_xattr(&self, requester: &Requester, ino: Ino, name: &[u8]) -> Result<Reply, Errno> {
@@ -246,5 +197,85 @@ impl Volume {
         }
         let value = inode.xattrs.get(name).cloned();
         value.map(Reply::Bytes).ok_or(Errno::ENODATA)
+    }
+
+    fn file_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: FileRequest,
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        match request {
+            FileRequest::Open { ino, handle, open } => {
+                return self.open(node, requester, ino, handle, open);
+            }
+            FileRequest::OpenObject {
+                handle,
+                capability,
+                open,
+            } => return self.open_piece(node, requester, handle, &capability, open),
+            FileRequest::Close { handle, .. } => self.close(node, session, handle),
+            FileRequest::CloseAll { handles } => {
+                if handles.len() > MAX_CLOSED_HANDLES {
+                    return Err(Errno::EINVAL);
+                }
+                for handle in handles {
+                    self.close(node, session, handle);
+                }
+            }
+            FileRequest::RenewCapability { handle } => {
+                return self.renew_capability(node, requester, handle);
+            }
+            FileRequest::ReserveSpace {
+                handle,
+                returned,
+                want,
+            } => return self.reserve(node, requester, handle, (returned, want)),
+            FileRequest::Allocate {
+                handle,
+                offset,
+                length,
+                what,
+            } => return self.allocate(node, requester, handle, (offset, length), what),
+            FileRequest::Sync { handle, data_only } => {
+                return self.sync(node, requester, handle, (data_only, false));
+            }
+            FileRequest::SyncMetadata { handle } => {
+                // Only a client on this host can have synced the data.
+                let by_client = requester.origin.is_local;
+                return self.sync(node, requester, Some(handle), (by_client, by_client));
+            }
+            FileRequest::AppendLock { handle } => self.handles.lock_append(session, handle)?,
+            FileRequest::AppendUnlock { handle } => {
+                let ino = self.handles.get(session, handle)?.ino();
+                self.unlock_append(node, ino, (session, handle));
+            }
+        }
+        Ok(Outcome::Reply(Reply::Done))
+    }
+
+    fn lock_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: LockRequest,
+    ) -> Handled<O> {
+        match request {
+            LockRequest::Acquire {
+                handle,
+                lock,
+                ticket,
+            } => self.lock_file(node, requester, handle, lock, ticket),
+            LockRequest::Release {
+                handle,
+                owner,
+                start,
+                end,
+            } => self.unlock_file(node, requester, (handle, owner), (start, end)),
+            LockRequest::Test { handle, lock } => self.test_lock::<O>(requester, handle, lock),
+            LockRequest::Await { known } => self.await_locks(node, requester, &known),
+            LockRequest::Cancel { ticket } => self.cancel_lock::<O>(requester, ticket),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Locks of transactions, and of tasks that alter a file on all nodes.
 
 use crate::namespace::{Namespace, TxLock};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::peer::TxId;
 use forebay_protocol::{Ino, Request};
 use std::collections::BTreeMap;
@@ -79,37 +80,45 @@ impl TxLocks {
     /// Whether a request must wait for the end of a transaction or a task.
     pub fn block(&self, names: &Namespace, request: &Request) -> bool {
         match request {
-            Request::Lookup { parent, name } => self.has_name(*parent, name),
-            Request::Make { parent, name, .. } => {
+            Request::Name(request) => self.block_name_request(names, request),
+            Request::Inode(InodeRequest::SetAttr { ino, .. }) => self.has_inode(*ino),
+            Request::File(FileRequest::Open { ino, open, .. }) => {
+                open.truncate && self.has_inode(*ino)
+            }
+            Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Session(_)
+            | Request::Admin(_)
+            | Request::Data(_)
+            | Request::Peer(_) => false,
+        }
+    }
+
+    fn block_name_request(&self, names: &Namespace, request: &NameRequest) -> bool {
+        let is_changing = |dir: Ino, name: &[u8]| {
+            self.has_name(dir, name) || self.has_inode(dir) || self.has_child(names, dir, name)
+        };
+        match request {
+            NameRequest::Lookup { parent, name } => self.has_name(*parent, name),
+            NameRequest::Mknod { parent, name, .. } => {
                 self.has_name(*parent, name) || self.has_inode(*parent)
             }
-            Request::Create { parent, name, .. }
-            | Request::Put { parent, name, .. }
-            | Request::Unlink { parent, name }
-            | Request::RmDir { parent, name } => {
-                self.has_name(*parent, name)
-                    || self.has_inode(*parent)
-                    || self.has_child(names, *parent, name)
-            }
-            Request::Rename {
+            NameRequest::Create { parent, name, .. }
+            | NameRequest::PutFile { parent, name, .. }
+            | NameRequest::Unlink { parent, name }
+            | NameRequest::RmDir { parent, name } => is_changing(*parent, name),
+            NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 ..
-            } => [(*parent, name), (*to, to_name)]
-                .into_iter()
-                .any(|(dir, name)| {
-                    self.has_name(dir, name)
-                        || self.has_inode(dir)
-                        || self.has_child(names, dir, name)
-                }),
-            Request::Link { ino, parent, name } => {
+            } => is_changing(*parent, name) || is_changing(*to, to_name),
+            NameRequest::Link { ino, parent, name } => {
                 self.has_name(*parent, name) || self.has_inode(*parent) || self.has_inode(*ino)
             }
-            Request::SetAttr { ino, .. } => self.has_inode(*ino),
-            Request::Open { ino, open, .. } => open.truncate && self.has_inode(*ino),
-            _ => false,
+            NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => false,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::attributes::add_object_stat;
 use crate::context::{Handled, NodeContext, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Body, Change, FileLength, READ};
+use crate::namespace::{Access, Body, Change, FileLength, READ};
 use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::layout::block_bytes;

@@ -3,7 +3,9 @@
 use crate::support::daemon::{INSTANCE, hello};
 use crate::{LEASE_NS, World};
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
-use forebay_protocol::message::{LOCK_WATCH_SLOT, OpenMode, RECOVERY_SLOT, SessionToken};
+use forebay_protocol::message::{
+    FileRequest, LOCK_WATCH_SLOT, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
+};
 use forebay_protocol::{Errno, HandleId, LockOwner, Reply, Request};
 use forebay_store::node::ConnId;
 
@@ -151,23 +153,23 @@ impl Client {
     }
 
     fn lock(&self, wanted: HeldLock, ticket: Option<u64>) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest::Acquire {
             handle: HANDLE,
             lock: wanted.lock,
             ticket,
-        }
+        })
     }
 
     /// From now on the client does not rely on what it holds there.
     fn unlock(&mut self, start: u64, end: u64) -> Request {
         self.held.release(start, end);
         self.seq += 1;
-        Request::Unlock {
+        Request::Lock(LockRequest::Release {
             handle: HANDLE,
             owner: self.owner,
             start,
             end,
-        }
+        })
     }
 
     fn choose(&mut self, world: &mut World) -> Option<Request> {
@@ -176,7 +178,7 @@ impl Client {
                 return None;
             }
             self.seq += 1;
-            return Some(Request::CancelLock { ticket });
+            return Some(Request::Lock(LockRequest::Cancel { ticket }));
         }
         let (a, b) = (world.random.below(BYTES), world.random.below(BYTES));
         let (start, end) = (a.min(b), a.max(b));
@@ -207,26 +209,29 @@ impl Client {
         self.pending = None;
         match (request, reply) {
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     lock, ticket: None, ..
-                },
+                }),
                 Reply::Done,
             ) => {
                 let (lock, handle) = (*lock, HANDLE);
                 self.held.acquire(HeldLock { lock, handle });
             }
-            (Request::Lock { ticket: None, .. }, Reply::LockConflict(_)) => {}
+            (Request::Lock(LockRequest::Acquire { ticket: None, .. }), Reply::LockConflict(_)) => {}
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     ticket: Some(ticket),
                     ..
-                },
+                }),
                 Reply::Done,
             ) => self.granted(*ticket),
-            (Request::Lock { .. }, Reply::LockPending) | (Request::Unlock { .. }, Reply::Done) => {}
-            (Request::Lock { .. }, Reply::Failed(Errno::EDEADLK)) => self.waiting = None,
-            (Request::CancelLock { .. }, Reply::Done) => self.waiting = None,
-            (Request::CancelLock { ticket }, Reply::LocksGranted(found)) => {
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::LockPending)
+            | (Request::Lock(LockRequest::Release { .. }), Reply::Done) => {}
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::Failed(Errno::EDEADLK)) => {
+                self.waiting = None
+            }
+            (Request::Lock(LockRequest::Cancel { .. }), Reply::Done) => self.waiting = None,
+            (Request::Lock(LockRequest::Cancel { ticket }), Reply::LocksGranted(found)) => {
                 assert_eq!(found, [*ticket]);
                 self.granted(*ticket);
             }
@@ -281,7 +286,7 @@ impl Client {
         world.send(
             conn,
             self.watch_seq,
-            Request::AwaitLocks { known: confirmed },
+            Request::Lock(LockRequest::Await { known: confirmed }),
         );
     }
 
@@ -330,7 +335,7 @@ impl Client {
         let request = hello(Some(INSTANCE), Some(token), RECOVERY_SLOT);
         world.ask(conn, self.recovery_seq, request);
         self.recovery_seq += 1;
-        let open = Request::Open {
+        let open = Request::File(FileRequest::Open {
             ino: world.file,
             handle: HANDLE,
             open: OpenMode {
@@ -338,7 +343,7 @@ impl Client {
                 write: true,
                 ..OpenMode::default()
             },
-        };
+        });
         let reply = world.ask(conn, self.recovery_seq, open);
         assert!(matches!(reply, Some(Reply::Opened { .. })), "{reply:?}");
         // Only a client that was away for too long may find them taken.

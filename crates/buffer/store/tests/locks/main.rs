@@ -14,7 +14,9 @@ mod client;
 mod support;
 
 use client::Client;
-use forebay_protocol::message::{NewInode, SessionToken};
+use forebay_protocol::message::{
+    AdminRequest, NameRequest, NewInode, SessionRequest, SessionToken,
+};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{FileKind, Ino, LockOwner, Reply, Request};
 use forebay_store::node::{ConnId, Input};
@@ -54,20 +56,20 @@ impl World {
         let admin = world.connect();
         world.ask(admin, 1, hello(None, None, 0));
         let spec = spec(1 << 20, 60, Placement::single_node());
-        world.ask(admin, 2, Request::CreateInstance(spec));
+        world.ask(admin, 2, Request::Admin(AdminRequest::CreateInstance(spec)));
         let conn = world.connect();
         world.ask(conn, 1, hello(Some(INSTANCE), None, 0));
-        let make = Request::Make {
+        let make = Request::Name(NameRequest::Mknod {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
             new: NewInode::Node(FileKind::File, 0),
             mode: 0o644,
-        };
+        });
         let Some(Reply::Attr(attr)) = world.ask(conn, 2, make) else {
             panic!("no file");
         };
         world.file = attr.ino;
-        world.ask(conn, 3, Request::Bye);
+        world.ask(conn, 3, Request::Session(SessionRequest::Detach));
         world
     }
 

@@ -5,6 +5,7 @@ use crate::support::daemon::{
     Daemon, INSTANCE, Output, Sent, SyncRequest, at, call, connected, hello, spec,
 };
 use crate::support::seeds::Random;
+use forebay_protocol::message::{AdminRequest, InodeRequest};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::log::{LogSpace, RecoveryError};
@@ -139,7 +140,10 @@ impl World {
         let conn = self.connect();
         self.deliver(conn, call(1, hello(None, None, 0)));
         let spec = spec(CAPACITY, 60, Placement::single_node());
-        let created = self.deliver(conn, call(2, Request::CreateInstance(spec)));
+        let created = self.deliver(
+            conn,
+            call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
+        );
         assert!(matches!(created, Some(sent) if sent.reply == Reply::Done));
         self.sync_log();
     }
@@ -167,7 +171,7 @@ impl World {
 
     fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
         if let Input::Call(_, call) = &input
-            && let Request::SetAttr { ino, set, .. } = &call.request
+            && let Request::Inode(InodeRequest::SetAttr { ino, set, .. }) = &call.request
             && let (Some(data), Some(size)) = (self.synced_data.get_mut(ino), set.size)
         {
             data.truncate(size as usize); // from here on it may be truncated

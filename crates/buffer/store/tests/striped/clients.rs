@@ -6,7 +6,10 @@ use crate::model::{Model, Name};
 use crate::support::daemon::{INSTANCE, Sent, call, hello};
 use crate::world::{STRIPE_BYTES, World};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SessionToken, SetAttr};
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, SessionRequest,
+    SessionToken, SetAttr,
+};
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Attr, Errno, FileKind, HandleId, Ino, NodeIndex, Reply, Request};
 use forebay_store::node::ConnId;
@@ -68,8 +71,8 @@ const WRITE: OpenMode = OpenMode {
 /// The file that a request truncates, and its new length.
 pub fn truncation(request: &Request) -> Option<(Ino, u64)> {
     match request {
-        Request::SetAttr { ino, set, .. } => Some((*ino, set.size?)),
-        Request::Open { ino, open, .. } if open.truncate => Some((*ino, 0)),
+        Request::Inode(InodeRequest::SetAttr { ino, set, .. }) => Some((*ino, set.size?)),
+        Request::File(FileRequest::Open { ino, open, .. }) if open.truncate => Some((*ino, 0)),
         _ => None,
     }
 }
@@ -102,12 +105,12 @@ impl Client {
 
     /// Make the client's own directory, before any fault.
     pub fn make_home(&mut self, world: &mut World) {
-        let request = Request::Make {
+        let request = Request::Name(NameRequest::Mknod {
             parent: Ino::ROOT,
             name: format!("home{}", self.number).into_bytes(),
             new: NewInode::Dir,
             mode: 0o755,
-        };
+        });
         self.begin(NodeIndex(0), request, true);
         for _ in 0..1000 {
             world.settle(1);
@@ -225,7 +228,10 @@ impl Client {
             if self.sessions.contains_key(&node) {
                 self.sessions.entry(node).or_default().seq += 1;
                 if let Some(conn) = self.connected(world, node) {
-                    let bye = call(self.sessions[&node].seq, Request::Bye);
+                    let bye = call(
+                        self.sessions[&node].seq,
+                        Request::Session(SessionRequest::Detach),
+                    );
                     world.send(node, conn, bye);
                 }
             }
@@ -250,39 +256,39 @@ impl Client {
         let at = parent.metadata_node();
         let kinds = if own { 16 } else { 11 };
         if world.random.one_in(8) {
-            let request = Request::Put {
+            let request = Request::Name(NameRequest::PutFile {
                 parent,
                 name,
                 set: Box::default(),
                 data: vec![self.count as u8; world.random.below(STRIPE_BYTES) as usize],
-            };
+            });
             return (at, request, own);
         }
         let request = match world.random.below(kinds) {
-            0..3 => Request::Make {
+            0..3 => Request::Name(NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Dir,
                 mode: 0o755,
-            },
-            3 | 4 if self.open.is_none() && own => Request::Create {
+            }),
+            3 | 4 if self.open.is_none() && own => Request::Name(NameRequest::Create {
                 parent,
                 name,
                 mode: 0o644,
                 exclusive: true,
                 handle: HandleId(self.count),
                 open: WRITE,
-            },
+            }),
             3..5 if own => return self.use_file(world),
-            3..5 => Request::Make {
+            3..5 => Request::Name(NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Node(FileKind::File, 0),
                 mode: 0o644,
-            },
-            5 => Request::Unlink { parent, name },
-            6 => Request::RmDir { parent, name },
-            7..11 => Request::Rename {
+            }),
+            5 => Request::Name(NameRequest::Unlink { parent, name }),
+            6 => Request::Name(NameRequest::RmDir { parent, name }),
+            7..11 => Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
@@ -292,20 +298,20 @@ impl Client {
                     1 => OnExisting::Exchange,
                     _ => OnExisting::Replace,
                 },
-            },
+            }),
             11 => match self.some_file(world) {
-                Some(ino) if own => Request::Link { ino, parent, name },
-                _ => Request::Lookup { parent, name },
+                Some(ino) if own => Request::Name(NameRequest::Link { ino, parent, name }),
+                _ => Request::Name(NameRequest::Lookup { parent, name }),
             },
-            12 => Request::ReadDir {
+            12 => Request::Name(NameRequest::ReadDir {
                 ino: parent,
                 cookie: 0,
                 bytes: 1 << 16,
                 attrs: false,
-            },
-            13 => Request::GetAttr { ino: parent },
+            }),
+            13 => Request::Inode(InodeRequest::GetAttr { ino: parent }),
             14 => return self.use_file(world),
-            _ => Request::Lookup { parent, name },
+            _ => Request::Name(NameRequest::Lookup { parent, name }),
         };
         (at, request, own)
     }
@@ -343,7 +349,11 @@ impl Client {
         let node = NodeIndex(world.random.below(world.hosts.len() as u64) as u16);
         if world.random.one_in(8) {
             let (handle, data_only) = (None, false);
-            return (node, Request::Sync { handle, data_only }, true);
+            return (
+                node,
+                Request::File(FileRequest::Sync { handle, data_only }),
+                true,
+            );
         }
         if let Some(open) = &self.open {
             let piece = open.pieces.get(&node);
@@ -353,7 +363,7 @@ impl Client {
                     let (handle, returned) = (open.handle, 0);
                     (
                         open.ino.metadata_node(),
-                        Request::Close { handle, returned },
+                        Request::File(FileRequest::Close { handle, returned }),
                         true,
                     )
                 }
@@ -365,24 +375,28 @@ impl Client {
                     let (ino, handle) = (open.ino, None);
                     (
                         ino.metadata_node(),
-                        Request::SetAttr { ino, handle, set },
+                        Request::Inode(InodeRequest::SetAttr { ino, handle, set }),
                         true,
                     )
                 }
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
                     let data_only = false;
-                    (node, Request::Sync { handle, data_only }, true)
+                    (
+                        node,
+                        Request::File(FileRequest::Sync { handle, data_only }),
+                        true,
+                    )
                 }
                 _ => {
-                    let request = Request::OpenObject {
+                    let request = Request::File(FileRequest::OpenObject {
                         handle: HandleId(self.count),
                         capability: open.permit,
                         open: OpenMode {
                             descriptor: true,
                             ..WRITE
                         },
-                    };
+                    });
                     (node, request, true)
                 }
             };
@@ -391,40 +405,40 @@ impl Client {
         let Some(ino) = files.get(world.random.below(files.len().max(1) as u64) as usize) else {
             return (
                 self.home.metadata_node(),
-                Request::GetAttr { ino: self.home },
+                Request::Inode(InodeRequest::GetAttr { ino: self.home }),
                 true,
             );
         };
         let ino = *ino;
         let request = match choice {
-            0..3 => Request::SetAttr {
+            0..3 => Request::Inode(InodeRequest::SetAttr {
                 ino,
                 handle: None,
                 set: SetAttr {
                     size: Some(world.random.below(12 * STRIPE_BYTES)),
                     ..SetAttr::default()
                 },
-            },
-            3..5 => Request::Open {
+            }),
+            3..5 => Request::File(FileRequest::Open {
                 ino,
                 handle: HandleId(self.count),
                 open: OpenMode {
                     truncate: world.random.one_in(3),
                     ..WRITE
                 },
-            },
+            }),
             5 => match self.count % 3 {
-                0 => Request::GetAttr { ino },
+                0 => Request::Inode(InodeRequest::GetAttr { ino }),
                 1 => {
                     let known = files.into_iter().chain(self.model.dirs.keys().copied());
                     let inos = known
                         .filter(|known| known.metadata_node() == ino.metadata_node())
                         .collect();
-                    Request::GetAttrs { inos }
+                    Request::Inode(InodeRequest::GetAttrs { inos })
                 }
-                _ => Request::StatObjects { inos: files },
+                _ => Request::Inode(InodeRequest::StatObjects { inos: files }),
             },
-            _ => Request::Fetch { ino },
+            _ => Request::Inode(InodeRequest::GetFile { ino }),
         };
         (ino.metadata_node(), request, true)
     }
@@ -470,10 +484,10 @@ impl Client {
     /// Learn of directories that all clients use.
     fn learn(&mut self, pending: &Pending, sent: &Sent) {
         if let (
-            Request::Make {
+            Request::Name(NameRequest::Mknod {
                 new: NewInode::Dir, ..
-            }
-            | Request::Lookup { .. },
+            })
+            | Request::Name(NameRequest::Lookup { .. }),
             false,
         ) = (&pending.request, pending.own)
         {
@@ -513,14 +527,16 @@ impl Client {
         request: &Request,
         permit: Option<Capability>,
     ) {
-        let (Request::Create { handle, .. } | Request::Open { handle, .. }) = request else {
+        let (Request::Name(NameRequest::Create { handle, .. })
+        | Request::File(FileRequest::Open { handle, .. })) = request
+        else {
             return;
         };
         self.open = permit.map(|permit| Open {
             ino,
             handle: *handle,
             permit,
-            is_new: matches!(request, Request::Create { .. }),
+            is_new: matches!(request, Request::Name(NameRequest::Create { .. })),
             starts: world.starts(ino.metadata_node()),
             pieces: BTreeMap::new(),
         });

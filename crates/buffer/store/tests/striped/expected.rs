@@ -5,6 +5,7 @@ use crate::clients::{Client, Pending};
 use crate::model::Name;
 use crate::support::daemon::Sent;
 use crate::world::World;
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::{Errno, FileKind, Ino, Reply, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,18 +46,21 @@ impl Client {
     /// Compare a reply with what the client expects, and note what has changed.
     pub fn compare(&mut self, world: &mut World, answered: &Answered<'_>) {
         match &answered.pending.request {
-            Request::Make { .. }
-            | Request::Create { .. }
-            | Request::Put { .. }
-            | Request::Link { .. } => self.compare_created(world, answered),
-            Request::Unlink { .. } | Request::RmDir { .. } | Request::Rename { .. } => {
+            Request::Name(NameRequest::Mknod { .. })
+            | Request::Name(NameRequest::Create { .. })
+            | Request::Name(NameRequest::PutFile { .. })
+            | Request::Name(NameRequest::Link { .. }) => self.compare_created(world, answered),
+            Request::Name(NameRequest::Unlink { .. })
+            | Request::Name(NameRequest::RmDir { .. })
+            | Request::Name(NameRequest::Rename { .. }) => {
                 self.compare_renamed(answered);
             }
-            Request::Lookup { .. } | Request::ReadDir { .. } => self.compare_names(answered),
-            Request::GetAttr { .. }
-            | Request::GetAttrs { .. }
-            | Request::SetAttr { .. }
-            | Request::StatObjects { .. } => self.compare_attributes(answered),
+            Request::Name(NameRequest::Lookup { .. })
+            | Request::Name(NameRequest::ReadDir { .. }) => self.compare_names(answered),
+            Request::Inode(InodeRequest::GetAttr { .. })
+            | Request::Inode(InodeRequest::GetAttrs { .. })
+            | Request::Inode(InodeRequest::SetAttr { .. })
+            | Request::Inode(InodeRequest::StatObjects { .. }) => self.compare_attributes(answered),
             _ => self.compare_file(world, answered),
         }
     }
@@ -65,7 +69,8 @@ impl Client {
         let (request, reply) = (&answered.pending.request, &answered.sent.reply);
         let error = answered.error();
         match request {
-            Request::Make { parent, name, .. } | Request::Create { parent, name, .. } => {
+            Request::Name(NameRequest::Mknod { parent, name, .. })
+            | Request::Name(NameRequest::Create { parent, name, .. }) => {
                 answered.check_creation(self.model.get(*parent, name).is_some());
                 let (ino, kind) = match reply {
                     Reply::Attr(attr) | Reply::Opened { attr, .. } => (attr.ino, attr.kind),
@@ -78,9 +83,9 @@ impl Client {
                     self.opened(world, ino, request, *capability);
                 }
             }
-            Request::Put {
+            Request::Name(NameRequest::PutFile {
                 parent, name, data, ..
-            } => {
+            }) => {
                 let old = self.model.get(*parent, name);
                 match (old, error) {
                     (Some((_, FileKind::Dir)), _) => answered.check(error == Some(Errno::EISDIR)),
@@ -100,7 +105,7 @@ impl Client {
                     }
                 }
             }
-            Request::Link { ino, parent, name } => {
+            Request::Name(NameRequest::Link { ino, parent, name }) => {
                 answered.check_creation(self.model.get(*parent, name).is_some());
                 if error.is_none() {
                     self.model.set(*parent, name, (*ino, FileKind::File));
@@ -113,37 +118,41 @@ impl Client {
     fn compare_renamed(&mut self, answered: &Answered<'_>) {
         let error = answered.error();
         match &answered.pending.request {
-            Request::Unlink { parent, name } => match self.model.get(*parent, name) {
-                None => answered.check(error == Some(Errno::ENOENT)),
-                Some((_, FileKind::Dir)) => answered.check(error == Some(Errno::EISDIR)),
-                Some((ino, _)) => {
-                    answered.check(error.is_none());
-                    self.model.take(*parent, name);
-                    if self.model.names_of(ino) == 0 {
-                        self.sizes.remove(&ino);
-                    }
-                }
-            },
-            Request::RmDir { parent, name } => match self.model.get(*parent, name) {
-                None => answered.check(error == Some(Errno::ENOENT)),
-                Some((ino, FileKind::Dir)) => {
-                    let empty = self.model.dirs.get(&ino).is_none_or(BTreeMap::is_empty);
-                    let is_right = empty || error == Some(Errno::ENOTEMPTY);
-                    answered.check(empty == error.is_none() && is_right);
-                    if error.is_none() {
+            Request::Name(NameRequest::Unlink { parent, name }) => {
+                match self.model.get(*parent, name) {
+                    None => answered.check(error == Some(Errno::ENOENT)),
+                    Some((_, FileKind::Dir)) => answered.check(error == Some(Errno::EISDIR)),
+                    Some((ino, _)) => {
+                        answered.check(error.is_none());
                         self.model.take(*parent, name);
-                        self.model.dirs.remove(&ino);
+                        if self.model.names_of(ino) == 0 {
+                            self.sizes.remove(&ino);
+                        }
                     }
                 }
-                Some(_) => answered.check(error == Some(Errno::ENOTDIR)),
-            },
-            Request::Rename {
+            }
+            Request::Name(NameRequest::RmDir { parent, name }) => {
+                match self.model.get(*parent, name) {
+                    None => answered.check(error == Some(Errno::ENOENT)),
+                    Some((ino, FileKind::Dir)) => {
+                        let empty = self.model.dirs.get(&ino).is_none_or(BTreeMap::is_empty);
+                        let is_right = empty || error == Some(Errno::ENOTEMPTY);
+                        answered.check(empty == error.is_none() && is_right);
+                        if error.is_none() {
+                            self.model.take(*parent, name);
+                            self.model.dirs.remove(&ino);
+                        }
+                    }
+                    Some(_) => answered.check(error == Some(Errno::ENOTDIR)),
+                }
+            }
+            Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
-            } => {
+            }) => {
                 let mut after = self.model.clone();
                 match after.rename((*parent, name), (*to, to_name), *existing) {
                     Ok(()) => answered.check(error.is_none()),
@@ -163,7 +172,7 @@ impl Client {
 
     fn compare_names(&self, answered: &Answered<'_>) {
         match (&answered.pending.request, &answered.sent.reply) {
-            (Request::Lookup { parent, name }, reply) => {
+            (Request::Name(NameRequest::Lookup { parent, name }), reply) => {
                 let found = match reply {
                     Reply::Attr(attr) => Some(attr.ino),
                     Reply::Referral { ino, .. } => Some(*ino),
@@ -172,7 +181,10 @@ impl Client {
                 let expected = self.model.get(*parent, name);
                 answered.check(expected.map(|(ino, _)| ino) == found);
             }
-            (Request::ReadDir { ino, .. }, Reply::Entries { entries, end: true }) => {
+            (
+                Request::Name(NameRequest::ReadDir { ino, .. }),
+                Reply::Entries { entries, end: true },
+            ) => {
                 let found = entries.iter();
                 let found: BTreeMap<Name, (Ino, FileKind)> = found
                     .map(|entry| (entry.name.clone(), (entry.ino, entry.kind)))
@@ -186,10 +198,10 @@ impl Client {
 
     fn compare_attributes(&mut self, answered: &Answered<'_>) {
         match (&answered.pending.request, &answered.sent.reply) {
-            (Request::GetAttr { .. }, Reply::Attr(attr)) => {
+            (Request::Inode(InodeRequest::GetAttr { .. }), Reply::Attr(attr)) => {
                 answered.check(self.is_expected(attr));
             }
-            (Request::GetAttrs { inos }, Reply::Attrs(attrs)) => {
+            (Request::Inode(InodeRequest::GetAttrs { inos }), Reply::Attrs(attrs)) => {
                 answered.check(attrs.iter().all(|attr| self.is_expected(attr)));
                 // Inodes that have lost their names may have been dropped.
                 let found: BTreeSet<Ino> = attrs.iter().map(|attr| attr.ino).collect();
@@ -197,11 +209,15 @@ impl Client {
                 answered.check(inos.iter().filter(named).all(|ino| found.contains(ino)));
                 answered.check(found.iter().all(|ino| inos.contains(ino)));
             }
-            (Request::StatObjects { inos }, Reply::Objects(objects)) => {
+            (Request::Inode(InodeRequest::StatObjects { inos }), Reply::Objects(objects)) => {
                 answered.check(objects.len() == inos.len());
             }
-            (Request::GetAttrs { .. } | Request::StatObjects { .. }, _) => answered.check(false),
-            (Request::SetAttr { ino, set, .. }, _) => {
+            (
+                Request::Inode(InodeRequest::GetAttrs { .. })
+                | Request::Inode(InodeRequest::StatObjects { .. }),
+                _,
+            ) => answered.check(false),
+            (Request::Inode(InodeRequest::SetAttr { ino, set, .. }), _) => {
                 self.whole.remove(ino);
                 if let Some(open) = self.open.as_mut().filter(|open| open.ino == *ino) {
                     open.is_new = false;
@@ -222,11 +238,11 @@ impl Client {
     fn compare_file(&mut self, world: &mut World, answered: &Answered<'_>) {
         let request = &answered.pending.request;
         match (request, &answered.sent.reply) {
-            (Request::Fetch { ino }, Reply::FileContents { data, .. }) => {
+            (Request::Inode(InodeRequest::GetFile { ino }), Reply::FileContents { data, .. }) => {
                 answered.check(self.sizes.get(ino) == Some(&(data.len() as u64)));
                 answered.check(self.whole.get(ino).is_none_or(|whole| whole == data));
             }
-            (Request::Open { ino, open, .. }, reply) => {
+            (Request::File(FileRequest::Open { ino, open, .. }), reply) => {
                 self.whole.remove(ino);
                 if let Reply::Opened { capability, .. } = reply {
                     if open.truncate {
@@ -240,9 +256,9 @@ impl Client {
                 }
             }
             (
-                Request::OpenObject {
+                Request::File(FileRequest::OpenObject {
                     handle, capability, ..
-                },
+                }),
                 reply,
             ) => {
                 let (node, ino) = (answered.pending.node, capability.ino);
@@ -257,7 +273,7 @@ impl Client {
                     self.write(world, node, ino, *handle, object);
                 }
             }
-            (Request::Close { .. }, _) => {
+            (Request::File(FileRequest::Close { .. }), _) => {
                 answered.check(answered.error().is_none());
                 self.open = None;
             }

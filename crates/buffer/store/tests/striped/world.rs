@@ -5,6 +5,7 @@ use crate::support::daemon::{
     Daemon, INSTANCE, Output, Sent, SyncRequest, at, call, connected, hello, spec,
 };
 use crate::support::seeds::Random;
+use forebay_protocol::message::AdminRequest;
 use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Ino, NodeIndex, Reply, Request};
@@ -121,7 +122,11 @@ impl World {
             };
             let spec = spec(1 << 30, 10_000, placement);
             self.replies.remove(&conn);
-            self.send(node, conn, call(2, Request::CreateInstance(spec)));
+            self.send(
+                node,
+                conn,
+                call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
+            );
             assert!(matches!(self.replies.remove(&conn), Some(sent) if sent.reply == Reply::Done));
             self.sync_log(node);
         }

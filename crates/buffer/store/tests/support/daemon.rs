@@ -4,7 +4,9 @@
 
 use super::log_space::note_log_space;
 use super::seeds::{Random, root};
-use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL_VERSION, SessionToken};
+use forebay_protocol::message::{
+    Attach, InstanceSpec, PROTOCOL_VERSION, SessionRequest, SessionToken,
+};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, InstanceId, NodeIndex, Reply, Request, Timestamp};
@@ -283,14 +285,14 @@ pub fn call(seq: u64, request: Request) -> Call {
 
 /// The first request on a connection.
 pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u32) -> Request {
-    Request::Hello(Hello {
+    Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance,
         token,
         slot,
         data_connection: false,
         single_cache: false,
-    })
+    }))
 }
 
 /// The instance, with this placement.

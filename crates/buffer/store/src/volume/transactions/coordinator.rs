@@ -127,7 +127,7 @@ impl Transaction {
         Some(PeerPayload::Prepare {
             tx,
             round: self.round,
-            who: (&requester.who).into(),
+            who: requester.who.clone(),
             now: self.now,
             steps: self.waiting.get(&node)?.clone(),
         })

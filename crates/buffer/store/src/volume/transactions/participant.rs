@@ -4,13 +4,13 @@ use super::decision::unlinked;
 use crate::context::{AfterDurable, NodeContext, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Credentials, TxLock, lock_for_step};
+use crate::namespace::{TxLock, lock_for_step};
 use crate::objects::Objects;
 use crate::state::{Round, VolumeEvent};
 use crate::volume::Volume;
 use crate::volume::tx_locks::TxLockOwner;
-use forebay_protocol::peer::{PeerPayload, Step, TxId, Who};
-use forebay_protocol::{Errno, NodeIndex, Timestamp};
+use forebay_protocol::peer::{PeerPayload, Step, TxId};
+use forebay_protocol::{Credentials, Errno, NodeIndex, Timestamp};
 use std::collections::BTreeMap;
 
 /// Records that must be durable before they are reported to coordinators.
@@ -48,7 +48,7 @@ impl Volume {
         node: &mut NodeContext<O>,
         from: NodeIndex,
         (tx, number): (TxId, u8),
-        who: &Who,
+        who: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) {
@@ -88,12 +88,11 @@ impl Volume {
         node: &NodeContext<O>,
         tx: TxId,
         number: u8,
-        who: &Who,
+        who: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) -> Result<Round, Errno> {
         node.require_log_space(log_space_for(steps))?;
-        let who = Credentials::from(who);
         let mut round = Round {
             number,
             changes: Vec::new(),
@@ -105,7 +104,7 @@ impl Volume {
             if matches!(step, Step::MakeDir { .. }) {
                 self.check_inode_limit()?;
             }
-            let prepared = self.names().prepare_step(&who, step, now)?;
+            let prepared = self.names().prepare_step(who, step, now)?;
             round.changes.extend(prepared.changes);
             round.found.push(prepared.found);
             round.locks.extend(lock_for_step(step));

@@ -2,12 +2,12 @@
 
 use crate::context::{NodeContext, Requester};
 use crate::log::LogSpace;
-use crate::namespace::{Change, Credentials, Namespace};
+use crate::namespace::{Change, Namespace};
 use crate::objects::Objects;
 use crate::volume::Volume;
-use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::message::{NameRequest, NewInode, OnExisting};
 use forebay_protocol::peer::{Step, StepResult};
-use forebay_protocol::{Errno, FileKind, Ino, NodeIndex, Reply, Request, Timestamp};
+use forebay_protocol::{Credentials, Errno, FileKind, Ino, NodeIndex, Reply, Request, Timestamp};
 
 /// A name in a directory.
 type NameAt = (Ino, Vec<u8>);
@@ -72,21 +72,24 @@ impl Volume {
         requester: &Requester,
         request: &Request,
     ) -> Result<Option<Plan>, Errno> {
+        let Request::Name(request) = request else {
+            return Ok(None);
+        };
         let (names, who) = (self.names(), &requester.who);
         let plan = match request {
-            Request::Make {
+            NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Dir,
                 mode,
             } => self.plan_make_dir(who, (*parent, name), *mode, node.now.wall)?,
-            Request::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
+            NameRequest::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
                 Some(plan_removal(names, who, (*parent, name), false)?)
             }
-            Request::RmDir { parent, name } if is_elsewhere(names, *parent, name) => {
+            NameRequest::RmDir { parent, name } if is_elsewhere(names, *parent, name) => {
                 Some(plan_removal(names, who, (*parent, name), true)?)
             }
-            Request::Link { ino, parent, name } if !names.owns(*ino) => {
+            NameRequest::Link { ino, parent, name } if !names.owns(*ino) => {
                 names.check_new_entry(who, *parent, name)?;
                 Some(Plan::Link {
                     at: (*parent, name.clone()),
@@ -94,7 +97,7 @@ impl Volume {
                     kind: None,
                 })
             }
-            Request::Rename {
+            NameRequest::Rename {
                 parent,
                 name,
                 to,
@@ -107,7 +110,15 @@ impl Volume {
                     false => Some(plan_rename(names, who, from, to, *existing)?),
                 }
             }
-            _ => None,
+            NameRequest::Mknod { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Link { .. }
+            | NameRequest::Lookup { .. }
+            | NameRequest::ReadLink { .. }
+            | NameRequest::ReadDir { .. }
+            | NameRequest::Create { .. }
+            | NameRequest::PutFile { .. } => None,
         };
         match &plan {
             Some(Plan::Remove { .. }) => node.require_log_space(LogSpace::ReserveOnly)?,
