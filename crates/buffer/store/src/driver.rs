@@ -1,14 +1,12 @@
 //! The interface between a [`Node`](crate::node::Node) and its driver: inputs and effects.
 
 use crate::objects::ObjectId;
-use forebay_net::munge::DecodedCredential;
-use forebay_protocol::identity::{PeerIdentity, Proof};
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{
     Attr, Call, Errno, HandleId, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
 };
-use std::net::SocketAddr;
 
 /// A connection, as the driver numbers them. No number is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,30 +48,15 @@ impl Default for Limits {
     }
 }
 
-/// A decoded MUNGE credential, and the daemon's own proof.
-#[derive(Debug)]
-pub struct MungeAuthentication {
-    /// The credential, decoded.
-    pub credential: DecodedCredential,
-    /// The client's random bytes.
-    pub nonce: [u8; 32],
-    /// The daemon's own proof.
-    pub own: Proof,
-}
-
 /// An event that a node reacts to.
 #[derive(Debug)]
 pub enum Input {
-    /// A connection was accepted.
+    /// A connection was accepted, and its far end authenticated.
     Connected(ConnId, PeerIdentity),
-    /// It was made over TCP, to this address of the daemon.
-    LocalAddress(ConnId, SocketAddr),
     /// A call arrived.
     Call(ConnId, Call),
     /// A connection was closed.
     Disconnected(ConnId),
-    /// The MUNGE credential of the call with this number was decoded; `None` if it is not valid.
-    MungeDecoded(ConnId, u64, Option<MungeAuthentication>),
     /// The log is durable up to this record.
     LogSynced(u64),
     /// The invalidation that [`Effect::InvalidateChecksums`] requested is durable, or failed.

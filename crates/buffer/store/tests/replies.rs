@@ -42,7 +42,7 @@ fn start() -> Node<MemoryObjects> {
 fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
     let state = NodeState::default();
     let (now, limits) = (Now::default(), Limits::default());
-    let mut node = Node::start(state, 0, objects, limits, None, now, [1; 32]).unwrap();
+    let mut node = Node::start(state, 0, objects, limits, now, [1; 32]).unwrap();
     node.set_boot_id(5);
     for conn in [CONN, OTHER] {
         node.step(now, Input::Connected(conn, root(local)), &mut Vec::new());

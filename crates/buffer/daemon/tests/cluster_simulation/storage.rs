@@ -74,7 +74,7 @@ impl World {
         };
         let objects = storage.objects.clone();
         let mut daemon_node =
-            Node::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+            Node::start(state, log.last_sequence(), objects, limits, now, seed).unwrap();
         daemon_node.set_boot_id(storage.boot);
         daemon_node.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {

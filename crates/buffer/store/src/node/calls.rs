@@ -26,10 +26,6 @@ impl<O: Objects> Node<O> {
             Request::Session(SessionRequest::Attach(attach)) => {
                 self.attach(conn, call.seq, &attach).map(Outcome::Reply)
             }
-            Request::Session(SessionRequest::Prove { proof, nonce }) => {
-                let reply = self.connections.authenticate_by_key(conn, &proof, nonce);
-                reply.map(Outcome::Reply)
-            }
             Request::Peer(message) => self.peer_message(conn, *message),
             Request::Session(SessionRequest::Detach)
             | Request::Admin(_)

@@ -13,7 +13,7 @@ mod calls;
 mod connections;
 mod sessions;
 
-pub use crate::driver::{ConnId, Effect, Input, Limits, MungeAuthentication, Now};
+pub use crate::driver::{ConnId, Effect, Input, Limits, Now};
 pub use crate::state::{
     Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
     VolumeState,
@@ -27,7 +27,6 @@ use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
 use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS};
 use connections::Connections;
-use forebay_net::auth::PoolKey;
 use forebay_protocol::message::FileRequest;
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
@@ -56,7 +55,6 @@ impl<O: Objects> Node<O> {
         last: u64,
         mut objects: O,
         limits: Limits,
-        key: Option<PoolKey>,
         now: Now,
         seed: [u8; 32],
     ) -> Result<Node<O>, Errno> {
@@ -107,18 +105,12 @@ impl<O: Objects> Node<O> {
         Ok(Node {
             any_striped: volumes.values().any(Volume::is_striped),
             volumes,
-            connections: Connections::new(key),
+            connections: Connections::default(),
             context,
             epoch,
             boot_id: 0,
             retransmitted_ns: now.steady_ns,
         })
-    }
-
-    /// From now on peers may authenticate by MUNGE: the driver decodes credentials and provides
-    /// [`Input::MungeDecoded`].
-    pub fn enable_munge(&mut self) {
-        self.connections.enable_munge();
     }
 
     /// Set the number of the host's boot, not 0: another one after a power cut. Clients learn from it
@@ -221,13 +213,7 @@ impl<O: Objects> Node<O> {
         let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Connected(conn, peer) => self.connections.insert(conn, peer),
-            Input::LocalAddress(conn, address) => self.connections.set_address(conn, address),
             Input::Call(conn, call) => self.call(conn, call),
-            Input::MungeDecoded(conn, seq, decoded) => {
-                let reply = self.connections.authenticate_by_munge(conn, decoded);
-                let reply = reply.unwrap_or_else(Reply::Failed);
-                self.context.reply(conn, seq, reply);
-            }
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::LogSynced(sequence) => self.log_synced(sequence),
             Input::ChecksumsInvalidated(object, result) => {

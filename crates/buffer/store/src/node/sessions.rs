@@ -5,7 +5,6 @@ use crate::driver::{ConnId, Effect};
 use crate::log::LogSpace;
 use crate::objects::Objects;
 use crate::state::{Event, SessionState};
-use forebay_net::handshake::Opening;
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
     Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
@@ -14,16 +13,6 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
 
 impl<O: Objects> Node<O> {
-    /// The handshake that a challenged far end has to authenticate, with its own random bytes.
-    pub fn handshake(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
-        self.connections.handshake(conn, nonce)
-    }
-
-    /// The identity of the far end of a connection, once it is known.
-    pub fn authenticated_peer(&self, conn: ConnId) -> Option<&PeerIdentity> {
-        self.connections.authenticated_peer(conn)
-    }
-
     /// The first request on a connection: it begins or joins a session.
     pub(super) fn attach(
         &mut self,
@@ -38,12 +27,6 @@ impl<O: Objects> Node<O> {
         };
         if attach.version != PROTOCOL_VERSION || attach.slot >= slots {
             return Err(Errno::EPROTO);
-        }
-        if self.connections.get(conn)?.needs_authentication() {
-            let mut nonce = [0; 32];
-            nonce[..16].copy_from_slice(&self.context.secrets.next().to_le_bytes());
-            nonce[16..].copy_from_slice(&self.context.secrets.next().to_le_bytes());
-            return self.connections.challenge(conn, nonce);
         }
         let connection = self.connections.get(conn)?;
         if connection.session.is_some() {

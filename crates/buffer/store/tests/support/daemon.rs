@@ -116,7 +116,7 @@ impl Daemon {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&random.below(u64::MAX).to_le_bytes());
         let (last, objects) = (log.last_sequence(), self.objects.clone());
-        let node = Node::start(state.clone(), last, objects, limits, None, now, seed).unwrap();
+        let node = Node::start(state.clone(), last, objects, limits, now, seed).unwrap();
         self.running = Some(Running { node, log });
         self.commit()
             .expect("the record of a start is written without a fault");
