@@ -6,9 +6,10 @@
 mod support;
 
 use forebay_client::{ClientOptions, Fs};
-use forebay_net::auth::PoolKey;
+use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::connection::Connection;
-use forebay_net::frame::{self, Flags, HEADER_BYTES};
+use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
+use forebay_net::handshake::{ClientHandshake, Service};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
@@ -89,7 +90,7 @@ fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 }
 
 #[test]
-fn a_thousand_who_say_nothing_keep_nobody_out() {
+fn thousand_silent_connections_do_not_exclude_a_client() {
     let (daemon, _temporary) = pool(DoorLimits::default(), 100);
     let address = tcp(&daemon);
     let mut silent: Vec<TcpStream> = (0..1000)
@@ -106,7 +107,7 @@ fn a_thousand_who_say_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn a_greeting_must_end_in_time_and_be_short() {
+fn handshake_times_out_and_long_frames_are_refused() {
     let doors = DoorLimits {
         greeting: Duration::from_millis(500),
         ..DoorLimits::default()
@@ -138,13 +139,16 @@ fn a_greeting_must_end_in_time_and_be_short() {
     let begun = Instant::now();
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_millis(400));
-    // The greeting over and over, without a proof.
-    let mut again = Connection::new(
-        Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap(),
-    );
+    // The first message of the handshake over and over, without a proof.
+    let auth = Authenticator {
+        key: Some(key()),
+        munge: None,
+    };
+    let server = (Service::Storage, tcp(&daemon));
+    let (_, opening) = ClientHandshake::new(server, &auth).unwrap();
+    let mut again = TcpStream::connect(tcp(&daemon)).unwrap();
     let begun = Instant::now();
-    while let Some(reply) = say(&mut again, hello(false)) {
-        assert!(matches!(reply, Reply::Challenge { .. }));
+    while again.write_all(&opening).is_ok() && !is_closed(&mut again, Duration::from_millis(1)) {
         assert!(
             begun.elapsed() < Duration::from_secs(5),
             "it goes on for ever"
@@ -178,7 +182,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
 }
 
 #[test]
-fn a_user_does_not_take_all_connections() {
+fn user_at_connection_limit_gets_emfile_and_others_are_served() {
     let doors = DoorLimits {
         user: 8,
         bulk: 6,
@@ -232,7 +236,7 @@ fn a_user_does_not_take_all_connections() {
 }
 
 #[test]
-fn a_user_does_not_take_all_sessions() {
+fn user_at_session_limit_gets_emfile_and_others_are_served() {
     let (daemon, _temporary) = pool(DoorLimits::default(), 4);
     as_user(1000, 1, || {
         for _ in 0..4 {
@@ -254,7 +258,7 @@ fn a_user_does_not_take_all_sessions() {
 
 /// Whoever listens in a daemon's place and says nothing, or nonsense, is given up.
 #[test]
-fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
+fn client_gives_up_on_server_that_cannot_authenticate() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
     let options = ClientOptions {
@@ -264,20 +268,22 @@ fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for reply in [Reply::Done, Reply::Challenge { nonce: [1; 32] }] {
+            let mut no_handshake = Vec::new();
+            frame::encode_reply(&mut no_handshake, 1, Flags::default(), &Reply::Done, 0).unwrap();
+            // The server's answer, with any bytes as its Noise message.
+            let mut no_key = Vec::new();
+            let fields = (Kind::Handshake, Flags::default(), 0);
+            frame::encode(&mut no_key, fields, &(0u8, vec![9u8; 48]), 0, 1000).unwrap();
+            for answer in [no_handshake, no_key] {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut out = Vec::new();
-                frame::encode_reply(&mut out, 1, Flags::default(), &reply, 0).unwrap();
-                // To a challenge it adds that all is well.
-                frame::encode_reply(&mut out, 1, Flags::default(), &Reply::Done, 0).unwrap();
-                stream.write_all(&out).unwrap();
+                stream.write_all(&answer).unwrap();
                 let _ = stream.read(&mut [0; 4096]);
                 let _ = stream.read(&mut [0; 4096]);
             }
         });
         let attach = || Fs::attach(address.clone(), INSTANCE, options.clone()).map(|_| ());
-        assert_eq!(attach(), Err(Errno::EPROTO), "no challenge");
-        assert_eq!(attach(), Err(Errno::ENOKEY), "no proof");
+        assert_eq!(attach(), Err(Errno::EPROTO), "no handshake");
+        assert_eq!(attach(), Err(Errno::ENOKEY), "without the key");
     });
 }
 

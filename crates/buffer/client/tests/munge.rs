@@ -6,20 +6,20 @@
 mod support;
 
 use forebay_client::{Admin, ClientOptions, Fs};
-use forebay_net::auth;
-use forebay_net::connection::Connection;
-use forebay_net::frame::{self, Flags, HEADER_BYTES};
-use forebay_net::handshake::{self, Dialling, Opening};
+use forebay_net::auth::Authenticator;
+use forebay_net::channel::{Receiver, Sender, channel};
+use forebay_net::frame::{self, Flags, Kind, MAX_BODY_BYTES};
+use forebay_net::handshake::{
+    self, ClientHandshake, Refusal, ServerHandshake, ServerNotAuthenticated, Service,
+};
 use forebay_net::munge::Munge;
+use forebay_net::record::DataProtection;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::Proof;
-use forebay_protocol::message::SessionRequest;
-use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
+use forebay_protocol::message::{Attach, PROTOCOL_VERSION, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
-use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -93,7 +93,7 @@ fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
 }
 
 #[test]
-fn munge_says_who_attaches_from_another_host() {
+fn munge_identifies_users_of_other_hosts() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
@@ -130,7 +130,7 @@ fn munge_says_who_attaches_from_another_host() {
 }
 
 #[test]
-fn a_host_without_the_right_key_is_refused() {
+fn host_with_another_munge_key_is_refused() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let other = Munged::start(&temporary.dir("other"));
@@ -142,84 +142,109 @@ fn a_host_without_the_right_key_is_refused() {
     assert_eq!(nobody.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
 }
 
+/// One side of a handshake with the daemon, step by step.
+struct Client {
+    sender: Sender,
+    receiver: Receiver,
+    handshake: ClientHandshake,
+}
+
+impl Client {
+    /// Connected, and up to the server's answer.
+    fn open(at: SocketAddr, auth: &Authenticator) -> Client {
+        let stream = Stream::connect(&Address::Tcp(at), Duration::from_secs(5)).unwrap();
+        stream.set_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (mut sender, mut receiver) = channel(stream);
+        let (mut handshake, opening) =
+            ClientHandshake::new((Service::Storage, at), auth).unwrap();
+        sender.send(&opening, None).unwrap();
+        let (_, body) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
+        let (send, receive) = handshake.receive_answer(body).unwrap();
+        sender.set_guard(send);
+        receiver.set_guard(receive);
+        Client {
+            sender,
+            receiver,
+            handshake,
+        }
+    }
+
+    /// Sends a proof; the body of the verdict.
+    fn show(&mut self, proof: &[u8]) -> Vec<u8> {
+        self.sender.send(proof, None).unwrap();
+        let (_, body) = self.receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
+        body.to_vec()
+    }
+}
+
+fn is_refused(client: &Client, verdict: &[u8]) -> bool {
+    let error = client.handshake.receive_verdict(verdict).unwrap_err();
+    let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
+    error.to_string().contains("authentication failed")
+        && refusal.is_some_and(|refusal| refusal.errno == Errno::EKEYREJECTED)
+}
+
 #[test]
-fn a_credential_is_good_for_one_challenge() {
+fn credential_is_accepted_once_and_only_for_its_own_session() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
-    let address = daemon.tcp_address().unwrap();
-    let munge = munged.munge();
-    let hello = Attach {
+    let Some(Address::Tcp(at)) = daemon.tcp_address() else {
+        panic!("a TCP address");
+    };
+    let auth = Authenticator {
+        key: None,
+        munge: Some(munged.munge()),
+    };
+    let open = || Client::open(at, &auth);
+    let (mut first, mut second) = (open(), open());
+    let proof = first.handshake.proof().unwrap();
+    // Shown in another session, and before the one it is for.
+    let verdict = second.show(&proof);
+    assert!(is_refused(&second, &verdict));
+    // munged has seen it now, so it is of no use to its owner either; a new one is.
+    let verdict = first.show(&proof);
+    assert!(is_refused(&first, &verdict));
+    let (mut first, mut second) = (open(), open());
+    let proof = first.handshake.proof().unwrap();
+    let verdict = first.show(&proof);
+    first.handshake.receive_verdict(&verdict).unwrap();
+    // The daemon's credential is good once, and in the session that it was made for.
+    assert!(first.handshake.receive_verdict(&verdict).is_err());
+    let proof = second.handshake.proof().unwrap();
+    let other = second.show(&proof);
+    let error = first.handshake.receive_verdict(&other).unwrap_err();
+    assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
+    // An authenticated client can attach.
+    let attach = Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
         token: None,
         slot: 0,
         data_connection: false,
         single_cache: false,
+    }));
+    let mut call = Vec::new();
+    let envelope = Call {
+        seq: 1,
+        caller: None,
+        request: attach,
     };
-    let connect = || {
-        let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
-        stream.set_timeout(Some(Duration::from_secs(10))).unwrap();
-        Connection::new(stream)
-    };
-    let say = |link: &mut Connection, request| {
-        let call = Call {
-            seq: 1,
-            caller: None,
-            request,
-        };
-        link.call(&call, &[], &mut []).unwrap().reply
-    };
-    let challenge = |link: &mut Connection| match say(
-        link,
-        Request::Session(SessionRequest::Attach(hello.clone())),
-    ) {
-        Reply::Challenge { nonce } => nonce,
-        reply => panic!("{reply:?} instead of a challenge"),
-    };
-    let Address::Tcp(at) = address else {
-        panic!("a TCP address");
-    };
-    let dial = |nonce| Dialling::new(Some(&munge), None, at, nonce).unwrap();
-    let refused = Reply::Failed(Errno::EKEYREJECTED);
-    let (mut first, mut second) = (connect(), connect());
-    let nonce = challenge(&mut first);
-    assert_ne!(nonce, challenge(&mut second));
-    let proof = dial(nonce).prove().unwrap();
-    // Shown to another challenge, and before the one it is for.
-    assert_eq!(say(&mut second, proof.clone()), refused);
-    // munged has seen it now, so it is of no use to its owner either; a new one is.
-    assert_eq!(say(&mut first, proof), refused);
-    let dialling = dial(challenge(&mut first));
-    let proved = say(&mut first, dialling.prove().unwrap());
-    dialling.check(&proved).unwrap();
-    // The daemon's proof is good once, and for the one it was made for.
-    assert!(dialling.check(&proved).is_err());
-    let other = dial(challenge(&mut second));
-    let proved = say(&mut second, other.prove().unwrap());
-    assert!(dialling.check(&proved).is_err());
-    assert!(matches!(
-        say(
-            &mut first,
-            Request::Session(SessionRequest::Attach(hello.clone()))
-        ),
-        Reply::Attached { .. }
-    ));
-    // Nonsense is refused, and a proof without a challenge too.
-    let mut third = connect();
-    challenge(&mut third);
-    let nonsense = Request::Session(SessionRequest::Prove {
-        proof: Proof::Munge(vec![7; 100]),
-        nonce: [0; 32],
-    });
-    assert_eq!(say(&mut third, nonsense), refused);
-    let late = dial([0; 32]).prove().unwrap();
-    assert_eq!(say(&mut third, late), refused);
+    frame::encode_call(&mut call, &envelope, 0).unwrap();
+    let reply: Reply = frame::decode(&first.show(&call)).unwrap();
+    assert!(matches!(reply, Reply::Attached { .. }), "{reply:?}");
+    // Nonsense is refused: variant `Munge` with any bytes.
+    let mut third = open();
+    let mut nonsense = Vec::new();
+    let fields = (Kind::Handshake, Flags::default(), 0);
+    frame::encode(&mut nonsense, fields, &(1u8, vec![7u8; 100]), 0, 1000).unwrap();
+    let verdict = third.show(&nonsense);
+    assert!(is_refused(&third, &verdict));
 }
 
 /// Users who listen where a storage daemon should be, and answer as well as they can.
 #[test]
-fn a_user_in_a_daemons_place_is_not_believed() {
+fn user_in_a_daemons_place_is_not_authenticated() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
@@ -230,7 +255,7 @@ fn a_user_in_a_daemons_place_is_not_believed() {
     let own = munged.munge();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let liar = Address::Tcp(listener.local_addr().unwrap());
-    let lies = std::thread::spawn(move || as_user(1001, 1001, || lie(&listener, &own)));
+    let lies = std::thread::spawn(move || as_user(1001, 1001, || impersonate(&listener, own)));
     let attach = |address| {
         as_user(1000, 1, || {
             Fs::attach(address, INSTANCE, by(munged.munge()))
@@ -253,44 +278,18 @@ fn a_user_in_a_daemons_place_is_not_believed() {
     attach(Address::Tcp(real)).unwrap();
 }
 
-/// Answer one greeting as a storage daemon would, but by the credentials of this user.
-fn lie(listener: &TcpListener, munge: &Munge) -> bool {
+/// Answers one handshake as a storage daemon would, but with the credentials of this user.
+fn impersonate(listener: &TcpListener, munge: Munge) -> bool {
     let (socket, _) = listener.accept().unwrap();
     let at = socket.local_addr().unwrap();
-    let stream = Stream::accepted(socket).unwrap();
-    let hear = || {
-        let mut head = [0; HEADER_BYTES];
-        fd(&stream).read_exact(&mut head).unwrap();
-        let header = frame::parse_header(&head).unwrap();
-        let mut body = vec![0; header.body];
-        fd(&stream).read_exact(&mut body).unwrap();
-        frame::decode_body::<Call>(&head, &header, &body).unwrap()
+    let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
+    let auth = Authenticator {
+        key: None,
+        munge: Some(munge),
     };
-    let answer = |seq, reply: &Reply| {
-        let mut out = Vec::new();
-        frame::encode_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
-        stream.send_all(&out, &[], None).unwrap();
-    };
-    let nonce = [9; 32];
-    answer(hear().seq, &Reply::Challenge { nonce });
-    let proof = hear();
-    let Request::Session(SessionRequest::Prove { nonce: client, .. }) = proof.request else {
-        panic!("{proof:?} instead of a proof");
-    };
-    let opening = Opening {
-        with: handshake::Daemon::Storage,
-        daemon: nonce,
-        client,
-        at,
-    };
-    let own = auth::answer(Some(munge), None, &opening.of_daemon(1000, 1)).unwrap();
-    answer(proof.seq, &Reply::Proved(own));
-    true
-}
-
-fn fd(stream: &Stream) -> &TcpStream {
-    match stream {
-        Stream::Tcp(stream) => stream,
-        Stream::Unix(_) => panic!("a TCP connection"),
-    }
+    let mut handshake = ServerHandshake::new(Service::Storage, at, DataProtection::Off).unwrap();
+    let client =
+        handshake::accept(&mut sender, &mut receiver, &mut handshake, &auth, || Ok(())).unwrap();
+    handshake::admit(&mut sender, &handshake, &client).unwrap();
+    (client.peer.uid, client.peer.gid) == (1000, 1)
 }
