@@ -1,6 +1,5 @@
-//! What a storage daemon counts, and how others read it while it works.
+//! Counters of a storage daemon, and reports of them.
 
-use super::data::DataPath;
 use super::mailbox::Mailbox;
 use crate::log::LogSpace;
 use crate::objects::{RemovalProgress, RemovalQueue};
@@ -12,176 +11,161 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-macro_rules! kinds {
-    ($($pattern:pat => $name:literal,)*) => {
-        const NAMES: &[&str] = &[$($name,)* "other"];
+macro_rules! request_kinds {
+    ($($kind:ident: $pattern:pat => $name:literal,)*) => {
+        /// A kind of request, as counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum RequestKind {
+            $($kind,)*
+        }
 
-        /// The place of a request's kind in [`NAMES`].
-        fn place(request: &Request) -> usize {
-            let mut place = 0;
-            $(
-                if let $pattern = request {
-                    return place;
+        /// Names in metrics and reports, in the order of [`RequestKind`].
+        const KIND_NAMES: &[&str] = &[$($name,)*];
+
+        impl RequestKind {
+            pub fn of(request: &Request) -> RequestKind {
+                match request {
+                    $($pattern => RequestKind::$kind,)*
                 }
-                place += 1;
-            )*
-            place
+            }
         }
     };
 }
 
-// The most frequent ones first: this is searched from the top. All others are called `other`.
-kinds! {
-    Request::Read { .. } => "read",
-    Request::Write { .. } => "write",
-    Request::Lookup { .. } => "lookup",
-    Request::GetAttr { .. } => "getattr",
-    Request::GetAttrs { .. } => "getattrs",
-    Request::Create { .. } => "create",
-    Request::Put { .. } => "put",
-    Request::Fetch { .. } => "fetch",
-    Request::Open { .. } => "open",
-    Request::Close { .. } => "close",
-    Request::CloseAll { .. } => "close_all",
-    Request::Reserve { .. } => "reserve",
-    Request::OpenObject { .. } => "open_object",
-    Request::StatObjects { .. } => "stat_objects",
-    Request::Permit { .. } => "permit",
-    Request::SetAttr { .. } => "setattr",
-    Request::ReadDir { .. } => "readdir",
-    Request::Make { .. } => "make",
-    Request::Unlink { .. } => "unlink",
-    Request::RmDir { .. } => "rmdir",
-    Request::Rename { .. } => "rename",
-    Request::Access { .. } => "access",
-    Request::Lock { .. } => "lock",
-    Request::Unlock { .. } => "unlock",
-    Request::TestLock { .. } => "test_lock",
-    Request::AwaitLocks { .. } => "await_locks",
-    Request::CancelLock { .. } => "cancel_lock",
-    Request::Link { .. } => "link",
-    Request::ReadLink { .. } => "readlink",
-    Request::Sync { .. } => "sync",
-    Request::SyncRest { .. } => "sync_rest",
-    Request::Allocate { .. } => "allocate",
-    Request::SetXattr { .. } => "setxattr",
-    Request::GetXattr { .. } => "getxattr",
-    Request::ListXattr { .. } => "listxattr",
-    Request::RemoveXattr { .. } => "removexattr",
-    Request::StatFs => "statfs",
-    Request::Hello(_) => "hello",
-    Request::Prove { .. } => "prove",
-    Request::Bye => "bye",
-    Request::CreateInstance(_) => "create_instance",
-    Request::RemoveInstance { .. } => "remove_instance",
-    Request::ResizeInstance { .. } => "resize_instance",
-    Request::ListInstances => "list_instances",
-    Request::SetPeers { .. } => "set_peers",
-    Request::Peer(_) => "peer",
-}
-
-/// A kind of request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestKind(usize);
-
-impl RequestKind {
-    pub fn of(request: &Request) -> RequestKind {
-        RequestKind(place(request))
-    }
+request_kinds! {
+    Read: Request::Read { .. } => "read",
+    Write: Request::Write { .. } => "write",
+    Lookup: Request::Lookup { .. } => "lookup",
+    GetAttr: Request::GetAttr { .. } => "getattr",
+    GetAttrs: Request::GetAttrs { .. } => "getattrs",
+    Create: Request::Create { .. } => "create",
+    Put: Request::Put { .. } => "put",
+    Fetch: Request::Fetch { .. } => "fetch",
+    Open: Request::Open { .. } => "open",
+    Close: Request::Close { .. } => "close",
+    CloseAll: Request::CloseAll { .. } => "close_all",
+    Reserve: Request::Reserve { .. } => "reserve",
+    OpenObject: Request::OpenObject { .. } => "open_object",
+    StatObjects: Request::StatObjects { .. } => "stat_objects",
+    Permit: Request::Permit { .. } => "permit",
+    SetAttr: Request::SetAttr { .. } => "setattr",
+    ReadDir: Request::ReadDir { .. } => "readdir",
+    Make: Request::Make { .. } => "make",
+    Unlink: Request::Unlink { .. } => "unlink",
+    RmDir: Request::RmDir { .. } => "rmdir",
+    Rename: Request::Rename { .. } => "rename",
+    Access: Request::Access { .. } => "access",
+    Lock: Request::Lock { .. } => "lock",
+    Unlock: Request::Unlock { .. } => "unlock",
+    TestLock: Request::TestLock { .. } => "test_lock",
+    AwaitLocks: Request::AwaitLocks { .. } => "await_locks",
+    CancelLock: Request::CancelLock { .. } => "cancel_lock",
+    AppendLock: Request::AppendLock { .. } => "append_lock",
+    AppendUnlock: Request::AppendUnlock { .. } => "append_unlock",
+    Link: Request::Link { .. } => "link",
+    ReadLink: Request::ReadLink { .. } => "readlink",
+    Sync: Request::Sync { .. } => "sync",
+    SyncRest: Request::SyncRest { .. } => "sync_rest",
+    Allocate: Request::Allocate { .. } => "allocate",
+    SetXattr: Request::SetXattr { .. } => "setxattr",
+    GetXattr: Request::GetXattr { .. } => "getxattr",
+    ListXattr: Request::ListXattr { .. } => "listxattr",
+    RemoveXattr: Request::RemoveXattr { .. } => "removexattr",
+    StatFs: Request::StatFs => "statfs",
+    Hello: Request::Hello(_) => "hello",
+    Prove: Request::Prove { .. } => "prove",
+    Bye: Request::Bye => "bye",
+    CreateInstance: Request::CreateInstance(_) => "create_instance",
+    RemoveInstance: Request::RemoveInstance { .. } => "remove_instance",
+    ResizeInstance: Request::ResizeInstance { .. } => "resize_instance",
+    ListInstances: Request::ListInstances => "list_instances",
+    SetPeers: Request::SetPeers { .. } => "set_peers",
+    Scrub: Request::Scrub { .. } => "scrub",
+    Peer: Request::Peer(_) => "peer",
 }
 
 #[derive(Debug, Default)]
-struct OfKind {
+struct KindCounters {
     answered: Latency,
     failed: Counter,
 }
 
-/// The counts, advanced by the daemon's threads with relaxed atomics.
+/// Counters, updated by the daemon's threads with relaxed atomics.
 #[derive(Debug)]
 pub struct StoreCounters {
-    requests: Vec<OfKind>,
+    requests: Vec<KindCounters>,
     pub received: Counter,
     pub sent: Counter,
     pub records: Counter,
     pub record_bytes: Counter,
     pub syncs: Latency,
-    pub direct_read: Counter,
-    pub direct_written: Counter,
-    pub path: DataPath,
 }
 
-impl StoreCounters {
-    pub fn new(path: DataPath) -> StoreCounters {
+impl Default for StoreCounters {
+    fn default() -> StoreCounters {
         StoreCounters {
-            requests: NAMES.iter().map(|_| OfKind::default()).collect(),
+            requests: KIND_NAMES.iter().map(|_| KindCounters::default()).collect(),
             received: Counter::default(),
             sent: Counter::default(),
             records: Counter::default(),
             record_bytes: Counter::default(),
             syncs: Latency::default(),
-            direct_read: Counter::default(),
-            direct_written: Counter::default(),
-            path,
         }
     }
+}
 
-    /// A request was answered this long after it had arrived.
+impl StoreCounters {
+    /// Count an answered request. `took` is the time since its arrival.
     pub fn count_request(&self, kind: RequestKind, took: Duration, failed: bool) {
-        if let Some(of_kind) = self.requests.get(kind.0) {
-            of_kind.answered.record_duration(took);
+        if let Some(counters) = self.requests.get(kind as usize) {
+            counters.answered.record_duration(took);
             if failed {
-                of_kind.failed.increment();
+                counters.failed.increment();
             }
         }
     }
 }
 
-/// Requests of one kind.
+/// Statistics of one kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestStats {
-    /// From the arrival of a request until its answer was given to the socket.
+    /// Time from the arrival of a request until its reply was passed to the socket.
     pub latency: LatencySnapshot,
-    /// Of these, answered with an error; `ENOENT` of a lookup is one.
+    /// Requests answered with an error, including `ENOENT` of a lookup.
     pub failed: u64,
 }
 
-/// What a daemon has at the moment.
+/// Current state of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreGauges {
-    /// Instances and how full they are.
+    /// Instances and their use of space and inodes.
     pub instances: Vec<InstanceUsage>,
-    /// Sessions, administrators' included.
+    /// Sessions, including those of administrators.
     pub sessions: u64,
-    /// Connections, those for bulk data included.
+    /// Connections, including data connections.
     pub connections: u64,
-    /// What the log has room for.
+    /// Which records the log has space for.
     #[serde(default)]
     pub log_space: LogSpace,
 }
 
-/// Everything that a daemon counts. Counts are since its start. Data that clients on the daemon's
-/// own host read and write by descriptor does not pass through it and is not in them.
+/// Statistics of a daemon since its start. Data that clients on the daemon's host read and write
+/// through descriptors bypass the daemon and are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreReport {
-    /// Requests by kind, those without any included.
+    /// Requests by kind, including kinds without requests.
     pub requests: BTreeMap<String, RequestStats>,
-    /// Bytes that came through sockets.
+    /// Bytes received from sockets.
     pub received: u64,
-    /// Bytes that went through sockets.
+    /// Bytes sent to sockets.
     pub sent: u64,
     /// Records written to the log.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of these records.
     pub record_bytes: u64,
-    /// Syncs of the log: one serves all who wait for it.
+    /// Syncs of the log: one serves all waiting requests.
     pub syncs: LatencySnapshot,
-    /// Which way data of clients on other hosts go.
-    pub data_path: DataPath,
-    /// Bytes read past the page cache for them.
-    pub direct_read: u64,
-    /// Bytes written past the page cache for them.
-    pub direct_written: u64,
-    /// What it has at the moment; `None` if the daemon did not say in time.
+    /// Current state; `None` if the event loop did not answer in time.
     pub gauges: Option<StoreGauges>,
     /// Removed instances that still take space.
     #[serde(default)]
@@ -189,52 +173,48 @@ pub struct StoreReport {
 }
 
 impl StoreReport {
-    /// All requests together, but those that wait for other clients' locks.
+    /// Latency of all requests, except those that wait for other clients' locks.
     pub fn total_latency(&self) -> LatencySnapshot {
-        let mut all = LatencySnapshot::default();
-        let others = self
-            .requests
-            .iter()
-            .filter(|(kind, _)| *kind != "await_locks");
-        for (_, requests) in others {
-            all.merge(&requests.latency);
+        let mut total = LatencySnapshot::default();
+        for (kind, requests) in &self.requests {
+            if kind != "await_locks" {
+                total.merge(&requests.latency);
+            }
         }
-        all
+        total
     }
 }
 
-/// A view of a running daemon's counts. It does not keep the daemon alive.
+/// Access to the statistics of a running daemon. Does not keep the daemon alive.
 #[derive(Clone, Debug)]
 pub struct StatsHandle {
     pub(super) counters: Arc<StoreCounters>,
-    pub(super) leaving: Arc<RemovalQueue>,
-    pub(super) wake: Arc<Mailbox>,
+    pub(super) removal_queue: Arc<RemovalQueue>,
+    pub(super) mailbox: Arc<Mailbox>,
 }
 
 impl StatsHandle {
-    /// The counts now, and what the daemon says it has if it does so within `patience`. It is asked
-    /// between two turns of its loop and costs it some microseconds.
-    pub fn collect_report(&self, patience: Duration) -> StoreReport {
+    /// Read all counters, and the gauges if the event loop answers within `timeout`, which costs it
+    /// some microseconds.
+    pub fn collect_report(&self, timeout: Duration) -> StoreReport {
         let counters = &self.counters;
-        let of_kind = |(name, of_kind): (&&str, &OfKind)| {
-            let requests = RequestStats {
-                latency: of_kind.answered.snapshot(),
-                failed: of_kind.failed.get(),
+        let stats_of = |(name, kind): (&&str, &KindCounters)| {
+            let stats = RequestStats {
+                latency: kind.answered.snapshot(),
+                failed: kind.failed.get(),
             };
-            ((*name).to_owned(), requests)
+            ((*name).to_owned(), stats)
         };
+        let kinds = KIND_NAMES.iter().zip(&counters.requests);
         StoreReport {
-            requests: NAMES.iter().zip(&counters.requests).map(of_kind).collect(),
+            requests: kinds.map(stats_of).collect(),
             received: counters.received.get(),
             sent: counters.sent.get(),
             records: counters.records.get(),
             record_bytes: counters.record_bytes.get(),
             syncs: counters.syncs.snapshot(),
-            data_path: counters.path,
-            direct_read: counters.direct_read.get(),
-            direct_written: counters.direct_written.get(),
-            gauges: self.wake.request_gauges().recv_timeout(patience).ok(),
-            removals: self.leaving.progress(),
+            gauges: self.mailbox.request_gauges().recv_timeout(timeout).ok(),
+            removals: self.removal_queue.progress(),
         }
     }
 }
@@ -244,18 +224,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_name_of_its_own() {
-        let names: std::collections::BTreeSet<_> = NAMES.iter().collect();
-        assert_eq!(names.len(), NAMES.len());
-        assert_eq!(
-            NAMES.get(RequestKind::of(&Request::StatFs).0).copied(),
-            Some("statfs")
-        );
-        assert_eq!(
-            NAMES
-                .get(RequestKind::of(&Request::ListInstances).0)
-                .copied(),
-            Some("list_instances")
-        );
+    fn every_request_kind_has_its_own_name() {
+        let names: std::collections::BTreeSet<_> = KIND_NAMES.iter().collect();
+        assert_eq!(names.len(), KIND_NAMES.len());
+        let name_of = |request| KIND_NAMES[RequestKind::of(&request) as usize];
+        assert_eq!(name_of(Request::StatFs), "statfs");
+        assert_eq!(name_of(Request::ListInstances), "list_instances");
     }
 }
