@@ -155,8 +155,7 @@ impl Client {
         let stream = Stream::connect(&Address::Tcp(at), Duration::from_secs(5)).unwrap();
         stream.set_timeout(Some(Duration::from_secs(10))).unwrap();
         let (mut sender, mut receiver) = channel(stream);
-        let (mut handshake, opening) =
-            ClientHandshake::new((Service::Storage, at), auth).unwrap();
+        let (mut handshake, opening) = ClientHandshake::new((Service::Storage, at), auth).unwrap();
         sender.send(&opening, None).unwrap();
         let (_, body) = receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
         let (send, receive) = handshake.receive_answer(body).unwrap();
@@ -214,7 +213,12 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
     let proof = second.handshake.proof().unwrap();
     let other = second.show(&proof);
     let error = first.handshake.receive_verdict(&other).unwrap_err();
-    assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
+    assert!(
+        error
+            .get_ref()
+            .is_some_and(|e| e.is::<ServerNotAuthenticated>()),
+        "{error}"
+    );
     // An authenticated client can attach.
     let attach = Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,

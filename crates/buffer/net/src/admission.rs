@@ -4,10 +4,10 @@
 use crate::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::identity::PeerIdentity;
-use crate::sync::lock;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Limits on a daemon's connections.
@@ -137,7 +137,10 @@ impl AdmissionControl {
         if self.unauthenticated.len() - self.authenticating <= self.limits.unauthenticated {
             return None;
         }
-        let mut waiting = self.unauthenticated.iter().filter(|(_, c)| !c.authenticating);
+        let mut waiting = self
+            .unauthenticated
+            .iter()
+            .filter(|(_, c)| !c.authenticating);
         let oldest = waiting.next().map(|(conn, _)| *conn)?;
         self.remove(oldest);
         Some(oldest)
@@ -202,7 +205,9 @@ impl AdmissionControl {
                 }
                 let max = self.limits.users;
                 if self.admitted.len() - trusted >= max {
-                    return Err(LimitReached(format!("users have {max} connections; try again")));
+                    return Err(LimitReached(format!(
+                        "users have {max} connections; try again"
+                    )));
                 }
             }
         }
@@ -302,7 +307,7 @@ impl WorkerPermits {
 
     /// The number in use.
     pub fn in_use(&self) -> usize {
-        lock(&self.counts).values().sum()
+        self.counts.lock().values().sum()
     }
 
     fn is_within(&self, counts: &HashMap<Principal, usize>, principal: Principal) -> bool {
@@ -314,12 +319,12 @@ impl WorkerPermits {
 
     /// Whether there is one for this principal.
     pub fn is_free(&self, principal: Principal) -> bool {
-        self.is_within(&lock(&self.counts), principal)
+        self.is_within(&self.counts.lock(), principal)
     }
 
     /// Takes one, if there is one.
     pub fn take(&self, principal: Principal) -> Option<WorkerPermit> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if !self.is_within(&counts, principal) {
             return None;
         }
@@ -333,7 +338,7 @@ impl WorkerPermits {
 
 impl Drop for WorkerPermit {
     fn drop(&mut self) {
-        release(&mut lock(&self.permits.counts), self.principal);
+        release(&mut self.permits.counts.lock(), self.principal);
     }
 }
 
@@ -396,7 +401,7 @@ impl SharedAdmission {
 
     /// Adds a connection that may have to be closed before it is authenticated.
     pub fn add(&self, stream: &Arc<Stream>) -> ConnectionPermit {
-        let mut shared = lock(&self.0);
+        let mut shared = self.0.lock();
         let conn = shared.next;
         shared.next += 1;
         shared.streams.insert(conn, stream.clone());
@@ -415,13 +420,13 @@ impl SharedAdmission {
 impl ConnectionPermit {
     /// The peer's proof is going to be verified.
     pub fn set_authenticating(&self) -> Result<(), LimitReached> {
-        let mut shared = lock(&self.admission.0);
+        let mut shared = self.admission.0.lock();
         shared.control.set_authenticating(self.conn, true)
     }
 
     /// The peer has been authenticated.
     pub fn admit(&self, principal: Principal) -> Result<(), LimitReached> {
-        let mut shared = lock(&self.admission.0);
+        let mut shared = self.admission.0.lock();
         if shared.control.principal(self.conn).is_none() {
             shared.control.admit(self.conn, principal)?;
             shared.streams.remove(&self.conn);
@@ -431,7 +436,7 @@ impl ConnectionPermit {
 
     /// The delay of a request, so that no user exhausts the daemon. A simple request costs 1.
     pub fn request_delay(&self, cost: f64) -> Duration {
-        let mut shared = lock(&self.admission.0);
+        let mut shared = self.admission.0.lock();
         let Some(Principal::User(uid)) = shared.control.principal(self.conn) else {
             return Duration::ZERO;
         };
@@ -459,7 +464,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut shared = lock(&self.admission.0);
+        let mut shared = self.admission.0.lock();
         shared.control.remove(self.conn);
         shared.streams.remove(&self.conn);
     }
@@ -518,7 +523,11 @@ mod tests {
         assert_eq!(control.add(4, later(13)), None);
         control.note_message(4);
         control.admit(4, user).unwrap();
-        assert_eq!(control.next_timeout(), None, "admitted connections may idle");
+        assert_eq!(
+            control.next_timeout(),
+            None,
+            "admitted connections may idle"
+        );
     }
 
     #[test]
@@ -557,7 +566,10 @@ mod tests {
         assert!(refused.to_string().contains("user 7 has 3 connections"));
         assert_eq!(Errno::from(refused), Errno::EMFILE);
         control.admit(4, user(8)).unwrap();
-        assert!(control.admit(5, user(9)).is_err(), "users have all of theirs");
+        assert!(
+            control.admit(5, user(9)).is_err(),
+            "users have all of theirs"
+        );
         control.admit(6, Principal::Trusted).unwrap();
         control.remove(0);
         control.remove(0);

@@ -4,8 +4,8 @@
 //! [handshake](crate::handshake), by MUNGE or by the pool's key.
 
 use crate::munge::{DecodedCredential, Munge};
-use forebay_protocol::ids::Errno;
 use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::ids::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -266,7 +266,10 @@ impl Receiver {
         let (plain, raw) = match guard {
             Some(_) => (plain, raw),
             None => {
-                assert!(raw.is_empty(), "without a guard nothing has to be decrypted");
+                assert!(
+                    raw.is_empty(),
+                    "without a guard nothing has to be decrypted"
+                );
                 (raw, plain)
             }
         };

@@ -26,9 +26,9 @@ use crate::channel::{Receiver, Sender};
 use crate::frame::{self, Flags, FrameError, Kind, MAX_UNAUTHENTICATED_BODY_BYTES};
 use crate::munge::{Munge, MungeError};
 use crate::record::{DataProtection, ReceiveGuard, SendGuard, guards};
+use forebay_protocol::Errno;
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::random::random_nonce;
-use forebay_protocol::Errno;
 use serde::{Deserialize, Serialize};
 use snow::{Builder, HandshakeState};
 use std::fmt;
@@ -163,7 +163,11 @@ pub struct ServerNotAuthenticated(String);
 
 impl fmt::Display for ServerNotAuthenticated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "authentication failed: the server is not one of the pool's: {}", self.0)
+        write!(
+            f,
+            "authentication failed: the server is not one of the pool's: {}",
+            self.0
+        )
     }
 }
 
@@ -346,13 +350,11 @@ impl ServerHandshake {
         match std::mem::replace(&mut self.state, State::Verdict) {
             State::Opening => self.answer(auth, frame::decode(body)?).map(Step::Answer),
             State::Proof { method, binding } => match (method, frame::decode(body)?) {
-                (Method::Key, Proof::Key { uid, gid }) => {
-                    Ok(Step::Authenticated(Authenticated {
-                        peer: auth::key_peer(uid, gid),
-                        origin: None,
-                        credential: None,
-                    }))
-                }
+                (Method::Key, Proof::Key { uid, gid }) => Ok(Step::Authenticated(Authenticated {
+                    peer: auth::key_peer(uid, gid),
+                    origin: None,
+                    credential: None,
+                })),
                 (Method::Munge, Proof::Munge(credential)) => Ok(Step::Verify(CredentialCheck {
                     credential,
                     binding,
@@ -389,12 +391,14 @@ impl ServerHandshake {
         let server = (self.service, self.at);
         let mut noise = noise(opening.method, auth.key.as_ref(), server, false).map_err(failed)?;
         let mut buffer = [0; MAX_NOISE_BYTES];
-        noise.read_message(&opening.noise, &mut buffer).map_err(|_| {
-            Refusal::authentication(
-                "the pool keys of the two hosts differ, or the client reached the server at an \
+        noise
+            .read_message(&opening.noise, &mut buffer)
+            .map_err(|_| {
+                Refusal::authentication(
+                    "the pool keys of the two hosts differ, or the client reached the server at an \
                  address that is not its own",
-            )
-        })?;
+                )
+            })?;
         let count = noise.write_message(&[], &mut buffer).map_err(failed)?;
         let answer = Answer::Accepted {
             noise: buffer[..count].to_vec(),
@@ -403,7 +407,10 @@ impl ServerHandshake {
             method: opening.method,
             binding: Binding::new(self.service, self.at, &noise),
         };
-        assert!(noise.is_handshake_finished(), "both patterns have two messages");
+        assert!(
+            noise.is_handshake_finished(),
+            "both patterns have two messages"
+        );
         let transport = noise.into_stateless_transport_mode().map_err(failed)?;
         let (mut send, mut receive) = guards(transport);
         send.protect_data(self.data, self.mac[1]);
@@ -448,7 +455,10 @@ pub fn accept(
 ) -> io::Result<Authenticated> {
     let mut run = || -> io::Result<Authenticated> {
         loop {
-            match handshake.receive(auth, receive_body(receiver)?).map_err(refused)? {
+            match handshake
+                .receive(auth, receive_body(receiver)?)
+                .map_err(refused)?
+            {
                 Step::Answer(bytes) => {
                     sender.send(&bytes, None)?;
                     if let Some((send, receive)) = handshake.take_guards() {
@@ -550,7 +560,10 @@ impl ClientHandshake {
             .map_err(|_| not_authenticated("it does not have the pool's key"))?;
         let (service, at) = self.server;
         self.binding = Some(Binding::new(service, at, &noise));
-        assert!(noise.is_handshake_finished(), "both patterns have two messages");
+        assert!(
+            noise.is_handshake_finished(),
+            "both patterns have two messages"
+        );
         let transport = noise.into_stateless_transport_mode();
         Ok(guards(transport.map_err(io::Error::other)?))
     }
@@ -562,9 +575,7 @@ impl ClientHandshake {
             Some(munge) => {
                 let binding = self.binding.as_ref().ok_or(FrameError::Kind)?;
                 let credential = munge.encode(&binding.of_client());
-                Proof::Munge(
-                    credential.map_err(|error| refused(Refusal::authentication(error)))?,
-                )
+                Proof::Munge(credential.map_err(|error| refused(Refusal::authentication(error)))?)
             }
             None => Proof::Key { uid, gid },
         };

@@ -21,4 +21,3 @@ pub mod listener;
 pub mod munge;
 pub mod record;
 pub mod stream;
-pub mod sync;

@@ -134,7 +134,10 @@ fn mac(key: &[u8; 32], number: u64, word: u32, data: &[u8]) -> [u8; MAC_BYTES] {
 impl SendGuard {
     /// How bulk data are protected from now on, and the key of their hashes in this direction.
     pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        debug_assert_eq!(self.chunks, 0, "the mode is agreed upon before the first data");
+        debug_assert_eq!(
+            self.chunks, 0,
+            "the mode is agreed upon before the first data"
+        );
         (self.data, self.mac) = (data, mac);
     }
 
@@ -197,7 +200,10 @@ pub(crate) fn record_length(raw: &[u8]) -> Result<usize, FrameError> {
 impl ReceiveGuard {
     /// How bulk data are protected from now on, and the key of their hashes in this direction.
     pub(crate) fn protect_data(&mut self, data: DataProtection, mac: [u8; 32]) {
-        debug_assert_eq!(self.chunks, 0, "the mode is agreed upon before the first data");
+        debug_assert_eq!(
+            self.chunks, 0,
+            "the mode is agreed upon before the first data"
+        );
         (self.data, self.mac) = (data, mac);
     }
 

@@ -241,9 +241,15 @@ fn client_with_another_key_is_refused_with_authentication_failed() {
     let served = server(listener, own, DataProtection::Off, |_, _| Ok(()));
     let other = with_key(b"the key of another pool");
     let error = connect(at, Service::Storage, &other).unwrap_err();
-    assert!(error.to_string().contains("authentication failed"), "{error}");
+    assert!(
+        error.to_string().contains("authentication failed"),
+        "{error}"
+    );
     let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
-    assert_eq!(refusal.map(|refusal| refusal.errno), Some(Errno::EKEYREJECTED));
+    assert_eq!(
+        refusal.map(|refusal| refusal.errno),
+        Some(Errno::EKEYREJECTED)
+    );
     assert!(served.join().unwrap().is_err());
 }
 
@@ -258,20 +264,31 @@ fn session_is_bound_to_the_servers_address_and_service() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let believed = other.map_or(at, |other| other.parse().unwrap());
-        let served = server_at(listener, auth.clone(), DataProtection::Off, believed, |_, _| {
-            Ok(())
-        });
+        let served = server_at(
+            listener,
+            auth.clone(),
+            DataProtection::Off,
+            believed,
+            |_, _| Ok(()),
+        );
         let error = connect(at, service, &auth).unwrap_err();
-        assert!(error.to_string().contains("authentication failed"), "{error}");
+        assert!(
+            error.to_string().contains("authentication failed"),
+            "{error}"
+        );
         assert!(served.join().unwrap().is_err());
     }
     // An IPv4 client of a server that listens on IPv6.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let mapped = format!("[::ffff:127.0.0.1]:{}", at.port()).parse().unwrap();
-    let served = server_at(listener, auth.clone(), DataProtection::Off, mapped, |_, _| {
-        Ok(())
-    });
+    let served = server_at(
+        listener,
+        auth.clone(),
+        DataProtection::Off,
+        mapped,
+        |_, _| Ok(()),
+    );
     connect(at, Service::Storage, &auth).unwrap();
     served.join().unwrap().unwrap();
 }
@@ -290,12 +307,25 @@ fn server_without_the_key_is_not_authenticated() {
         // The variant `Accepted` with 48 bytes: a key and a tag.
         frame::encode(&mut out, fields, &(0u8, vec![9u8; 48]), 0, MAX_BODY_BYTES).unwrap();
         sender.send(&out, None).unwrap();
-        receiver.receive(MAX_BODY_BYTES).map(|frame| frame.is_none())
+        receiver
+            .receive(MAX_BODY_BYTES)
+            .map(|frame| frame.is_none())
     });
     let error = connect(at, Service::Storage, &with_key(b"the key of this pool")).unwrap_err();
-    assert!(error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()), "{error}");
-    assert!(error.to_string().contains("authentication failed"), "{error}");
-    assert!(served.join().unwrap().unwrap_or(true), "the client sends nothing further");
+    assert!(
+        error
+            .get_ref()
+            .is_some_and(|e| e.is::<ServerNotAuthenticated>()),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("authentication failed"),
+        "{error}"
+    );
+    assert!(
+        served.join().unwrap().unwrap_or(true),
+        "the client sends nothing further"
+    );
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! is closed, or its session is over: a real daemon, to which old connections are spoken late.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-use forebay_net::auth::PoolKey;
-use forebay_net::chunk::{self, MAX_CHUNK_BYTES};
-use forebay_net::connection::Connection;
-use forebay_net::frame::{self, HEADER_BYTES};
-use forebay_net::handshake::Dialling;
-use forebay_net::stream::Stream;
+use forebay_net::auth::{Authenticator, PoolKey};
+use forebay_net::channel::{Receiver, Sender};
+use forebay_net::chunk::{Chunk, MAX_CHUNK_BYTES};
+use forebay_net::connection;
+use forebay_net::frame::{self, MAX_BODY_BYTES};
+use forebay_net::handshake::Service;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     AdminRequest, DataRequest, FileRequest, NameRequest, SessionRequest,
@@ -18,7 +18,7 @@ use forebay_protocol::message::{
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{Daemon, InvalidOptions};
-use std::collections::VecDeque;
+use std::io;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -44,27 +44,64 @@ fn call(seq: u64, request: Request) -> Call {
     }
 }
 
+/// Only clients on other hosts send data over connections.
+fn tcp(daemon: &Daemon) -> Address {
+    daemon.tcp_address().unwrap()
+}
+
 fn encoded(call: &Call, payload: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::encode_call(&mut bytes, call, payload).unwrap();
     bytes
 }
 
-/// The next answer; `None` if there is none, because the daemon has closed the connection.
-fn answer(stream: &Stream) -> Option<Reply> {
-    let mut head = [0; HEADER_BYTES];
-    let mut none = VecDeque::new();
-    stream.receive_all(&mut head, &mut none).ok()?;
-    let header = frame::parse_header(&head).unwrap();
-    let mut body = vec![0; header.body];
-    stream.receive_all(&mut body, &mut none).ok()?;
-    Some(frame::decode_body(&head, &header, &body).unwrap())
+/// One connection, driven frame by frame.
+struct Remote {
+    sender: Sender,
+    receiver: Receiver,
 }
 
-fn ask(stream: &Stream, seq: u64, request: Request) -> Reply {
-    let bytes = encoded(&call(seq, request), 0);
-    stream.send_all(&bytes, &[], None).unwrap();
-    answer(stream).unwrap()
+impl Remote {
+    /// The next reply; `None` if the daemon has closed the connection.
+    fn reply(&mut self) -> Option<Reply> {
+        let (_, body) = self.receiver.receive(MAX_BODY_BYTES).ok()??;
+        Some(frame::decode(body).unwrap())
+    }
+
+    fn ask(&mut self, seq: u64, request: Request) -> Reply {
+        let bytes = encoded(&call(seq, request), 0);
+        self.sender.send(&bytes, None).unwrap();
+        self.reply().unwrap()
+    }
+
+    /// Sends a write of these data.
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        let head = encoded(&call(1, write_request()), data.len());
+        self.sender.send_payload(&head, data, 0)
+    }
+
+    /// Reads with one request, the connection's only one.
+    fn read(&mut self) -> Vec<u8> {
+        let request = Request::Data(DataRequest::Read {
+            handle: HANDLE,
+            offset: 0,
+            length: 4 << 20,
+        });
+        self.sender
+            .send(&encoded(&call(1, request), 0), None)
+            .unwrap();
+        let (header, _) = self.receiver.receive(MAX_BODY_BYTES).unwrap().unwrap();
+        let mut data = vec![0; header.payload];
+        let mut have = 0;
+        while have < data.len() {
+            match self.receiver.receive_chunk(&mut data[have..]).unwrap() {
+                Chunk::Data(count) => have += count,
+                Chunk::End | Chunk::Failed(_) => break,
+            }
+        }
+        data.truncate(have);
+        data
+    }
 }
 
 fn write_request() -> Request {
@@ -78,9 +115,9 @@ fn write_request() -> Request {
 /// A daemon, and a session whose file is open.
 struct Scene {
     daemon: Daemon,
-    resume: SessionToken,
+    token: SessionToken,
     /// The connection for requests, and its last one's number.
-    slot: Stream,
+    slot: Remote,
     seq: u64,
     _dir: TempDir,
 }
@@ -92,7 +129,7 @@ impl Scene {
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key());
         let daemon = Daemon::start(options).unwrap();
-        let admin = connect(&daemon, None, None, (0, false)).0;
+        let mut admin = connect(tcp(&daemon), None, None, (0, false)).0;
         let spec = InstanceSpec {
             id: INSTANCE,
             uid: 0,
@@ -103,17 +140,13 @@ impl Scene {
             placement: Placement::single_node(),
         };
         assert_eq!(
-            ask(
-                &admin,
-                2,
-                Request::Admin(AdminRequest::CreateInstance(spec))
-            ),
+            admin.ask(2, Request::Admin(AdminRequest::CreateInstance(spec))),
             Reply::Done
         );
-        let (slot, resume) = connect(&daemon, Some(INSTANCE), None, (0, false));
+        let (slot, token) = connect(tcp(&daemon), Some(INSTANCE), None, (0, false));
         let mut scene = Scene {
             daemon,
-            resume,
+            token,
             slot,
             seq: 1,
             _dir: dir,
@@ -138,31 +171,22 @@ impl Scene {
 
     fn say(&mut self, request: Request) -> Reply {
         self.seq += 1;
-        ask(&self.slot, self.seq, request)
+        self.slot.ask(self.seq, request)
     }
 
-    fn lane(&self, number: u32) -> Stream {
-        connect(&self.daemon, None, Some(self.resume), (number, true)).0
+    fn lane(&self, number: u32) -> Remote {
+        connect(tcp(&self.daemon), None, Some(self.token), (number, true)).0
     }
 
     fn read(&self) -> Vec<u8> {
-        let request = Request::Data(DataRequest::Read {
-            handle: HANDLE,
-            offset: 0,
-            length: 4 << 20,
-        });
-        let mut link = Connection::new(self.lane(7));
-        let mut into = vec![0; 4 << 20];
-        let got = link.call(&call(1, request), &[], &mut into).unwrap();
-        into.truncate(got.payload);
-        into
+        self.lane(7).read()
     }
 
     /// The first half of a write of ones has arrived, and is written.
-    fn begin_old_write(&self) -> Stream {
-        let old = self.lane(3);
+    fn begin_old_write(&self) -> Remote {
+        let mut old = self.lane(3);
         let head = encoded(&call(1, write_request()), SIZE);
-        chunk::send_chunk(&old, &head, &[1; MAX_CHUNK_BYTES]).unwrap();
+        old.sender.send_chunk(&head, &[1; MAX_CHUNK_BYTES]).unwrap();
         let start = Instant::now();
         while self.read().len() < MAX_CHUNK_BYTES {
             assert!(start.elapsed() < Duration::from_secs(20), "nothing comes");
@@ -171,88 +195,76 @@ impl Scene {
         old
     }
 }
-/// A connection that has said hello, and its session.
+/// An attached connection and its session.
 fn connect(
-    daemon: &Daemon,
+    address: Address,
     instance: Option<InstanceId>,
-    resume: Option<SessionToken>,
-    (slot, bulk): (u32, bool),
-) -> (Stream, SessionToken) {
-    // Only clients of other hosts send data over connections.
-    let address = daemon.tcp_address().unwrap();
-    let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
-    stream.set_timeout(Some(Duration::from_secs(20))).unwrap();
-    let Address::Tcp(at) = address else {
-        panic!("not over TCP")
+    token: Option<SessionToken>,
+    (slot, data_connection): (u32, bool),
+) -> (Remote, SessionToken) {
+    let auth = Authenticator {
+        key: Some(key()),
+        munge: None,
     };
-    let hello = Attach {
+    let timeout = Duration::from_secs(5);
+    let (sender, receiver) =
+        connection::connect(&address, Service::Storage, &auth, timeout).unwrap();
+    let timeout = Some(Duration::from_secs(20));
+    sender.stream().set_timeout(timeout).unwrap();
+    let mut remote = Remote { sender, receiver };
+    let attach = Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance,
-        token: resume,
+        token,
         slot,
-        data_connection: bulk,
+        data_connection,
         single_cache: false,
-    };
-    let Reply::Challenge { nonce } = ask(
-        &stream,
-        1,
-        Request::Session(SessionRequest::Attach(hello.clone())),
-    ) else {
-        panic!("nothing to prove");
-    };
-    let key = key();
-    let dialling = Dialling::new(None, Some(&key), at, nonce).unwrap();
-    let proved = ask(&stream, 1, dialling.prove().unwrap());
-    dialling.check(&proved).unwrap();
-    let Reply::Attached { token: resume, .. } =
-        ask(&stream, 1, Request::Session(SessionRequest::Attach(hello)))
-    else {
+    }));
+    let Reply::Attached { token, .. } = remote.ask(1, attach) else {
         panic!("no session");
     };
-    (stream, resume)
+    (remote, token)
 }
 
 /// The second half of the old write comes, and nothing comes of it.
-fn end_old_write(old: &Stream) {
+fn end_old_write(mut old: Remote) {
     // The daemon may have closed it, or may be about to.
-    let _ = chunk::send_chunk(old, &[], &[1; MAX_CHUNK_BYTES]);
-    assert_eq!(answer(old), None);
+    let _ = old.sender.send_chunk(&[], &[1; MAX_CHUNK_BYTES]);
+    assert_eq!(old.reply(), None);
 }
 
 #[test]
 fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
-    let new = scene.lane(3);
-    let head = encoded(&call(1, write_request()), SIZE);
-    chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
-    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
-    end_old_write(&old);
+    let mut new = scene.lane(3);
+    new.write(&[2; SIZE]).unwrap();
+    assert!(matches!(new.reply(), Some(Reply::Written { .. })));
+    end_old_write(old);
     assert!(scene.read() == vec![2; SIZE]);
 }
 
 #[test]
 fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
     let scene = Scene::new();
-    let old = scene.begin_old_write();
+    let mut old = scene.begin_old_write();
     // All of it has been sent, and another write behind it, when the new connection comes.
-    let _ = chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]);
-    let head = encoded(&call(1, write_request()), SIZE);
-    let _ = chunk::send_chunks(&old, &head, &[1; SIZE]);
-    let new = scene.lane(3);
-    chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
-    assert!(matches!(answer(&new), Some(Reply::Written { .. })));
-    while answer(&old).is_some() {}
+    let _ = old.sender.send_chunk(&[], &[1; MAX_CHUNK_BYTES]);
+    let _ = old.write(&[1; SIZE]);
+    let mut new = scene.lane(3);
+    new.write(&[2; SIZE]).unwrap();
+    assert!(matches!(new.reply(), Some(Reply::Written { .. })));
+    while old.reply().is_some() {}
     assert!(scene.read() == vec![2; SIZE]);
 }
 
 #[test]
 fn other_lanes_go_on() {
     let scene = Scene::new();
-    let old = scene.begin_old_write();
+    let mut old = scene.begin_old_write();
     let _new = scene.lane(5);
-    chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]).unwrap();
-    assert!(matches!(answer(&old), Some(Reply::Written { .. })));
+    old.sender.send_chunk(&[], &[1; MAX_CHUNK_BYTES]).unwrap();
+    assert!(matches!(old.reply(), Some(Reply::Written { .. })));
 }
 
 #[test]
@@ -264,7 +276,7 @@ fn nothing_is_written_through_a_handle_after_it_is_closed() {
         returned: 0,
     });
     assert_eq!(scene.say(close), Reply::Done);
-    end_old_write(&old);
+    end_old_write(old);
     let attr = scene.say(Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
@@ -280,13 +292,13 @@ fn nothing_is_written_by_a_session_after_its_end() {
         scene.say(Request::Session(SessionRequest::Detach)),
         Reply::Done
     );
-    end_old_write(&old);
-    let (slot, _) = connect(&scene.daemon, Some(INSTANCE), None, (0, false));
+    end_old_write(old);
+    let (mut slot, _) = connect(tcp(&scene.daemon), Some(INSTANCE), None, (0, false));
     let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
     });
-    let attr = ask(&slot, 2, lookup);
+    let attr = slot.ask(2, lookup);
     assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
 
@@ -303,13 +315,16 @@ fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
     };
     let late = encoded(&call(scene.seq + 1, make(b"late")), 0);
     let (now, later) = late.split_at(late.len() / 2);
-    scene.slot.send_all(now, &[], None).unwrap();
-    // The client gives up, comes again, and asks for something else.
-    let (slot, _) = connect(&scene.daemon, None, Some(scene.resume), (0, false));
-    let old = std::mem::replace(&mut scene.slot, slot);
+    // On a Unix socket, where half a frame can be sent.
+    let local = || scene.daemon.address();
+    let (mut old, _) = connect(local(), None, Some(scene.token), (0, false));
+    old.sender.stream().send_parts(&[now], None).unwrap();
+    // The client gives up, connects again, and makes another request.
+    let (slot, _) = connect(local(), None, Some(scene.token), (0, false));
+    scene.slot = slot;
     assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
-    let _ = old.send_all(later, &[], None);
-    assert_eq!(answer(&old), None);
+    let _ = old.sender.stream().send_parts(&[later], None);
+    assert_eq!(old.reply(), None);
     let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"late".to_vec(),

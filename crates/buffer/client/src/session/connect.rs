@@ -17,7 +17,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for each reply while attaching.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Delay after a failed attempt to connect: the first, and the maximum.
-const CONNECT_BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
+const CONNECT_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(1), Duration::from_millis(100));
 
 /// What identifies the session to the daemon.
 #[derive(Debug, Default)]
@@ -50,7 +51,10 @@ impl Session {
                 }
                 return Err(errno);
             }
-            if error.get_ref().is_some_and(|e| e.is::<ServerNotAuthenticated>()) {
+            if error
+                .get_ref()
+                .is_some_and(|e| e.is::<ServerNotAuthenticated>())
+            {
                 tracing::error!(%error, %address, "not sending requests");
                 return Err(Errno::ENOKEY);
             }
@@ -76,9 +80,7 @@ impl Session {
     ) -> io::Result<Connection> {
         let mut identity = lock(&self.identity);
         let attached = match self.attach(&identity, slot, seq, data_connection) {
-            Err(error)
-                if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() =>
-            {
+            Err(error) if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() => {
                 // The session has expired. Its successor opens what can still be opened.
                 *identity = Identity::default();
                 self.epoch.store(0, Ordering::Release);

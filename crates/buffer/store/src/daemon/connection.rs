@@ -1,7 +1,12 @@
-//! One connection of the event loop: bytes in, calls out; replies in, bytes out.
+//! One connection of the event loop: bytes in, frames out; replies in, bytes out.
 
 use super::counters::{RequestKind, StoreCounters};
-use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
+use forebay_net::channel::{Receiver, Sender};
+use forebay_net::frame::{
+    self, Flags, FrameError, HEADER_BYTES, Kind, MAX_UNAUTHENTICATED_BODY_BYTES,
+};
+use forebay_net::handshake::ServerHandshake;
+use forebay_net::record::{ReceiveGuard, SendGuard};
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;
@@ -10,52 +15,74 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Longest body of a call from someone who is not known yet, in bytes: a credential and what goes
-/// with it.
-pub const MAX_STRANGE: usize = 32 << 10;
-/// Bytes of calls that were taken, from which on they are cleared away though others follow.
-const COMPACT: usize = 64 << 10;
+/// Bytes of consumed frames at which the input buffer is compacted although others follow.
+const COMPACT_BYTES: usize = 64 << 10;
 
-/// A connection. It has at most one call under way, so what is buffered is bounded.
+/// A complete frame.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A call.
+    Call(Call),
+    /// The body of a handshake message.
+    Handshake(Vec<u8>),
+}
+
+/// A connection. It has at most one call in progress, so the buffers are bounded.
 #[derive(Debug)]
 pub struct Connection {
-    pub stream: Stream,
+    pub stream: Arc<Stream>,
+    /// Received, and decrypted where necessary.
     input: Vec<u8>,
-    start: usize,
+    consumed: usize,
+    /// The beginning of a record that has not arrived completely.
+    record: Vec<u8>,
     output: Vec<u8>,
     sent: usize,
     descriptor: Option<OwnedFd>,
+    /// An encoded frame before its encryption.
+    frame: Vec<u8>,
+    guards: (Option<SendGuard>, Option<ReceiveGuard>),
     counters: Arc<StoreCounters>,
-    /// Longest body of a call, in bytes.
-    pub longest: usize,
+    /// The handshake in progress, on TCP.
+    pub handshake: Option<ServerHandshake>,
+    /// Longest body of a frame, in bytes.
+    pub max_body: usize,
     /// Why all calls are refused, and the connection closed.
     pub refused: Option<Errno>,
-    /// What was asked last, and when.
-    asked: (RequestKind, Instant),
-    /// A call was taken and not answered yet.
+    /// The call in progress, and its arrival.
+    call: Option<(RequestKind, Instant)>,
+    /// A call is in progress, or a proof is being verified.
     pub busy: bool,
     /// The socket took less than it was given.
     pub blocked: bool,
-    /// The loop listens for room in the socket.
+    /// The event loop polls for room in the socket.
     pub watching_output: bool,
-    /// The loop listens for input.
+    /// The event loop polls for input.
     pub watching_input: bool,
 }
 
 impl Connection {
-    pub fn new(stream: Stream, counters: Arc<StoreCounters>) -> io::Result<Connection> {
+    pub fn new(
+        stream: Stream,
+        handshake: Option<ServerHandshake>,
+        counters: Arc<StoreCounters>,
+    ) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
-            stream,
+            stream: Arc::new(stream),
             input: Vec::new(),
-            start: 0,
+            consumed: 0,
+            record: Vec::new(),
             output: Vec::new(),
             sent: 0,
             descriptor: None,
+            frame: Vec::new(),
+            guards: (None, None),
             counters,
-            longest: MAX_STRANGE,
+            handshake,
+            max_body: MAX_UNAUTHENTICATED_BODY_BYTES,
             refused: None,
-            asked: (RequestKind::default(), Instant::now()),
+            call: None,
             busy: false,
             blocked: false,
             watching_output: false,
@@ -63,7 +90,7 @@ impl Connection {
         })
     }
 
-    /// Take what has arrived. `false`: the peer closed.
+    /// Receive available bytes. `false`: the peer closed the connection.
     pub fn receive(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
         // Clients do not send descriptors; any are closed.
         let mut descriptors = VecDeque::new();
@@ -71,14 +98,14 @@ impl Connection {
             Ok(0) => Ok(false),
             Ok(count) => {
                 self.counters.received.add(count as u64);
-                if self.start == self.input.len() {
+                if self.consumed == self.input.len() {
                     self.input.clear();
-                    self.start = 0;
-                } else if self.start > COMPACT {
-                    self.input.drain(..self.start);
-                    self.start = 0;
+                    self.consumed = 0;
+                } else if self.consumed > COMPACT_BYTES {
+                    self.input.drain(..self.consumed);
+                    self.consumed = 0;
                 }
-                self.input.extend_from_slice(&scratch[..count]);
+                self.take_in(&scratch[..count])?;
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
@@ -86,44 +113,99 @@ impl Connection {
         }
     }
 
-    /// The next whole call, unless one is under way or its answer has not left yet.
-    pub fn next_call(&mut self) -> Result<Option<Call>, FrameError> {
+    fn take_in(&mut self, received: &[u8]) -> Result<(), FrameError> {
+        let Some(guard) = &mut self.guards.1 else {
+            self.input.extend_from_slice(received);
+            return Ok(());
+        };
+        if self.record.is_empty() {
+            let taken = guard.open(received, &mut self.input)?;
+            self.record.extend_from_slice(&received[taken..]);
+        } else {
+            self.record.extend_from_slice(received);
+            let taken = guard.open(&self.record, &mut self.input)?;
+            self.record.drain(..taken);
+        }
+        Ok(())
+    }
+
+    /// The next complete frame, unless a call is in progress or its reply is not sent yet.
+    pub fn next_frame(&mut self) -> Result<Option<Incoming>, FrameError> {
         if self.busy || self.blocked {
             return Ok(None);
         }
-        let bytes = &self.input[self.start..];
-        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
+        let bytes = &self.input[self.consumed..];
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
-        let header = frame::parse_header(head)?;
-        if header.direction != Direction::Call || header.payload > 0 {
-            return Err(FrameError::Kind); // payload comes on bulk connections only
+        let header = frame::parse_header(head, self.max_body)?;
+        let expected = match self.handshake {
+            Some(_) => Kind::Handshake,
+            None => Kind::Call,
+        };
+        // Payload comes on data connections only.
+        if header.kind != expected || header.payload > 0 {
+            return Err(FrameError::Kind);
         }
-        if header.body > self.longest {
-            return Err(FrameError::Length);
-        }
-        let end = HEADER_BYTES + header.body;
-        let Some(body) = bytes.get(HEADER_BYTES..end) else {
+        let Some(body) = rest.get(..header.body) else {
             return Ok(None);
         };
-        let call: Call = frame::decode_body(head, &header, body)?;
-        self.start += end;
+        let incoming = if expected == Kind::Handshake {
+            frame::check_body(head, &header, body)?;
+            Incoming::Handshake(body.to_vec())
+        } else {
+            let call: Call = frame::decode_body(head, &header, body)?;
+            self.call = Some((RequestKind::of(&call.request), Instant::now()));
+            Incoming::Call(call)
+        };
+        self.consumed += HEADER_BYTES + header.body;
+        assert!(self.consumed <= self.input.len());
         self.busy = true;
-        self.asked = (RequestKind::of(&call.request), Instant::now());
-        Ok(Some(call))
+        Ok(Some(incoming))
     }
 
-    /// Bytes received but not taken as calls, when the connection leaves the event loop.
-    pub fn leftover(&self) -> &[u8] {
-        &self.input[self.start..]
+    /// Both directions, for a blocking thread, when the connection leaves the event loop.
+    pub fn into_channel(self) -> (Sender, Receiver) {
+        assert!(self.sent == self.output.len(), "replies have been sent");
+        let (send, receive) = self.guards;
+        let input = self.input[self.consumed..].to_vec();
+        let sender = Sender::new(self.stream.clone(), send);
+        let receiver = Receiver::resume(self.stream, receive, input, self.record);
+        (sender, receiver)
     }
 
-    /// Is there input that may hold a call?
+    /// Whether there is input that may hold a frame.
     pub fn has_input(&self) -> bool {
-        self.input.len() - self.start >= HEADER_BYTES
+        self.input.len() - self.consumed >= HEADER_BYTES
     }
 
-    /// Answer the call under way.
+    /// Encrypt everything from now on, in both directions.
+    pub fn set_guards(&mut self, guards: (SendGuard, ReceiveGuard)) -> Result<(), FrameError> {
+        assert!(self.guards.0.is_none(), "a connection has one handshake");
+        self.guards = (Some(guards.0), Some(guards.1));
+        let early = self.input.split_off(self.consumed);
+        self.take_in(&early)
+    }
+
+    /// Whether everything is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.guards.0.is_some()
+    }
+
+    /// Queue encoded frames.
+    pub fn queue(&mut self, frames: &[u8]) -> Result<(), FrameError> {
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        }
+        match &mut self.guards.0 {
+            None => self.output.extend_from_slice(frames),
+            Some(guard) => guard.seal(frames, &mut self.output)?,
+        }
+        Ok(())
+    }
+
+    /// Reply to the call in progress.
     pub fn reply(
         &mut self,
         seq: u64,
@@ -132,23 +214,24 @@ impl Connection {
         cacheable: bool,
     ) -> Result<(), FrameError> {
         self.busy = false;
-        let (kind, since) = self.asked;
-        let failed = matches!(reply, Reply::Failed(_));
-        self.counters.count_request(kind, since.elapsed(), failed);
-        if self.sent == self.output.len() {
-            self.output.clear();
-            self.sent = 0;
+        if let Some((kind, since)) = self.call.take() {
+            let failed = matches!(reply, Reply::Failed(_));
+            self.counters.count_request(kind, since.elapsed(), failed);
         }
         let flags = Flags {
             descriptor: descriptor.is_some(),
             cacheable,
         };
-        frame::encode_reply(&mut self.output, seq, flags, reply, 0)?;
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame::encode_reply(&mut frame, seq, flags, reply, 0)?;
+        let queued = self.queue(&frame);
+        self.frame = frame;
         self.descriptor = descriptor;
-        Ok(())
+        queued
     }
 
-    /// Send what the socket takes.
+    /// Send as much as the socket takes.
     pub fn send(&mut self) -> io::Result<()> {
         self.blocked = false;
         while self.sent < self.output.len() {

@@ -1,47 +1,40 @@
 //! Messages to the other daemons of instances: one thread and one connection for each of them.
 //!
-//! A message that cannot be sent now is dropped, as the protocol between daemons permits: what
-//! matters is said again.
+//! A message that cannot be sent now is dropped, as the protocol between daemons permits: important
+//! ones are retransmitted.
 
-use forebay_net::auth::PoolKey;
+use forebay_net::auth::Authenticator;
 use forebay_net::connection::Connection;
 use forebay_net::frame;
-use forebay_net::handshake::Dialling;
-use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::SessionRequest;
-use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
 use forebay_protocol::peer::PeerMessage;
-use forebay_protocol::{Call, Errno, Reply, Request};
+use forebay_protocol::{Call, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Messages that wait for one daemon; more are dropped.
-const QUEUE: usize = 4096;
-/// How long to leave a daemon alone that could not be reached.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may take to come about, or to take what is sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_QUEUED: usize = 4096;
+/// Delay after a failed attempt to reach a daemon.
+const CONNECT_BACKOFF: Duration = Duration::from_millis(100);
+/// Time for a connection to be established, and for each send.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ways to the other daemons, by their addresses.
+/// Connections to the other daemons, by their addresses.
 #[derive(Debug)]
 pub struct PeerLinks {
-    key: Option<PoolKey>,
-    munge: Option<Munge>,
+    auth: Authenticator,
     senders: HashMap<String, SyncSender<Box<PeerMessage>>>,
 }
 
 impl PeerLinks {
-    /// None yet; daemons on other hosts want a MUNGE credential or proof of the `key`.
-    pub fn new(key: Option<PoolKey>, munge: Option<Munge>) -> PeerLinks {
+    /// No connections. Both sides authenticate with `auth`.
+    pub fn new(auth: Authenticator) -> PeerLinks {
         PeerLinks {
-            key,
-            munge,
+            auth,
             senders: HashMap::new(),
         }
     }
@@ -60,65 +53,60 @@ impl PeerLinks {
                 let _ = sender.try_send(message);
                 self.senders.insert(address, sender);
             }
-            Err(error) => tracing::warn!(%error, address, "no way to another storage daemon"),
+            Err(error) => {
+                tracing::warn!(%error, address, "cannot start a connection to another storage daemon")
+            }
         }
     }
 
     fn start(&self, address: &str) -> io::Result<SyncSender<Box<PeerMessage>>> {
         let to: Address = address.parse().map_err(io::Error::other)?;
-        let (sender, messages) = sync_channel(QUEUE);
-        let (key, munge) = (self.key.clone(), self.munge.clone());
+        let (sender, messages) = sync_channel(MAX_QUEUED);
+        let auth = self.auth.clone();
         std::thread::Builder::new()
             .name("forebay-peer".into())
             .stack_size(256 << 10)
-            .spawn(move || {
-                let dial =
-                    |at, challenge| Dialling::new(munge.as_ref(), key.as_ref(), at, challenge);
-                run(&to, &dial, &messages);
-            })?;
+            .spawn(move || run(&to, &auth, &messages))?;
         Ok(sender)
     }
 }
 
-/// Answers a challenge of the daemon at this address.
-type Dial<'a> = &'a dyn Fn(SocketAddr, [u8; 32]) -> io::Result<Dialling<'a>>;
-
 /// Send messages until there will be no more.
-fn run(to: &Address, dial: Dial<'_>, messages: &Receiver<Box<PeerMessage>>) {
-    let mut stream: Option<Stream> = None;
-    let mut told = String::new();
+fn run(to: &Address, auth: &Authenticator, messages: &Receiver<Box<PeerMessage>>) {
+    let mut connection: Option<Connection> = None;
+    let mut reported = String::new();
     let mut failed: Option<Instant> = None;
     let mut bytes = Vec::new();
     while let Ok(first) = messages.recv() {
         bytes.clear();
-        for message in std::iter::once(first).chain(messages.try_iter().take(QUEUE)) {
+        for message in std::iter::once(first).chain(messages.try_iter().take(MAX_QUEUED)) {
             let call = Call {
                 seq: message.sequence,
                 caller: None,
                 request: Request::Peer(message),
             };
             if let Err(error) = frame::encode_call(&mut bytes, &call, 0) {
-                tracing::error!(%error, "a message between storage daemons is too long");
+                tracing::error!(%error, "cannot encode a message to another storage daemon");
             }
         }
-        if failed.is_some_and(|at| at.elapsed() < PAUSE) {
+        if failed.is_some_and(|at| at.elapsed() < CONNECT_BACKOFF) {
             continue;
         }
-        if stream.as_ref().is_some_and(is_closed) {
-            stream = None;
+        if connection.as_ref().is_some_and(|c| is_closed(c.stream())) {
+            connection = None;
         }
-        let open = match stream.take() {
+        let open = match connection.take() {
             Some(open) => Ok(open),
-            None => connect(to, dial),
+            None => connect(to, auth),
         };
-        match open.and_then(|open| open.send_all(&bytes, &[], None).map(|()| open)) {
-            Ok(open) => (stream, failed, told) = (Some(open), None, String::new()),
+        match open.and_then(|mut open| open.send_frames(&bytes).map(|()| open)) {
+            Ok(open) => (connection, failed, reported) = (Some(open), None, String::new()),
             Err(error) => {
-                tracing::debug!(%error, %to, "a storage daemon cannot be reached");
+                tracing::debug!(%error, %to, "storage daemon unreachable");
                 let reason = error.to_string();
-                if error.kind() == io::ErrorKind::PermissionDenied && reason != told {
-                    tracing::error!(reason, %to, "nothing is said to whoever listens there");
-                    told = reason;
+                if error.kind() == io::ErrorKind::PermissionDenied && reason != reported {
+                    tracing::error!(reason, %to, "not sending messages");
+                    reported = reason;
                 }
                 failed = Some(Instant::now());
             }
@@ -126,7 +114,7 @@ fn run(to: &Address, dial: Dial<'_>, messages: &Receiver<Box<PeerMessage>>) {
     }
 }
 
-/// The other side never says anything, so whatever there is to receive is its end.
+/// Whether the daemon has closed the connection: it never sends anything.
 fn is_closed(stream: &Stream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP)];
     let now = Timespec {
@@ -136,51 +124,29 @@ fn is_closed(stream: &Stream) -> bool {
     !matches!(poll(&mut polled, Some(&now)), Ok(0))
 }
 
-fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
-    let stream = Stream::connect(to, PATIENCE)?;
-    stream.set_timeout(Some(PATIENCE))?;
-    let Address::Tcp(at) = to else {
-        return Ok(stream); // the kernel says who this is
-    };
-    let mut link = Connection::new(stream);
-    let mut say = |seq, request| {
-        let call = Call {
-            seq,
-            caller: None,
-            request,
-        };
-        link.call(&call, &[], &mut []).map(|answer| answer.reply)
-    };
-    let hello = Attach {
-        version: PROTOCOL_VERSION,
-        instance: None,
-        token: None,
-        slot: 0,
-        data_connection: false,
-        single_cache: false,
-    };
-    let Reply::Challenge { nonce } = say(1, Request::Session(SessionRequest::Attach(hello)))?
-    else {
-        return Err(io::Error::other(Errno::EPROTO));
-    };
-    let dialling = dial(*at, nonce)?;
-    dialling.check(&say(2, dialling.prove()?)?)?;
-    Ok(link.into_stream())
+fn connect(to: &Address, auth: &Authenticator) -> io::Result<Connection> {
+    let connection = Connection::connect(to, auth, SEND_TIMEOUT)?;
+    connection.stream().set_timeout(Some(SEND_TIMEOUT))?;
+    Ok(connection)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_net::frame::{Flags, HEADER_BYTES};
-    use forebay_net::handshake::{Daemon, Opening};
-    use forebay_protocol::identity::Proof;
+    use forebay_net::auth::PoolKey;
+    use forebay_net::channel::channel;
+    use forebay_net::frame::MAX_BODY_BYTES;
+    use forebay_net::handshake::{self, ServerHandshake, Service};
+    use forebay_net::record::DataProtection;
     use forebay_protocol::peer::{Incarnation, PeerPayload};
     use forebay_protocol::{InstanceId, NodeIndex};
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
-    fn key(secret: &[u8]) -> PoolKey {
-        PoolKey::new(secret).unwrap()
+    fn with_key(secret: &[u8]) -> Authenticator {
+        Authenticator {
+            key: Some(PoolKey::new(secret).unwrap()),
+            munge: None,
+        }
     }
 
     fn message(number: u64) -> Box<PeerMessage> {
@@ -194,62 +160,31 @@ mod tests {
         })
     }
 
-    fn hear(stream: &mut TcpStream) -> Option<Call> {
-        let mut head = [0; HEADER_BYTES];
-        stream.read_exact(&mut head).ok()?;
-        let header = frame::parse_header(&head).unwrap();
-        let mut body = vec![0; header.body];
-        stream.read_exact(&mut body).ok()?;
-        Some(frame::decode_body(&head, &header, &body).unwrap())
-    }
-
-    fn answer(stream: &mut TcpStream, seq: u64, reply: &Reply) {
-        let mut out = Vec::new();
-        frame::encode_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
-        stream.write_all(&out).unwrap();
-    }
-
-    /// What one hears who listens in another daemon's place and answers with this key's proof.
-    fn heard_with(own: &PoolKey) -> Option<Call> {
+    /// The message that a server with this key receives in another daemon's place.
+    fn received_with(own: &Authenticator) -> Option<Call> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let mut peers = PeerLinks::new(Some(key(b"the key of this pool")), None);
+        let mut peers = PeerLinks::new(with_key(b"the key of this pool"));
         peers.send_message(at.to_string(), message(1));
-        let (mut stream, _) = listener.accept().unwrap();
-        let hello = hear(&mut stream).unwrap();
-        answer(&mut stream, hello.seq, &Reply::Challenge { nonce: [3; 32] });
-        let Some(Call {
-            seq,
-            request: Request::Session(SessionRequest::Prove { proof, nonce }),
-            ..
-        }) = hear(&mut stream)
-        else {
-            panic!("no proof");
-        };
-        let Proof::Key { uid, gid, .. } = proof else {
-            panic!("another proof than by the key");
-        };
-        let opening = Opening {
-            with: Daemon::Storage,
-            daemon: [3; 32],
-            client: nonce,
-            at,
-        };
-        let proof = own.answer(&opening.of_daemon(uid, gid));
-        answer(&mut stream, seq, &Reply::Proved(proof));
-        hear(&mut stream)
+        let (socket, _) = listener.accept().unwrap();
+        let (mut sender, mut receiver) = channel(Stream::accepted(socket).unwrap());
+        let mut server = ServerHandshake::new(Service::Storage, at, DataProtection::Off).unwrap();
+        let accepted = handshake::accept(&mut sender, &mut receiver, &mut server, own, || Ok(()));
+        handshake::admit(&mut sender, &server, &accepted.ok()?).unwrap();
+        let (_, body) = receiver.receive(MAX_BODY_BYTES).unwrap()?;
+        Some(frame::decode(body).unwrap())
     }
 
     #[test]
-    fn only_a_daemon_of_the_pool_is_told_anything() {
-        let told = heard_with(&key(b"the key of this pool"));
+    fn messages_are_sent_only_to_daemons_with_the_pools_key() {
+        let received = received_with(&with_key(b"the key of this pool"));
         assert!(matches!(
-            told,
+            received,
             Some(Call {
                 request: Request::Peer(_),
                 ..
             })
         ));
-        assert_eq!(heard_with(&key(b"the key of another pool")), None);
+        assert_eq!(received_with(&with_key(b"the key of another pool")), None);
     }
 }
