@@ -31,5 +31,5 @@ mod worker;
 
 pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
 pub use doors::DoorLimits;
-pub use options::{Options, StartError};
+pub use options::{StartError, StoreOptions};
 pub use start::Daemon;
