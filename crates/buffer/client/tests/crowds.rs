@@ -6,6 +6,7 @@
 mod support;
 
 use forebay_client::{ClientOptions, Fs};
+use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
@@ -15,7 +16,7 @@ use forebay_protocol::address::Address;
 use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
 use forebay_protocol::message::{NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
-use forebay_store::daemon::{self, Daemon, DoorLimits};
+use forebay_store::daemon::{self, Daemon};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -27,12 +28,12 @@ fn key() -> PoolKey {
 }
 
 /// A daemon with these limits and an instance that is open to everybody of group 2000.
-fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
+fn pool(doors: ConnectionLimits, sessions: usize) -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    let mut options = daemon::StoreOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
-    options.doors = doors;
+    options.connection_limits = doors;
     options.limits.max_user_sessions = sessions;
     (users_pool(options, 0o770), temporary)
 }
@@ -91,7 +92,7 @@ fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 
 #[test]
 fn thousand_silent_connections_do_not_exclude_a_client() {
-    let (daemon, _temporary) = pool(DoorLimits::default(), 100);
+    let (daemon, _temporary) = pool(ConnectionLimits::default(), 100);
     let address = tcp(&daemon);
     let mut silent: Vec<TcpStream> = (0..1000)
         .map(|_| TcpStream::connect(address).unwrap())
@@ -108,9 +109,9 @@ fn thousand_silent_connections_do_not_exclude_a_client() {
 
 #[test]
 fn handshake_times_out_and_long_frames_are_refused() {
-    let doors = DoorLimits {
-        greeting: Duration::from_millis(500),
-        ..DoorLimits::default()
+    let doors = ConnectionLimits {
+        handshake_timeout: Duration::from_millis(500),
+        ..ConnectionLimits::default()
     };
     let (daemon, _temporary) = pool(doors, 100);
     let mut call = Vec::new();
@@ -183,11 +184,11 @@ fn handshake_times_out_and_long_frames_are_refused() {
 
 #[test]
 fn user_at_connection_limit_gets_emfile_and_others_are_served() {
-    let doors = DoorLimits {
+    let doors = ConnectionLimits {
         user: 8,
-        bulk: 6,
-        bulk_user: 3,
-        ..DoorLimits::default()
+        workers: 6,
+        user_workers: 3,
+        ..ConnectionLimits::default()
     };
     let (daemon, _temporary) = pool(doors, 100);
     let limit = |bulk| {
@@ -237,7 +238,7 @@ fn user_at_connection_limit_gets_emfile_and_others_are_served() {
 
 #[test]
 fn user_at_session_limit_gets_emfile_and_others_are_served() {
-    let (daemon, _temporary) = pool(DoorLimits::default(), 4);
+    let (daemon, _temporary) = pool(ConnectionLimits::default(), 4);
     as_user(1000, 1, || {
         for _ in 0..4 {
             let mut link = local(&daemon);

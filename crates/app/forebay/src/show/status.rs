@@ -1,7 +1,6 @@
 //! What a pool holds, for people.
 
 use forebay_job_script::Direction;
-use forebay_store::daemon::Direct;
 use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
 
@@ -121,13 +120,6 @@ fn pools(text: &mut String, status: &Status) {
     text.push('\n');
     text.push_str(&table("lllrrr", &rows));
     for host in &status.activity {
-        let path = host.store.as_ref().map(|store| store.data_path);
-        if let Some(path) = path.filter(|path| path.direct != Direct::Never) {
-            text.push_str(&format!(
-                "{}: data of clients on other hosts: {path}\n",
-                host.host
-            ));
-        }
         let present = host.store.as_ref().and_then(|store| store.gauges.as_ref());
         match present.map_or(LogSpace::Normal, |present| present.log_space) {
             LogSpace::Normal => {}
@@ -397,28 +389,6 @@ mod tests {
             process: None,
         }
         .into()
-    }
-
-    #[test]
-    fn a_status_says_which_way_data_go_if_not_through_the_page_cache() {
-        let host = |name: &str, direct| {
-            let mut store = forebay_store::daemon::StoreReport::default();
-            (store.data_path.direct, store.data_path.uring) = (direct, true);
-            HostActivity {
-                host: name.to_owned(),
-                store: Some(store),
-                ..HostActivity::default()
-            }
-        };
-        let status = Status {
-            activity: vec![host("bb1", Direct::Never), host("bb2", Direct::Auto)],
-            ..Status::default()
-        };
-        let mut text = String::new();
-        pools(&mut text, &status);
-        let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
-        assert!(text.ends_with(expected), "{text}");
-        assert!(!text.contains("bb1"), "{text}");
     }
 
     #[test]

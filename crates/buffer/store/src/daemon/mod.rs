@@ -30,5 +30,5 @@ mod syncer;
 mod worker;
 
 pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
-pub use options::{Options, StartError};
+pub use options::{StartError, StoreOptions};
 pub use start::Daemon;

@@ -16,7 +16,7 @@ const MIN_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Options of a storage daemon.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StoreOptions {
     /// Directory on the flash, with `log/`, `objects/` and a lock file. Created if missing.
     pub dir: PathBuf,
     /// Path of the Unix socket to listen on.
@@ -42,11 +42,11 @@ pub struct Options {
     pub checksum_interval: Duration,
 }
 
-impl Options {
+impl StoreOptions {
     /// A daemon on the directory `dir` that listens on `dir/socket`.
-    pub fn new(dir: impl Into<PathBuf>) -> Options {
+    pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
         let dir = dir.into();
-        Options {
+        StoreOptions {
             socket: dir.join("socket"),
             dir,
             tcp: None,

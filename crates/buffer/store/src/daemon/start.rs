@@ -9,7 +9,7 @@ use super::log_writer::LogWriter;
 use super::mailbox::Mailbox;
 use super::munge_worker::start_munge_worker;
 use super::object_workers::ObjectWorkers;
-use super::options::{Options, StartError};
+use super::options::{StartError, StoreOptions};
 use super::peer_links::PeerLinks;
 use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
 use crate::log::{Log, RecoveryError};
@@ -80,7 +80,7 @@ fn open_log(
 }
 
 /// Listen on the Unix socket and, if configured, on TCP.
-fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
+fn listen(options: &StoreOptions) -> Result<(UnixListener, Option<TcpListener>), StartError> {
     // Anybody may connect; requests are authorized by the peer's credentials.
     let unix = at(options.socket.display(), bind_unix(&options.socket, 0o666))?;
     let tcp = match options.tcp {
@@ -103,7 +103,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Recover the directory and serve it.
-    pub fn start(options: Options) -> Result<Daemon, StartError> {
+    pub fn start(options: StoreOptions) -> Result<Daemon, StartError> {
         options.validate()?;
         forebay_net::stream::raise_descriptor_limit();
         let directory_lock = lock_directory(&options.dir)?;

@@ -4,7 +4,7 @@
 //! times and allocated space, so a client that was handed a descriptor writes without telling the
 //! daemon.
 
-mod block_checksums;
+pub mod block_checksums;
 mod checksum;
 mod checksum_validity;
 mod disk;
