@@ -115,6 +115,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_units::Bytes;
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
 
     /// How many of five queued stages of an instance are begun at once for a session with this
