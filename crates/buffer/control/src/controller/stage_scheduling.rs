@@ -115,8 +115,8 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_units::Bytes;
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
+    use forebay_units::Bytes;
 
     /// How many of five queued stages of an instance are begun at once for a session with this
     /// limit, and for another one that has five of the same instance.
