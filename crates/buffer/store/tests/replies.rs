@@ -9,8 +9,8 @@ use forebay_protocol::message::{
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
-    Call, Credentials, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
-    Timestamp,
+    Call, Credentials, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
+    SessionId, Timestamp,
 };
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
 use forebay_store::objects::{MemoryObjects, ObjectId};
