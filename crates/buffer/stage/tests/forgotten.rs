@@ -35,7 +35,7 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
         let progress = ProgressCounters::new();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while progress.snapshot().copied.bytes < round * (4 << 20) {
+                while progress.snapshot().bytes < round * (4 << 20) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 progress.cancel();

@@ -180,7 +180,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     let progress = ProgressCounters::new();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.snapshot().copied.files == 0 {
+            while progress.snapshot().files == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
             fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();
@@ -193,7 +193,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     assert!(
         problems.iter().all(|p| p.code == libc::ENOENT
             && p.reason
-                .contains("the directory does not exist; make it before staging out")),
+                .contains("the directory does not exist; create it before staging out")),
         "{problems:?}"
     );
     assert!(!sides.pfs.join("out").exists(), "it was not made anew");
@@ -236,7 +236,7 @@ fn a_file_where_a_directory_is_named_is_told() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("file: is no directory; stage it with type=file"),
+        error.contains("file: is not a directory; stage it with type=file"),
         "{error}"
     );
 }

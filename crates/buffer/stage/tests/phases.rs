@@ -10,9 +10,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_protocol::progress::{StagePhase, StageProgress};
 use forebay_stage::{
-    ItemKind, Phase, ProgressCounters, StageError, StageLocation, StageOptions, StageProgress,
-    StageReport, StageRequest, Verify, run_stage,
+    ItemKind, ProgressCounters, StageError, StageLocation, StageOptions, StageReport, StageRequest,
+    Verify, run_stage,
 };
 use support::gate::{At, Gate, gated};
 use support::{Sides, noise, one, picture, run, sides};
@@ -70,7 +71,7 @@ fn held(
         gate.wait();
         look(&progress);
         drop(opened);
-        run_stage.join().unwrap()
+        stage.join().unwrap()
     });
     (outcome, progress.snapshot())
 }
@@ -82,17 +83,17 @@ fn each_phase_is_told_and_can_be_cancelled() {
     let request = furnished(&sides, &gate);
     let options = options(&sides, Verify::ReadBack);
     for (at, phase) in [
-        (At::Write, Phase::Copying),
-        (At::Flush, Phase::Syncing),
-        (At::Read, Phase::ReadingBack),
-        (At::Link, Phase::Finishing),
+        (At::Write, StagePhase::Copying),
+        (At::Flush, StagePhase::Syncing),
+        (At::Read, StagePhase::ReadingBack),
+        (At::Link, StagePhase::Finishing),
     ] {
         let (outcome, end) = held(&request, &options, (&gate, at), |progress| {
             let now = progress.snapshot();
             assert_eq!(now.phase, phase);
-            assert_eq!(now.copied.files == 4, phase > Phase::Copying, "{now:?}");
+            assert_eq!(now.files == 4, phase > StagePhase::Copying, "{now:?}");
             let all_read = now.read_back.files == 3;
-            assert_eq!(all_read, phase > Phase::ReadingBack, "{now:?}");
+            assert_eq!(all_read, phase > StagePhase::ReadingBack, "{now:?}");
             progress.cancel();
         });
         assert_eq!(outcome, Err(StageError::Cancelled), "{phase:?}");
@@ -128,7 +129,7 @@ fn what_is_read_back_is_counted_as_it_is_read() {
     let report = outcome.unwrap();
     assert_eq!(report.read_back, BYTES);
     assert_eq!((end.read_back.files, end.read_back.bytes), (3, BYTES));
-    assert_eq!(end.phase, Phase::Finishing);
+    assert_eq!(end.phase, StagePhase::Finishing);
     let times = report.times;
     assert!(times.reading_back >= Duration::from_millis(20), "{times:?}");
     assert!(times.copying > Duration::ZERO, "{times:?}");
@@ -145,8 +146,8 @@ fn without_reading_back_the_end_is_stable_storage() {
     let options = options(&sides, Verify::Checksum);
     let (outcome, end) = held(&request, &options, (&gate, At::Flush), |progress| {
         let now = progress.snapshot();
-        assert_eq!(now.phase, Phase::Syncing);
-        assert_eq!((now.copied.files, now.read_back.files_total), (5, 0));
+        assert_eq!(now.phase, StagePhase::Syncing);
+        assert_eq!((now.files, now.read_back.files_total), (5, 0));
         std::thread::sleep(Duration::from_millis(20));
     });
     let report = outcome.unwrap();
@@ -155,5 +156,5 @@ fn without_reading_back_the_end_is_stable_storage() {
         "{report:?}"
     );
     assert_eq!(report.times.reading_back, Duration::ZERO);
-    assert_eq!((report.read_back, end.phase), (0, Phase::Syncing));
+    assert_eq!((report.read_back, end.phase), (0, StagePhase::Syncing));
 }

@@ -206,7 +206,7 @@ fn an_interrupted_stage_goes_on() {
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Interrupts the first rounds after some megabytes each.
-                while rounds < 4 && progress.snapshot().copied.bytes < rounds << 23 {
+                while rounds < 4 && progress.snapshot().bytes < rounds << 23 {
                     std::thread::sleep(Duration::from_micros(200));
                 }
                 if rounds < 4 {
@@ -306,7 +306,7 @@ fn what_changes_or_vanishes_is_told() {
     };
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.snapshot().copied.bytes < 1 << 20 {
+            while progress.snapshot().bytes < 1 << 20 {
                 std::thread::sleep(Duration::from_micros(100));
             }
             use std::io::Write;
@@ -413,7 +413,7 @@ fn many_small_files_go_through_and_are_counted() {
             rated |= meter.files_rate().is_some_and(|rate| rate > 0.0);
             std::thread::sleep(Duration::from_millis(5));
         }
-        run_stage.join().unwrap().unwrap()
+        stage.join().unwrap().unwrap()
     });
     assert_eq!(
         (report.files, report.symbolic_links, report.hard_links),

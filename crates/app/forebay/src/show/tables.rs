@@ -1,7 +1,7 @@
 //! Tables.
 
 use forebay_control::controller::Cause;
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
 
 use super::{size, time};
@@ -69,13 +69,13 @@ pub fn summary(report: &RunReport) -> String {
 /// Where the time of a step went whose stages have read back what they copied. Several stages go on at
 /// the same time: the step's time is divided as theirs is.
 fn parts(step: &RunPhase) -> Vec<Vec<String>> {
-    use forebay_stage::Phase::{Copying, Finishing, ReadingBack, Syncing};
+    use forebay_protocol::progress::StagePhase::{Copying, Finishing, ReadingBack, Syncing};
     let (moved, times) = (&step.moved, &step.moved.times);
     let all = times.sum().as_secs_f64();
     if moved.read_back.files_total == 0 || all <= 0.0 {
         return Vec::new();
     }
-    let part = |name: &str, phases: &[forebay_stage::Phase], bytes: Option<u64>| {
+    let part = |name: &str, phases: &[forebay_protocol::progress::StagePhase], bytes: Option<u64>| {
         let spent: f64 = phases
             .iter()
             .map(|phase| times.of(*phase).as_secs_f64())
@@ -105,8 +105,8 @@ pub fn files(count: u64) -> String {
 }
 
 /// What a stage has done: `staged 3 files, 2.00 GiB`, and if they were read back how long that took.
-pub fn staged(moved: &Progress) -> String {
-    use forebay_stage::Phase::{Copying, ReadingBack, Syncing};
+pub fn staged(moved: &StageProgress) -> String {
+    use forebay_protocol::progress::StagePhase::{Copying, ReadingBack, Syncing};
     let mut text = format!("staged {}, {}", files(moved.files), size(moved.bytes));
     if moved.read_back.files_total > 0 {
         let seconds = |phase| moved.times.of(phase).as_secs_f64();
@@ -150,18 +150,18 @@ pub fn recovered(list: &[Recovered]) -> String {
 mod tests {
     use super::*;
     use forebay_control::messages::PhaseTimes;
-    use forebay_stage::StageAmount;
+    use forebay_protocol::progress::StageAmount;
     use std::time::Duration;
 
     #[test]
     fn the_summary_says_where_time_went() {
-        let moved = Progress {
+        let moved = StageProgress {
             files: 3,
             files_total: 3,
             bytes: 3 << 20,
             bytes_total: 3 << 20,
             all_found: true,
-            ..Progress::default()
+            ..StageProgress::default()
         };
         let phase = |name, seconds, moved| RunPhase {
             name,
@@ -174,7 +174,7 @@ mod tests {
             kept: false,
             phases: vec![
                 phase("stage in", 1, moved),
-                phase("run", 3, Progress::default()),
+                phase("run", 3, StageProgress::default()),
             ],
         };
         let expected = "\
@@ -188,14 +188,14 @@ total     4.0 s
     }
 
     /// Two files, and a link, which is not read back.
-    fn read_back() -> Progress {
-        Progress {
+    fn read_back() -> StageProgress {
+        StageProgress {
             files: 3,
             files_total: 3,
             bytes: 3 << 20,
             bytes_total: 3 << 20,
             all_found: true,
-            phase: forebay_stage::Phase::Finishing,
+            phase: forebay_protocol::progress::StagePhase::Finishing,
             read_back: StageAmount {
                 files: 2,
                 files_total: 2,
@@ -203,10 +203,10 @@ total     4.0 s
                 bytes_total: 3 << 20,
             },
             times: PhaseTimes {
-                copying: 600_000,
-                syncing: 400_000,
-                reading_back: 500_000,
-                finishing: 100_000,
+                copying: Duration::from_millis(600),
+                syncing: Duration::from_millis(400),
+                reading_back: Duration::from_millis(500),
+                finishing: Duration::from_millis(100),
             },
         }
     }

@@ -6,11 +6,13 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use forebay_job_script::Direction;
-use forebay_stage::{Meter, Phase};
+use forebay_protocol::progress::StagePhase;
 
 use forebay_control::controller::StageStatus;
-use forebay_control::messages::{Progress, StageId};
+use forebay_control::messages::{StageProgress, StageId};
 use forebay_job::Observer;
+
+use crate::stage_meter::StageMeter;
 
 use super::{size, time};
 
@@ -25,7 +27,7 @@ pub struct Terminal {
     phase: String,
     open_line: bool,
     written: Option<Instant>,
-    meters: BTreeMap<StageId, Meter>,
+    meters: BTreeMap<StageId, StageMeter>,
 }
 
 impl Default for Terminal {
@@ -92,7 +94,7 @@ impl Observer for Terminal {
             .retain(|id, _| stages.iter().any(|stage| stage.id == *id));
         for stage in stages {
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(now, stage.progress.into());
+            meter.add(now, stage.progress);
             let way = match stage.direction {
                 Direction::In => "in",
                 Direction::Out => "out",
@@ -131,15 +133,15 @@ impl Drop for Terminal {
 
 /// What a running stage is doing, how far it is with that, how fast, and when that will be done:
 /// `reading back 2 of 9 files, 1.20 GiB of 2.00 GiB at 1.80 GiB/s, 444 ms to go`.
-fn doing(progress: &Progress, meter: &Meter) -> String {
+fn doing(progress: &StageProgress, meter: &StageMeter) -> String {
     let (phase, now) = (progress.phase, progress.present());
     // Files are still being found.
     let open = if progress.all_found { "" } else { "+" };
     let mut text = match phase {
         // Nobody can say how far that is.
-        Phase::Syncing => format!("syncing {}", size(now.bytes)),
-        Phase::Finishing => format!("finishing {} of {} files", now.files, now.files_total),
-        Phase::Copying | Phase::ReadingBack => format!(
+        StagePhase::Syncing => format!("syncing {}", size(now.bytes)),
+        StagePhase::Finishing => format!("finishing {} of {} files", now.files, now.files_total),
+        StagePhase::Copying | StagePhase::ReadingBack => format!(
             "{} {} of {}{open} files, {} of {}{open}",
             phase.words(),
             now.files,
@@ -151,10 +153,10 @@ fn doing(progress: &Progress, meter: &Meter) -> String {
     if let Some(rate) = meter.rate() {
         text.push_str(&format!(" at {}/s", size(rate as u64)));
     }
-    if let Some(left) = meter.time_to_go() {
+    if let Some(left) = meter.time_left() {
         text.push_str(&format!(", {} to go", time(left.as_secs_f64())));
     }
-    if phase < Phase::ReadingBack && progress.read_back.files_total > 0 {
+    if phase < StagePhase::ReadingBack && progress.read_back.files_total > 0 {
         text.push_str(", then reading back");
     }
     text
@@ -163,20 +165,20 @@ fn doing(progress: &Progress, meter: &Meter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_stage::StageAmount;
+    use forebay_protocol::progress::StageAmount;
 
     #[test]
     fn a_line_says_what_is_done_and_how_long_that_takes() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut meter = Meter::default();
-        let mut at = |seconds: u32, progress: &Progress| {
-            meter.add(start + seconds * second, (*progress).into());
+        let mut meter = StageMeter::default();
+        let mut at = |seconds: u32, progress: &StageProgress| {
+            meter.add(start + seconds * second, *progress);
             doing(progress, &meter)
         };
-        let mut progress = Progress {
+        let mut progress = StageProgress {
             files_total: 3,
             bytes_total: 2 << 30,
-            ..Progress::default()
+            ..StageProgress::default()
         };
         let text = at(0, &progress);
         assert_eq!(text, "copying 0 of 3+ files, 0 B of 2.00 GiB+");
@@ -190,9 +192,9 @@ mod tests {
                         then reading back";
         assert_eq!(text, expected);
         (progress.files, progress.bytes) = (2, 2 << 30);
-        progress.phase = Phase::Syncing;
+        progress.phase = StagePhase::Syncing;
         assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
-        progress.phase = Phase::ReadingBack;
+        progress.phase = StagePhase::ReadingBack;
         progress.read_back = StageAmount {
             files_total: 2,
             bytes_total: 2 << 30,
@@ -202,7 +204,7 @@ mod tests {
         (progress.read_back.files, progress.read_back.bytes) = (1, 3 << 29);
         let expected = "reading back 1 of 2 files, 1.50 GiB of 2.00 GiB at 1.50 GiB/s, 1.0 s to go";
         assert_eq!(at(4, &progress), expected);
-        progress.phase = Phase::Finishing;
+        progress.phase = StagePhase::Finishing;
         assert_eq!(at(5, &progress), "finishing 2 of 3 files");
     }
 }

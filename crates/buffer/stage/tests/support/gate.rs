@@ -116,16 +116,16 @@ impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
         self.inner.set_metadata(state, attributes)
     }
 
-    fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
-        self.inner.attribute_names()
+    fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
+        self.inner.list_xattr()
     }
 
-    fn attribute(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.inner.attribute(name)
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.inner.get_xattr(name)
     }
 
-    fn set_attribute(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        self.inner.set_attribute(name, value)
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.inner.set_xattr(name, value)
     }
 }
 

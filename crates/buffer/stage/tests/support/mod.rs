@@ -136,7 +136,7 @@ impl Sides {
     }
 }
 
-pub fn one(what: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
+pub fn one(kind: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
     StageRequest {
         items: vec![StageItem {
             kind,
