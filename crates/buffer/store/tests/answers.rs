@@ -414,7 +414,7 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     let told = |effects: &[Effect<ObjectId>]| {
         effects.iter().any(|effect| match effect {
             Effect::SendToPeer { message, .. } => {
-                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *gone == [attr.ino])
+                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *removed == [attr.ino])
             }
             _ => false,
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 use forebay_control::storage_node::{self, StorageNode};
 use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
@@ -89,11 +89,11 @@ impl World {
             self.instant(),
             to_rows(&self.nodes[index].records),
         );
-        let node = storage_node.unwrap();
+        let node = node.unwrap();
         self.nodes[index]
             .journals
-            .sweep(|id| storage_node.may_resume_stage(id));
-        self.nodes[index].running = Some((daemon, storage_node));
+            .sweep(|id| node.may_resume_stage(id));
+        self.nodes[index].running = Some((daemon, node));
         // The record of this start is durable before anybody is answered.
         if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
@@ -106,8 +106,8 @@ impl World {
         running.is_some_and(|(daemon, _)| daemon.log.sync().is_ok())
     }
 
-    fn instant(&self) -> Timestamp {
-        Timestamp(self.now / MS)
+    fn instant(&self) -> UnixMillis {
+        UnixMillis(self.now / MS)
     }
 
     /// `false`: the log cannot be written.

@@ -114,12 +114,12 @@ impl Sides {
         StageLocation::pfs(self.pfs.join(path))
     }
 
-    pub fn stage_in(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.outside(from), self.inside(to))
+    pub fn stage_in(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.outside(from), self.inside(to))
     }
 
-    pub fn stage_out(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.inside(from), self.outside(to))
+    pub fn stage_out(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.inside(from), self.outside(to))
     }
 
     /// These files of the instance, one by one, into the directory `out`, which is made.
