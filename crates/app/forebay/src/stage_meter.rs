@@ -33,7 +33,8 @@ impl StageMeter {
         self.samples.push_back((now, snapshot));
         let old = |at: &Instant| now.saturating_duration_since(*at) > self.window;
         while self.samples.len() > 2
-            && (self.samples.len() > MAX_SAMPLES || self.samples.front().is_some_and(|(at, _)| old(at)))
+            && (self.samples.len() > MAX_SAMPLES
+                || self.samples.front().is_some_and(|(at, _)| old(at)))
         {
             self.samples.pop_front();
         }
@@ -105,10 +106,13 @@ mod tests {
         }
     }
 
-    fn copying(copied: StageAmount, walked: bool) -> StageProgress {
+    fn copying(copied: StageAmount, all_found: bool) -> StageProgress {
         StageProgress {
-            copied,
-            all_found: walked,
+            files: copied.files,
+            files_total: copied.files_total,
+            bytes: copied.bytes,
+            bytes_total: copied.bytes_total,
+            all_found,
             ..StageProgress::default()
         }
     }
@@ -159,10 +163,16 @@ mod tests {
         // The rate of copying does not apply to a sync.
         let read = |done| bytes(done, 800);
         for second in 3..6 {
-            assert_eq!(at(second, in_phase(StagePhase::Syncing, read(0))), (None, None));
+            assert_eq!(
+                at(second, in_phase(StagePhase::Syncing, read(0))),
+                (None, None)
+            );
         }
         // Bytes copied before do not count for reading back.
-        assert_eq!(at(6, in_phase(StagePhase::ReadingBack, read(0))), (None, None));
+        assert_eq!(
+            at(6, in_phase(StagePhase::ReadingBack, read(0))),
+            (None, None)
+        );
         let some = at(7, in_phase(StagePhase::ReadingBack, read(200)));
         assert_eq!(some, (Some(200.0), Some(3)));
         let more = at(8, in_phase(StagePhase::ReadingBack, read(600)));

@@ -86,7 +86,10 @@ impl PhaseTimes {
 
     /// Time spent in all phases.
     pub fn sum(&self) -> Duration {
-        StagePhase::ALL.into_iter().map(|phase| self.of(phase)).sum()
+        StagePhase::ALL
+            .into_iter()
+            .map(|phase| self.of(phase))
+            .sum()
     }
 
     /// Time until all copies were on stable storage.

@@ -187,7 +187,10 @@ impl<'a> StageContext<'a> {
         let now = self.progress.snapshot();
         assert!(now.all_found, "a successful stage has seen everything");
         let (verified, expected) = (now.read_back.bytes, now.read_back.bytes_total);
-        assert_eq!(verified, expected, "a successful stage has verified every copy");
+        assert_eq!(
+            verified, expected,
+            "a successful stage has verified every copy"
+        );
         Ok(StageReport {
             files: load(&self.totals.files),
             directories: load(&self.totals.directories),

@@ -93,8 +93,7 @@ fn is_already_copied(ctx: &StageContext<'_>, to: &Destination, stat: &FileStat) 
         return false;
     };
     let copy = to.parent.lstat(&to.name);
-    let exists =
-        copy.is_ok_and(|copy| copy.kind == FileKind::File && recorded.is_like_copy(&copy));
+    let exists = copy.is_ok_and(|copy| copy.kind == FileKind::File && recorded.is_like_copy(&copy));
     exists && queue_read_back_of_resumed(ctx, to, stat, &recorded.digest)
 }
 

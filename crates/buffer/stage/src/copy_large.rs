@@ -74,14 +74,14 @@ fn copy_part(
     let (key, size) = (&copy.to.journal_key, copy.stat.size);
     let from = part.saturating_mul(ctx.segment_bytes());
     let to = from.saturating_add(ctx.segment_bytes()).min(size);
-    assert!(from < to && to <= size, "a part is in the file and not empty");
+    assert!(
+        from < to && to <= size,
+        "a part is in the file and not empty"
+    );
     // Which pieces of a sparse part an earlier run hashed is unknown, so it cannot be read back.
     let reusable = ctx.options.verify != Verify::ReadBack || !copy.stat.is_sparse();
     let recorded = durability.recorded(key, Some(part)).filter(|recorded| {
-        large.resumed
-            && reusable
-            && recorded.digest != NO_DIGEST
-            && recorded.is_source(&copy.stat)
+        large.resumed && reusable && recorded.digest != NO_DIGEST && recorded.is_source(&copy.stat)
     });
     let (digest, pieces) = if let Some(recorded) = recorded {
         ctx.progress.add_copied_bytes(to - from);

@@ -148,7 +148,8 @@ impl RangeCopier<'_> {
                 .map_err(|e| Failure::target("writing its copy", e))?;
             written += piece.len();
             if let Some(descriptor) = target.descriptor() {
-                self.write_behind.record_write(descriptor, start, piece.len() as u64);
+                self.write_behind
+                    .record_write(descriptor, start, piece.len() as u64);
             }
             if self.verify != Verify::Off {
                 hash_piece(&mut self.hasher, start, piece);

@@ -148,7 +148,10 @@ impl Problems {
         if inner.0.len() < MAX_LISTED_PROBLEMS {
             inner.0.push(problem);
         }
-        assert!(inner.0.len() as u64 <= inner.1, "every listed problem is counted");
+        assert!(
+            inner.0.len() as u64 <= inner.1,
+            "every listed problem is counted"
+        );
         inner.1
     }
 

@@ -153,11 +153,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens the journal of the stage `stage`. The journal of any other stage is overwritten.
-    pub fn open(
-        host: &Arc<dyn JournalHost>,
-        path: &Path,
-        stage: &str,
-    ) -> Result<Journal, Problem> {
+    pub fn open(host: &Arc<dyn JournalHost>, path: &Path, stage: &str) -> Result<Journal, Problem> {
         let problem = |error: io::Error| Problem {
             path: path.to_owned(),
             reason: format!("cannot open the journal: {error}"),
@@ -218,10 +214,7 @@ impl Journal {
 
     /// Records that the stage created this directory. Counts at once.
     pub fn record_created_dir(&self, path: &Path) -> Result<(), Problem> {
-        self.append_durably(
-            &mut self.lock_tail(),
-            &format!("M {}\n", encode_path(path)),
-        )
+        self.append_durably(&mut self.lock_tail(), &format!("M {}\n", encode_path(path)))
     }
 
     /// Voids the recorded parts of a large file that is started over. Counts at once.
@@ -231,10 +224,7 @@ impl Journal {
         if self.recorded.range(first..=last).next().is_none() {
             return Ok(());
         }
-        self.append_durably(
-            &mut self.lock_tail(),
-            &format!("D {}\n", encode_path(path)),
-        )
+        self.append_durably(&mut self.lock_tail(), &format!("D {}\n", encode_path(path)))
     }
 
     /// Writes everything recorded so far to stable storage by `sync`, and records that. No entry is
@@ -417,7 +407,11 @@ mod tests {
         assert!(recorded.contains_key(&(PathBuf::from("7/"), None)));
         let (recorded, _) = parse_journal(&text.replace("M 7/", "Y"), &header);
         assert_eq!(recorded[&(PathBuf::from("c"), Some(3))], copied(2));
-        assert!(parse_journal(&text, &format!("{FORMAT} other\n")).0.is_empty());
+        assert!(
+            parse_journal(&text, &format!("{FORMAT} other\n"))
+                .0
+                .is_empty()
+        );
         assert!(parse_journal("noise", &header).0.is_empty());
     }
 
@@ -457,7 +451,10 @@ mod tests {
         drop(journal);
         let journal = Journal::open(&host, &file, "s").unwrap();
         let is_recorded = |name| journal.recorded(Path::new(name), None).is_some();
-        assert_eq!(["safe", "gone", "new"].map(is_recorded), [true, false, true]);
+        assert_eq!(
+            ["safe", "gone", "new"].map(is_recorded),
+            [true, false, true]
+        );
     }
 
     #[test]

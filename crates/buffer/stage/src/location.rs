@@ -81,7 +81,9 @@ impl StageLocation {
     /// The whole path, for messages.
     pub fn display(&self) -> PathBuf {
         match &self.end {
-            End::Instance(namespace) if self.path.as_os_str().is_empty() => namespace.display_path().to_owned(),
+            End::Instance(namespace) if self.path.as_os_str().is_empty() => {
+                namespace.display_path().to_owned()
+            }
             End::Instance(namespace) => namespace.display_path().join(&self.path),
             End::Pfs(_) | End::FileSystem(_) => self.path.clone(),
         }

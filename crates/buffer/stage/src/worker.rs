@@ -16,8 +16,8 @@ use crate::copy_range::CHUNK_BYTES;
 use crate::copy_small::copy_small_file;
 use crate::end::{DirHandle, FileKind, FileStat};
 use crate::error::{Failure, Problem};
-use crate::open_copy::Destination;
 use crate::location::StageLocation;
+use crate::open_copy::Destination;
 use crate::tree::{CopyLocation, DirPair, DirTree};
 
 /// How long an idle thread waits for a task before it looks for parts of large files.

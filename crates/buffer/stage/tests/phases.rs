@@ -1,4 +1,4 @@
-//! What a stage says it is doing is what it is doing, and it can be stopped meanwhile.
+//! The reported phase of a stage is the actual one, and each phase can be cancelled.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -18,11 +18,11 @@ use forebay_stage::{
 use support::gate::{At, Gate, gated};
 use support::{Sides, noise, one, picture, run, sides};
 
-/// Files of these sizes, the last one of two parts, with a further name and a link.
+/// Sizes of files; the last one has two parts. There are also a hard link and a symbolic link.
 const SIZES: [usize; 3] = [0, 5_000, 90_000];
 const BYTES: u64 = 95_000;
 
-/// A tree inside the instance that is to go out through a gate.
+/// Creates a tree in the instance. Returns the request that stages it out through a gate.
 fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let tree = sides.pfs.join("in");
     fs::create_dir(&tree).unwrap();
@@ -47,7 +47,7 @@ fn options(sides: &Sides, verify: Verify) -> StageOptions {
     }
 }
 
-/// Opens a gate in the end, also if the test fails.
+/// Opens a gate when dropped, also if the test fails.
 struct Opened<'a>(&'a Gate);
 
 impl Drop for Opened<'_> {
@@ -56,7 +56,7 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Stages until something waits at the gate; there `look` may do something before it is opened.
+/// Runs a stage until an operation waits at the gate; runs `look` then, and opens the gate.
 fn held(
     request: &StageRequest,
     options: &StageOptions,
@@ -77,7 +77,7 @@ fn held(
 }
 
 #[test]
-fn each_phase_is_told_and_can_be_cancelled() {
+fn each_phase_is_reported_and_can_be_cancelled() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);
@@ -98,7 +98,7 @@ fn each_phase_is_told_and_can_be_cancelled() {
         });
         assert_eq!(outcome, Err(StageError::Cancelled), "{phase:?}");
         assert_eq!(end.phase, phase, "nothing more is begun");
-        // What may turn out to be damaged has one name only.
+        // A copy that is not verified has one name only.
         let both = ["f1", "same"].map(|name| sides.pfs.join("out").join(name).exists());
         assert_eq!(both == [true, true], at == At::Link);
         assert!(sides.buffer.exists("tree/f2"), "the source is there");
@@ -111,7 +111,7 @@ fn each_phase_is_told_and_can_be_cancelled() {
 }
 
 #[test]
-fn what_is_read_back_is_counted_as_it_is_read() {
+fn read_back_progress_counts_verified_bytes() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);
@@ -119,10 +119,10 @@ fn what_is_read_back_is_counted_as_it_is_read() {
     let (outcome, end) = held(&request, &options, (&gate, At::Read), |progress| {
         let present = progress.snapshot().present();
         assert_eq!((present.files_total, present.bytes_total), (3, BYTES));
-        // Nothing was read yet but the empty file, if that came first.
+        // Nothing was read yet except the empty file, if that came first.
         assert_eq!(present.bytes, 0, "{present:?}");
         assert!(present.files <= 1, "{present:?}");
-        // The time in the phase is not told before it is over.
+        // The time of a phase is reported after its end.
         assert_eq!(progress.snapshot().times.reading_back, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(20));
     });
@@ -139,7 +139,7 @@ fn what_is_read_back_is_counted_as_it_is_read() {
 }
 
 #[test]
-fn without_reading_back_the_end_is_stable_storage() {
+fn stage_without_read_back_ends_with_a_sync() {
     let sides = sides();
     let gate = Arc::new(Gate::default());
     let request = furnished(&sides, &gate);

@@ -75,20 +75,21 @@ fn parts(step: &RunPhase) -> Vec<Vec<String>> {
     if moved.read_back.files_total == 0 || all <= 0.0 {
         return Vec::new();
     }
-    let part = |name: &str, phases: &[forebay_protocol::progress::StagePhase], bytes: Option<u64>| {
-        let spent: f64 = phases
-            .iter()
-            .map(|phase| times.of(*phase).as_secs_f64())
-            .sum();
-        let seconds = step.time.as_secs_f64() * spent / all;
-        let mut line = vec![format!("  {name}"), time(seconds)];
-        if let Some(bytes) = bytes {
-            let rate = bytes as f64 / seconds.max(1e-9);
-            line.extend([String::new(), String::new(), size(bytes)]);
-            line.push(format!("{}/s", size(rate as u64)));
-        }
-        line
-    };
+    let part =
+        |name: &str, phases: &[forebay_protocol::progress::StagePhase], bytes: Option<u64>| {
+            let spent: f64 = phases
+                .iter()
+                .map(|phase| times.of(*phase).as_secs_f64())
+                .sum();
+            let seconds = step.time.as_secs_f64() * spent / all;
+            let mut line = vec![format!("  {name}"), time(seconds)];
+            if let Some(bytes) = bytes {
+                let rate = bytes as f64 / seconds.max(1e-9);
+                line.extend([String::new(), String::new(), size(bytes)]);
+                line.push(format!("{}/s", size(rate as u64)));
+            }
+            line
+        };
     vec![
         part("copied, synced", &[Copying, Syncing], Some(moved.bytes)),
         part("read back", &[ReadingBack], Some(moved.read_back.bytes)),

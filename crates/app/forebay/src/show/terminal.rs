@@ -9,7 +9,7 @@ use forebay_job_script::Direction;
 use forebay_protocol::progress::StagePhase;
 
 use forebay_control::controller::StageStatus;
-use forebay_control::messages::{StageProgress, StageId};
+use forebay_control::messages::{StageId, StageProgress};
 use forebay_job::Observer;
 
 use crate::stage_meter::StageMeter;

@@ -1,13 +1,13 @@
 //! What one frame shows, from the statuses seen so far.
 
 use crate::show;
+use crate::stage_meter::StageMeter;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
-use crate::stage_meter::StageMeter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -45,7 +45,9 @@ pub use status::{
     ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 
-use crate::messages::{Peer, StageProgress, Report, SessionId, StageId, StampedCommand, UnixMillis};
+use crate::messages::{
+    Peer, Report, SessionId, StageId, StageProgress, StampedCommand, UnixMillis,
+};
 use crate::records::{Change, CorruptRecord};
 
 /// Times and limits; all times in milliseconds.

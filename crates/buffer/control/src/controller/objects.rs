@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::request::{Outcome, Setup};
 use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
-    StageProgress, RegistrationId, SessionId, StageId, UnixMillis,
+    RegistrationId, SessionId, StageId, StageProgress, UnixMillis,
 };
 
 /// A pool: storage of one granularity.

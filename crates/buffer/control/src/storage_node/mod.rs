@@ -12,8 +12,8 @@ use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{
-    Command, FragmentId, FragmentPlan, InstanceId, Peer, StageProgress, Report, ReportBody,
-    StageFailure, StageId, StagePlan, StampedCommand, UnixMillis,
+    Command, FragmentId, FragmentPlan, InstanceId, Peer, Report, ReportBody, StageFailure, StageId,
+    StagePlan, StageProgress, StampedCommand, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, Table};
 

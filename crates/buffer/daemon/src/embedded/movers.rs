@@ -12,14 +12,16 @@ use forebay_protocol::Caller;
 use forebay_protocol::progress::StagePhase;
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
-    Identity, ItemKind, Problem, StageError, StageItem, StageLocation, StageOptions,
-    StageRequest, Verify,
+    Identity, ItemKind, Problem, StageError, StageItem, StageLocation, StageOptions, StageRequest,
+    Verify,
 };
 
 use super::Event;
 use crate::activity::StageTotals;
 use crate::mounts::STRIPED_DIRECTORY;
-use forebay_control::messages::{FailedFile, Owner, StageProgress, StageFailure, StageId, StagePlan};
+use forebay_control::messages::{
+    FailedFile, Owner, StageFailure, StageId, StagePlan, StageProgress,
+};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 
 /// Largest list of files, in bytes.

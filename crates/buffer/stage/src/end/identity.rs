@@ -80,8 +80,8 @@ fn groups_of(uid: u32, gid: u32) -> Vec<Gid> {
         .ok()
         .flatten()
         .and_then(|user| std::ffi::CString::new(user.name).ok());
-    let groups =
-        name.and_then(|name| nix::unistd::getgrouplist(&name, nix::unistd::Gid::from_raw(gid)).ok());
+    let groups = name
+        .and_then(|name| nix::unistd::getgrouplist(&name, nix::unistd::Gid::from_raw(gid)).ok());
     match groups {
         Some(groups) => groups
             .into_iter()

@@ -38,7 +38,11 @@ impl fmt::Debug for Namespace {
 impl Namespace {
     /// The name space at `root` in the instance of `fs`, with the permissions of its caller.
     /// `display_path` is the root in messages.
-    pub fn new(fs: Fs, root: &Path, display_path: impl Into<PathBuf>) -> std::io::Result<Arc<Namespace>> {
+    pub fn new(
+        fs: Fs,
+        root: &Path,
+        display_path: impl Into<PathBuf>,
+    ) -> std::io::Result<Arc<Namespace>> {
         let found = fs.resolve(root, false).map_err(errno)?;
         if found.kind != forebay_protocol::FileKind::Dir {
             return Err(Errno::NOTDIR.into());
@@ -158,7 +162,12 @@ fn set_permitted<T>(
 }
 
 /// Sets owner, permissions and times of an inode that belongs to `owner`.
-fn set_inode_metadata(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &FileStat) -> Result<(), Errno> {
+fn set_inode_metadata(
+    fs: &Fs,
+    ino: Ino,
+    owner: (u32, u32),
+    wanted: &FileStat,
+) -> Result<(), Errno> {
     let mut set = set_attr_of(wanted);
     set.uid = set.uid.filter(|uid| *uid != owner.0);
     set.gid = set.gid.filter(|gid| *gid != owner.1);
@@ -205,7 +214,9 @@ impl InstanceDir {
 
 impl Metadata for InstanceDir {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(&self.namespace.fs.get_attr(self.ino).map_err(errno)?))
+        Ok(file_stat(
+            &self.namespace.fs.get_attr(self.ino).map_err(errno)?,
+        ))
     }
 
     fn set_metadata(
@@ -233,7 +244,10 @@ impl DirHandle for InstanceDir {
     ) -> Result<(), Errno> {
         let mut cookie = 0;
         loop {
-            let page = self.namespace.fs.read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
+            let page = self
+                .namespace
+                .fs
+                .read_dir(self.ino, cookie, DIR_PAGE_BYTES, true);
             let page = page.map_err(errno)?;
             for entry in &page.entries {
                 cookie = entry.cookie;
@@ -418,7 +432,9 @@ impl InstanceFile {
 
 impl Metadata for InstanceFile {
     fn stat(&self) -> Result<FileStat, Errno> {
-        Ok(file_stat(&self.namespace.fs.get_attr(self.ino()).map_err(errno)?))
+        Ok(file_stat(
+            &self.namespace.fs.get_attr(self.ino()).map_err(errno)?,
+        ))
     }
 
     fn set_metadata(
@@ -457,7 +473,10 @@ impl FileHandle for InstanceFile {
             size: Some(size),
             ..SetAttr::default()
         };
-        let set = self.namespace.fs.set_attr(self.ino(), Some(&self.file), set);
+        let set = self
+            .namespace
+            .fs
+            .set_attr(self.ino(), Some(&self.file), set);
         set.map(|_| ()).map_err(errno)
     }
 

@@ -280,7 +280,11 @@ impl DirHandle for OpenFile {
 
 impl OpenFile {
     fn stat_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
-        Ok(file_stat(&statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?))
+        Ok(file_stat(&statat(
+            &self.fd,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?))
     }
 
     fn open_at(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OpenFile, Errno> {
