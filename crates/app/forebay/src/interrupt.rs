@@ -1,8 +1,8 @@
 //! Ctrl-C and its kin: whatever is half-written is removed, then the process ends with
 //! 128 + signal number (130 for Ctrl-C).
 
+use crate::console::print_stderr;
 use crate::failure::Failure;
-use crate::say::tell;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ fn unfinished() -> MutexGuard<'static, BTreeMap<PathBuf, Option<PathBuf>>> {
 }
 
 /// Starts the thread that waits for signals. Call once, before anything is written.
-pub fn watch() -> Result<(), Failure> {
+pub fn watch_signals() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Failure::Failed(format!("cannot wait for signals: {e}")))?;
     std::thread::Builder::new()
@@ -30,7 +30,7 @@ pub fn watch() -> Result<(), Failure> {
                 for (path, holder) in paths.iter() {
                     remove(path, holder.as_deref());
                 }
-                tell("\ninterrupted: nothing was written");
+                print_stderr("\ninterrupted: nothing was written");
                 std::process::exit(128 + signal);
             }
         })
@@ -60,13 +60,13 @@ fn remove(path: &Path, holder: Option<&Path>) {
 
 /// Notes `path` as half-written from now on; `holder` is the directory that was made to hold it, if
 /// there was none before.
-pub fn begin(path: &Path, holder: Option<&Path>) {
+pub fn register_unfinished(path: &Path, holder: Option<&Path>) {
     unfinished().insert(path.to_path_buf(), holder.map(Path::to_path_buf));
 }
 
 /// Runs `finish` (a rename to the final name), which no signal can cut in half; afterwards
 /// `path` no longer counts as half-written if it succeeded.
-pub fn complete<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub fn commit_unfinished<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let mut paths = unfinished();
     let result = finish();
     if result.is_ok() {
@@ -76,7 +76,7 @@ pub fn complete<T, E>(path: &Path, finish: impl FnOnce() -> Result<T, E>) -> Res
 }
 
 /// Removes `path` and forgets it.
-pub fn abandon(path: &Path) {
+pub fn discard_unfinished(path: &Path) {
     let mut paths = unfinished();
     let holder = paths.remove(path).flatten();
     remove(path, holder.as_deref());

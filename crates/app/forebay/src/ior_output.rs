@@ -2,14 +2,14 @@
 
 use forebay_machine::results::IorPoint;
 use forebay_workload::ior::report::{Line, PhaseResult, Report, TestReport};
-use forebay_workload::ior::{Access, Ior, Layout};
+use forebay_workload::ior::{Access, AccessPattern, Ior};
 
 /// What IOR would have printed for one node count, but for the removal of files, which has no line.
 pub fn text(
     arguments: &[String],
     machine: &str,
     test: &Ior,
-    layout: &Layout,
+    layout: &AccessPattern,
     point: &IorPoint,
 ) -> String {
     let lines: Vec<Line> = point

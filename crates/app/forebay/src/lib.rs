@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod console;
 pub mod failure;
 pub mod figures;
 pub mod interrupt;
@@ -15,8 +16,7 @@ pub mod plot;
 pub mod progress;
 pub mod quantity;
 pub mod report;
-pub mod rundir;
-pub mod say;
+pub mod run_directory;
 pub mod series;
 pub mod show;
 pub mod table;

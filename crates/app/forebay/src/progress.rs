@@ -1,7 +1,7 @@
 //! Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing if quiet.
 
+use crate::console::print_stderr;
 use crate::quantity;
-use crate::say::tell;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ pub enum Display {
 }
 
 /// Time between plain lines.
-pub const LINE_EVERY: Duration = Duration::from_secs(10);
+pub const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
@@ -84,9 +84,9 @@ impl Meter {
             let Ok(mut last) = self.last_line.try_lock() else {
                 return;
             };
-            if last.elapsed() >= LINE_EVERY {
+            if last.elapsed() >= LINE_INTERVAL {
                 *last = Instant::now();
-                tell(format_args!(
+                print_stderr(format_args!(
                     "{}: {} done, {}",
                     self.label,
                     quantity::percent(done.clamp(0.0, 1.0)),

@@ -8,8 +8,8 @@ mod forebay;
 mod library;
 
 use forebay::Place;
-use forebay_net::job_socket::ask;
-use forebay_protocol::staging::{Answer, Call, JobCall, Kind};
+use forebay_net::job_socket::call_service;
+use forebay_protocol::staging::{JobRequest, PathKind, StagingCall, StagingReply};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -370,11 +370,11 @@ fn strange_bytes(socket: &Path, job: &str) {
     // Outside the instance by any spelling.
     for path in ["/", "/etc/passwd", "relative", "", "/../x", "\0"] {
         for job in [job, "another"] {
-            let call = Call::Query(Kind::File, vec![path.into()]);
+            let call = StagingCall::Query(PathKind::File, vec![path.into()]);
             let job = job.to_owned();
-            let answer = ask(socket, &JobCall { job, call }).unwrap();
+            let answer = call_service(socket, &JobRequest { job, call }).unwrap();
             assert!(
-                matches!(answer, Answer::Refused(libc::EINVAL, _)),
+                matches!(answer, StagingReply::Refused(libc::EINVAL, _)),
                 "{answer:?}"
             );
         }

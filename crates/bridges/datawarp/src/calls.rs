@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use forebay_protocol::staging::{Answer, Call, Counts, Kind, When};
+use forebay_protocol::staging::{PathKind, StageCounts, StageOutTime, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given, given_list, pair_in, pair_out, staged};
@@ -24,7 +24,7 @@ pub const DW_ACTIVATE_DEFERRED_STAGE: c_int = 3;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dw_stage_file_in(dw: *const c_char, pfs: *const c_char) -> c_int {
     // SAFETY: the caller vouches for the strings.
-    result(|| unsafe { stage_in(Kind::File, dw, pfs) })
+    result(|| unsafe { stage_in(PathKind::File, dw, pfs) })
 }
 
 /// Stages a directory in, and all below it.
@@ -34,13 +34,13 @@ pub unsafe extern "C" fn dw_stage_file_in(dw: *const c_char, pfs: *const c_char)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dw_stage_directory_in(dw: *const c_char, pfs: *const c_char) -> c_int {
     // SAFETY: the caller vouches for the strings.
-    result(|| unsafe { stage_in(Kind::Directory, dw, pfs) })
+    result(|| unsafe { stage_in(PathKind::Directory, dw, pfs) })
 }
 
-unsafe fn stage_in(kind: Kind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
+unsafe fn stage_in(kind: PathKind, dw: *const c_char, pfs: *const c_char) -> Result<(), Errno> {
     // SAFETY: the caller vouches for the strings.
     let (dw, pfs) = unsafe { (given(dw)?, given(pfs)?) };
-    call(Call::In(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
+    call(StagingCall::StageIn(kind, vec![pair_in(kind, dw, pfs)?])).map(|_| ())
 }
 
 /// Stages files into a directory, each under its own name.
@@ -58,10 +58,10 @@ pub unsafe extern "C" fn dw_stage_list_in(
         let (directory, files) = unsafe { (given(dw_directory)?, given_list(pfs)?) };
         let pair = |file: &std::path::Path| {
             let name = file.file_name().ok_or(Errno::INVAL)?;
-            pair_in(Kind::File, &directory.join(name), file)
+            pair_in(PathKind::File, &directory.join(name), file)
         };
         let pairs: Result<Vec<_>, Errno> = files.into_iter().map(pair).collect();
-        call(Call::In(Kind::File, pairs?)).map(|_| ())
+        call(StagingCall::StageIn(PathKind::File, pairs?)).map(|_| ())
     })
 }
 
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn dw_stage_file_out(
     stage_type: c_int,
 ) -> c_int {
     // SAFETY: the caller vouches for the strings.
-    result(|| unsafe { stage_out(Kind::File, dw, pfs, stage_type) })
+    result(|| unsafe { stage_out(PathKind::File, dw, pfs, stage_type) })
 }
 
 /// Stages a directory out and all below it, or revokes or activates that.
@@ -90,11 +90,11 @@ pub unsafe extern "C" fn dw_stage_directory_out(
     stage_type: c_int,
 ) -> c_int {
     // SAFETY: the caller vouches for the strings.
-    result(|| unsafe { stage_out(Kind::Directory, dw, pfs, stage_type) })
+    result(|| unsafe { stage_out(PathKind::Directory, dw, pfs, stage_type) })
 }
 
 unsafe fn stage_out(
-    kind: Kind,
+    kind: PathKind,
     dw: *const c_char,
     pfs: *const c_char,
     stage_type: c_int,
@@ -104,13 +104,17 @@ unsafe fn stage_out(
     let begin = |when| {
         // SAFETY: the caller vouches for the string.
         let pfs = unsafe { given(pfs)? };
-        Ok(Call::Out(kind, vec![pair_out(kind, dw, pfs)?], when))
+        Ok(StagingCall::StageOut(
+            kind,
+            vec![pair_out(kind, dw, pfs)?],
+            when,
+        ))
     };
     let message = match stage_type {
-        DW_STAGE_IMMEDIATE => begin(When::Now)?,
-        DW_STAGE_AT_JOB_END => begin(When::JobEnd)?,
-        DW_REVOKE_STAGE_AT_JOB_END => Call::Revoke(kind, vec![asked(kind, dw)?]),
-        DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(kind, vec![asked(kind, dw)?]),
+        DW_STAGE_IMMEDIATE => begin(StageOutTime::Now)?,
+        DW_STAGE_AT_JOB_END => begin(StageOutTime::JobEnd)?,
+        DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(kind, vec![asked(kind, dw)?]),
+        DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(kind, vec![asked(kind, dw)?]),
         _ => return Err(Errno::INVAL),
     };
     call(message).map(|_| ())
@@ -135,20 +139,20 @@ pub unsafe extern "C" fn dw_stage_list_out(
             let directory = unsafe { given(pfs_directory)? };
             let pair = |file: &&std::path::Path| {
                 let name = file.file_name().ok_or(Errno::INVAL)?;
-                pair_out(Kind::File, file, &directory.join(name))
+                pair_out(PathKind::File, file, &directory.join(name))
             };
             let pairs: Result<Vec<_>, Errno> = files.iter().map(pair).collect();
-            Ok(Call::Out(Kind::File, pairs?, when))
+            Ok(StagingCall::StageOut(PathKind::File, pairs?, when))
         };
         let paths = || -> Result<Vec<_>, Errno> {
-            let path = |file: &&std::path::Path| asked(Kind::File, file);
+            let path = |file: &&std::path::Path| asked(PathKind::File, file);
             files.iter().map(path).collect()
         };
         let message = match stage_type {
-            DW_STAGE_IMMEDIATE => begin(When::Now)?,
-            DW_STAGE_AT_JOB_END => begin(When::JobEnd)?,
-            DW_REVOKE_STAGE_AT_JOB_END => Call::Revoke(Kind::File, paths()?),
-            DW_ACTIVATE_DEFERRED_STAGE => Call::Activate(Kind::File, paths()?),
+            DW_STAGE_IMMEDIATE => begin(StageOutTime::Now)?,
+            DW_STAGE_AT_JOB_END => begin(StageOutTime::JobEnd)?,
+            DW_REVOKE_STAGE_AT_JOB_END => StagingCall::Revoke(PathKind::File, paths()?),
+            DW_ACTIVATE_DEFERRED_STAGE => StagingCall::Activate(PathKind::File, paths()?),
             _ => return Err(Errno::INVAL),
         };
         call(message).map(|_| ())
@@ -166,8 +170,8 @@ pub unsafe extern "C" fn dw_set_stage_concurrency(
 ) -> c_int {
     result(|| {
         // SAFETY: the caller vouches for the string.
-        let path = asked(Kind::Directory, unsafe { given(dw_instance)? })?;
-        call(Call::Limit(path, concurrent_stages)).map(|_| ())
+        let path = asked(PathKind::Directory, unsafe { given(dw_instance)? })?;
+        call(StagingCall::SetConcurrency(path, concurrent_stages)).map(|_| ())
     })
 }
 
@@ -177,7 +181,7 @@ struct Into(*mut c_int, *mut c_int, *mut c_int, *mut c_int);
 impl Into {
     /// # Safety
     /// The pointers are null or to integers that may be written.
-    unsafe fn put(&self, counts: &Counts) {
+    unsafe fn put(&self, counts: &StageCounts) {
         let each = [
             (self.0, counts.complete),
             (self.1, counts.pending),
@@ -193,9 +197,9 @@ impl Into {
     }
 }
 
-unsafe fn query(kind: Kind, paths: Vec<String>, into: &Into) -> Result<(), Errno> {
-    match call(Call::Query(kind, paths))? {
-        Answer::Counts(counts) => {
+unsafe fn query(kind: PathKind, paths: Vec<String>, into: &Into) -> Result<(), Errno> {
+    match call(StagingCall::Query(kind, paths))? {
+        StagingReply::Counts(counts) => {
             // SAFETY: the caller vouches for the pointers.
             unsafe { into.put(&counts) };
             Ok(())
@@ -216,7 +220,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the string.
                 let path = staged($kind, unsafe { given(dw)? })?;
-                call(Call::$message($kind, vec![path])).map(|_| ())
+                call(StagingCall::$message($kind, vec![path])).map(|_| ())
             })
         }
     };
@@ -230,7 +234,7 @@ macro_rules! about {
             result(|| {
                 // SAFETY: the caller vouches for the strings.
                 let paths = unsafe { staged_list(dw)? };
-                call(Call::$message($kind, paths)).map(|_| ())
+                call(StagingCall::$message($kind, paths)).map(|_| ())
             })
         }
     };
@@ -263,41 +267,41 @@ macro_rules! about {
 unsafe fn staged_list(dw: *const *const c_char) -> Result<Vec<String>, Errno> {
     // SAFETY: the caller vouches for the strings.
     let files = unsafe { given_list(dw)? };
-    let path = |file: &std::path::Path| staged(Kind::File, file);
+    let path = |file: &std::path::Path| staged(PathKind::File, file);
     files.into_iter().map(path).collect()
 }
 
 about!(
     /// Counts a file's stages by their state.
-    dw_query_file_stage, Kind::File, query
+    dw_query_file_stage, PathKind::File, query
 );
 about!(
     /// Counts the stages of a directory's files by their state.
-    dw_query_directory_stage, Kind::Directory, query
+    dw_query_directory_stage, PathKind::Directory, query
 );
 about!(
     /// Waits for a file's stage.
-    dw_wait_file_stage, Kind::File, one, Wait
+    dw_wait_file_stage, PathKind::File, one, Wait
 );
 about!(
     /// Waits for the stages of a directory.
-    dw_wait_directory_stage, Kind::Directory, one, Wait
+    dw_wait_directory_stage, PathKind::Directory, one, Wait
 );
 about!(
     /// Waits for the stages of files.
-    dw_wait_list_stage, Kind::File, list, Wait
+    dw_wait_list_stage, PathKind::File, list, Wait
 );
 about!(
     /// Stops a file's stage.
-    dw_terminate_file_stage, Kind::File, one, Terminate
+    dw_terminate_file_stage, PathKind::File, one, Terminate
 );
 about!(
     /// Stops the stages of a directory.
-    dw_terminate_directory_stage, Kind::Directory, one, Terminate
+    dw_terminate_directory_stage, PathKind::Directory, one, Terminate
 );
 about!(
     /// Stops the stages of files.
-    dw_terminate_list_stage, Kind::File, list, Terminate
+    dw_terminate_list_stage, PathKind::File, list, Terminate
 );
 
 /// Counts the stages of files by their state.
@@ -318,6 +322,6 @@ pub unsafe extern "C" fn dw_query_list_stage(
         let paths = unsafe { staged_list(dw)? };
         let into = Into(complete, pending, deferred, failed);
         // SAFETY: the caller vouches for the pointers.
-        unsafe { query(Kind::File, paths, &into) }
+        unsafe { query(PathKind::File, paths, &into) }
     })
 }

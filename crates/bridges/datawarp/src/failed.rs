@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use forebay_protocol::staging::{Answer, Call, Kind};
+use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};
@@ -29,8 +29,8 @@ pub unsafe extern "C" fn dw_open_failed_stage(
             return Err(Errno::INVAL);
         }
         // SAFETY: the caller vouches for the string.
-        let path = asked(Kind::Directory, unsafe { given(dw_instance)? })?;
-        let Answer::Failures(failures) = call(Call::Failures(path))? else {
+        let path = asked(PathKind::Directory, unsafe { given(dw_instance)? })?;
+        let StagingReply::Failures(failures) = call(StagingCall::QueryFailures(path))? else {
             return Err(Errno::PROTO);
         };
         let found = Box::new(dw_failed_stage_t { failures, next: 0 });

@@ -24,31 +24,33 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_net::job_socket::ask;
-use forebay_protocol::staging::{Answer, Call, JOB, JobCall, SOCKET};
+use forebay_net::job_socket::call_service;
+use forebay_protocol::staging::{
+    JOB_VARIABLE, JobRequest, SOCKET_VARIABLE, StagingCall, StagingReply,
+};
 use rustix::io::Errno;
 
 /// How long a call is repeated while the service has too many under way.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks the job's service.
-fn call(call: Call) -> Result<Answer, Errno> {
+fn call(call: StagingCall) -> Result<StagingReply, Errno> {
     // Not in a job, or in one without a burst buffer.
-    let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty());
+    let socket = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
     let socket = PathBuf::from(socket.ok_or(Errno::NODEV)?);
-    let job = std::env::var(JOB).map_err(|_| Errno::NODEV)?;
-    let call = JobCall { job, call };
+    let job = std::env::var(JOB_VARIABLE).map_err(|_| Errno::NODEV)?;
+    let call = JobRequest { job, call };
     let begun = Instant::now();
     loop {
-        let answer = match ask(&socket, &call) {
+        let answer = match call_service(&socket, &call) {
             Ok(answer) => answer,
             Err(error) => return Err(connection(&error)),
         };
         match answer {
-            Answer::Refused(libc::EAGAIN, _) if begun.elapsed() < PATIENCE => {
+            StagingReply::Refused(libc::EAGAIN, _) if begun.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            Answer::Refused(errno, _) => return Err(Errno::from_raw_os_error(errno)),
+            StagingReply::Refused(errno, _) => return Err(Errno::from_raw_os_error(errno)),
             answer => return Ok(answer),
         }
     }

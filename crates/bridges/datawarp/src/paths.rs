@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use forebay_protocol::staging::{Kind, Pair};
+use forebay_protocol::staging::{PathKind, PathPair};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
@@ -87,18 +87,18 @@ fn text(path: PathBuf) -> Result<String, Errno> {
 }
 
 /// A path in an instance that a stage is asked about: it must exist.
-pub(crate) fn asked(kind: Kind, path: &Path) -> Result<String, Errno> {
+pub(crate) fn asked(kind: PathKind, path: &Path) -> Result<String, Errno> {
     let found = existing(path)?;
     let is_dir = found.is_dir();
     match kind {
-        Kind::File if is_dir => Err(Errno::ISDIR),
-        Kind::Directory if !is_dir => Err(Errno::NOTDIR),
+        PathKind::File if is_dir => Err(Errno::ISDIR),
+        PathKind::Directory if !is_dir => Err(Errno::NOTDIR),
         _ => text(found),
     }
 }
 
 /// A path in an instance whose stage is asked about; one that is staged in may not be there yet.
-pub(crate) fn staged(kind: Kind, path: &Path) -> Result<String, Errno> {
+pub(crate) fn staged(kind: PathKind, path: &Path) -> Result<String, Errno> {
     match asked(kind, path) {
         Err(Errno::NOENT) => text(place(path)?),
         outcome => outcome,
@@ -106,28 +106,28 @@ pub(crate) fn staged(kind: Kind, path: &Path) -> Result<String, Errno> {
 }
 
 /// Whether something of that kind is at a path that its caller may read.
-fn readable(kind: Kind, path: &Path) -> Result<(), Errno> {
+fn readable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     let state = fs::metadata(path).map_err(|e| errno(&e))?;
     match kind {
-        Kind::File if state.is_dir() => return Err(Errno::ISDIR),
-        Kind::File if !state.is_file() => return Err(Errno::INVAL),
-        Kind::Directory if !state.is_dir() => return Err(Errno::NOTDIR),
+        PathKind::File if state.is_dir() => return Err(Errno::ISDIR),
+        PathKind::File if !state.is_file() => return Err(Errno::INVAL),
+        PathKind::Directory if !state.is_dir() => return Err(Errno::NOTDIR),
         _ => {}
     }
     let wanted = match kind {
-        Kind::File => Access::READ_OK,
-        Kind::Directory => Access::READ_OK | Access::EXEC_OK,
+        PathKind::File => Access::READ_OK,
+        PathKind::Directory => Access::READ_OK | Access::EXEC_OK,
     };
     accessat(CWD, path, wanted, AtFlags::EACCESS)
 }
 
 /// Whether the caller may make something at a path, or write into the directory that is there.
-fn writable(kind: Kind, path: &Path) -> Result<(), Errno> {
+fn writable(kind: PathKind, path: &Path) -> Result<(), Errno> {
     let state = fs::metadata(path);
     let directory = match (kind, &state) {
-        (Kind::Directory, Ok(state)) if state.is_dir() => path,
-        (Kind::Directory, Ok(_)) => return Err(Errno::NOTDIR),
-        (Kind::File, Ok(state)) if state.is_dir() => return Err(Errno::ISDIR),
+        (PathKind::Directory, Ok(state)) if state.is_dir() => path,
+        (PathKind::Directory, Ok(_)) => return Err(Errno::NOTDIR),
+        (PathKind::File, Ok(state)) if state.is_dir() => return Err(Errno::ISDIR),
         _ => path.parent().unwrap_or(Path::new("/")),
     };
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
@@ -135,23 +135,23 @@ fn writable(kind: Kind, path: &Path) -> Result<(), Errno> {
 }
 
 /// The ends of a stage in.
-pub(crate) fn pair_in(kind: Kind, inside: &Path, pfs: &Path) -> Result<Pair, Errno> {
+pub(crate) fn pair_in(kind: PathKind, inside: &Path, pfs: &Path) -> Result<PathPair, Errno> {
     let (pfs, inside) = (existing(pfs)?, place(inside)?);
     readable(kind, &pfs)?;
     writable(kind, &inside)?;
-    Ok(Pair {
-        inside: text(inside)?,
+    Ok(PathPair {
+        instance: text(inside)?,
         pfs: text(pfs)?,
     })
 }
 
 /// The ends of a stage out.
-pub(crate) fn pair_out(kind: Kind, inside: &Path, pfs: &Path) -> Result<Pair, Errno> {
+pub(crate) fn pair_out(kind: PathKind, inside: &Path, pfs: &Path) -> Result<PathPair, Errno> {
     let (inside, pfs) = (existing(inside)?, place(pfs)?);
     readable(kind, &inside)?;
     writable(kind, &pfs)?;
-    Ok(Pair {
-        inside: text(inside)?,
+    Ok(PathPair {
+        instance: text(inside)?,
         pfs: text(pfs)?,
     })
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use forebay_protocol::staging::{Answer, Call, Kind};
+use forebay_protocol::staging::{PathKind, StagingCall, StagingReply};
 use rustix::io::Errno;
 
 use crate::paths::{asked, given};
@@ -28,7 +28,9 @@ fn stripes(fd: c_int) -> Result<(c_int, c_int, c_int), Errno> {
     }
     let path = path.into_os_string().into_string();
     let path = path.map_err(|_| Errno::ILSEQ)?;
-    let Answer::Stripes { size, width, start } = call(Call::Stripes(path, inode))? else {
+    let StagingReply::Stripes { size, width, start } =
+        call(StagingCall::QueryStripes(path, inode))?
+    else {
         return Err(Errno::PROTO);
     };
     let most = c_int::MAX;
@@ -97,9 +99,9 @@ pub unsafe extern "C" fn dw_get_mds_path(dw_root: *const c_char, _key: u64) -> *
         // SAFETY: the caller vouches for the string.
         let given = unsafe { given(dw_root)? };
         // Refused unless the path is in an instance of the job.
-        let directory = asked(Kind::Directory, given)?;
+        let directory = asked(PathKind::Directory, given)?;
         let inode = fs::metadata(&directory).map_err(|e| errno(&e))?.ino();
-        call(Call::Stripes(directory, inode))?;
+        call(StagingCall::QueryStripes(directory, inode))?;
         CString::new(given.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
     });
     match path {

@@ -2,9 +2,9 @@
 //! `mount <flash directory>[,<flash directory>...] <mount point> [capacity in MiB]`. Ends when
 //! unmounted from outside, or when its standard input ends.
 
-use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
 use forebay_protocol::message::InstanceSpec;
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::error::Error;
@@ -21,10 +21,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .first()
         .map_or(Ok(16 << 10), |text| text.parse::<u64>())?
         << 20;
-    let start = |directory| Daemon::start(daemon::Options::new(directory));
+    let start = |directory| Daemon::start(daemon::InvalidOptions::new(directory));
     let daemons: Vec<Daemon> = flash.split(',').map(start).collect::<Result<_, _>>()?;
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
-    let admin = SpreadAdmin::connect(addresses.clone(), &Options::default())?;
+    let admin = StripedAdmin::connect(addresses.clone(), &ClientOptions::default())?;
     let id = InstanceId(1);
     let spec = InstanceSpec {
         id,
@@ -33,13 +33,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         mode: 0o777,
         capacity: capacity / daemons.len() as u64,
         inodes: 10_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
     match admin.create_instance(&spec, 1 << 20) {
         Err(error) if error.errno != Errno::EEXIST => return Err(error.into()),
         _ => {}
     }
-    let fs = Fs::attach(addresses, id, Options::default())?;
+    let fs = Fs::attach(addresses, id, ClientOptions::default())?;
     let mounted = mount(fs, Path::new(at), &MountOptions::default())?;
     println!("mounted at {}", mounted.path().display());
     let mut line = String::new();

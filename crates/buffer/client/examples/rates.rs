@@ -2,11 +2,11 @@
 //! `rates <directory> [rounds]`. Two client processes use one storage daemon in a third, and then
 //! an instance striped over two daemons in a fourth and fifth.
 
-use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{InstanceSpec, OpenMode, SetAttr};
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use std::cell::Cell;
@@ -31,13 +31,13 @@ fn port(daemon: usize) -> SocketAddr {
 }
 
 /// The addresses of the instance on one daemon or on two.
-fn nodes(dir: &Path, two: bool, tcp: bool) -> Nodes {
+fn nodes(dir: &Path, two: bool, tcp: bool) -> NodeAddresses {
     let daemons = if two { 1..3 } else { 0..1 };
     let address = |daemon: usize| match tcp {
         true => Address::Tcp(port(daemon)),
         false => Address::Unix(dir.join(FLASH[daemon]).join("socket")),
     };
-    Nodes(daemons.map(address).collect())
+    NodeAddresses(daemons.map(address).collect())
 }
 
 fn key() -> std::result::Result<PoolKey, Errno> {
@@ -56,9 +56,9 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
     // Only where it is wanted: the mount may cache as long as it is alone with the instance, and
     // whoever attaches then waits until its cache has expired, which is not measured here.
     let attach = || {
-        let options = Options {
+        let options = ClientOptions {
             key: Some(key()?),
-            ..Options::default()
+            ..ClientOptions::default()
         };
         let fs = Fs::attach(nodes(dir, two, place == "tcp"), INSTANCE, options)?;
         started.set(Instant::now());
@@ -86,8 +86,9 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
                 other => other?,
             };
             for i in 0..count {
-                let kind = forebay_protocol::message::New::Node(forebay_protocol::Kind::File, 0);
-                fs.make(home.ino, name(i).as_bytes(), kind, 0o644)?;
+                let kind =
+                    forebay_protocol::message::NewInode::Node(forebay_protocol::FileKind::File, 0);
+                fs.make_inode(home.ino, name(i).as_bytes(), kind, 0o644)?;
             }
             return Ok((count, 0, started.get().elapsed().as_secs_f64()));
         }
@@ -174,7 +175,7 @@ fn work(case: &str, dir: &Path, me: u64) -> Result<(u64, u64, f64)> {
         operations += 1;
     }
     match &ours {
-        Some(file) if fresh => file.sync(false)?,
+        Some(file) if fresh => file.fsync(false)?,
         None if fresh => theirs.sync_all()?,
         _ => {}
     }
@@ -243,7 +244,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["daemon", dir, number] => {
-            let mut options = daemon::Options::new(dir);
+            let mut options = daemon::InvalidOptions::new(dir);
             (options.tcp, options.key) = (Some(port(number.parse()?)), Some(key()?));
             Daemon::start(options)?.wait()?;
             Ok(())
@@ -278,7 +279,7 @@ fn start(dir: &Path, number: usize) -> Result<Child> {
     Ok(server)
 }
 
-fn make(nodes: &Nodes) -> Result<()> {
+fn make(nodes: &NodeAddresses) -> Result<()> {
     let spec = InstanceSpec {
         id: INSTANCE,
         uid: 0,
@@ -286,9 +287,9 @@ fn make(nodes: &Nodes) -> Result<()> {
         mode: 0o777,
         capacity: 64 << 30,
         inodes: 10_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
-    let admin = SpreadAdmin::connect(nodes.clone(), &Options::default())?;
+    let admin = StripedAdmin::connect(nodes.clone(), &ClientOptions::default())?;
     Ok(admin.create_instance(&spec, MIB)?)
 }
 
@@ -304,7 +305,7 @@ fn compare(dir: &Path, rounds: u32) -> Result<()> {
     for (two, at) in [(false, "mnt"), (true, "mnt-two")] {
         let nodes = nodes(dir, two, false);
         make(&nodes)?;
-        let fs = Fs::attach(nodes, INSTANCE, Options::default())?;
+        let fs = Fs::attach(nodes, INSTANCE, ClientOptions::default())?;
         mounts.push(mount(fs, &dir.join(at), &MountOptions::default())?);
     }
     print!("{:<18}", "");

@@ -1,10 +1,10 @@
 //! Making and removing instances, on one storage node and over several.
 
-use crate::session::{Options, Session};
-use crate::sessions::Nodes;
+use crate::session::{ClientOptions, Session};
+use crate::sessions::NodeAddresses;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{InstanceSpec, Scrubbed, Usage};
-use forebay_protocol::placement::Place;
+use forebay_protocol::message::{InstanceSpec, InstanceUsage, ScrubReport};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
 use std::fmt;
 
@@ -14,8 +14,8 @@ pub struct Admin(Session);
 
 impl Admin {
     /// Connect to a daemon.
-    pub fn connect(address: Address, options: Options) -> Result<Admin, Errno> {
-        Session::begin(address, None, None, options, false).map(Admin)
+    pub fn connect(address: Address, options: ClientOptions) -> Result<Admin, Errno> {
+        Session::open(address, None, None, options, false).map(Admin)
     }
 
     fn done(&self, request: Request) -> Result<(), Errno> {
@@ -38,15 +38,15 @@ impl Admin {
     }
 
     /// Read all of an instance's data on the node and compare them with their checksums.
-    pub fn scrub(&self, id: InstanceId) -> Result<Scrubbed, Errno> {
+    pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
         match self.0.call(None, Request::Scrub { id })?.reply {
-            Reply::Scrubbed(found) => Ok(found),
+            Reply::ScrubReport(found) => Ok(found),
             _ => Err(Errno::EPROTO),
         }
     }
 
     /// All instances on the node and how full they are.
-    pub fn instances(&self) -> Result<Vec<Usage>, Errno> {
+    pub fn instances(&self) -> Result<Vec<InstanceUsage>, Errno> {
         match self.0.call(None, Request::ListInstances)?.reply {
             Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
@@ -63,13 +63,13 @@ pub struct NodeError {
     pub errno: Errno,
     /// Daemons that hold a part of the instance that should not be there: none, unless they failed
     /// as well.
-    pub left: Vec<Address>,
+    pub leftover: Vec<Address>,
 }
 
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "storage daemon at {}: {}", self.address, self.errno)?;
-        if let [first, rest @ ..] = self.left.as_slice() {
+        if let [first, rest @ ..] = self.leftover.as_slice() {
             write!(f, "; parts of the instance are left at {first}")?;
             for address in rest {
                 write!(f, ", {address}")?;
@@ -84,18 +84,21 @@ impl std::error::Error for NodeError {}
 /// Administrators' sessions with the daemons an instance lives on, or is to live on, in the order
 /// of its nodes.
 #[derive(Debug)]
-pub struct SpreadAdmin(Vec<(Address, Admin)>);
+pub struct StripedAdmin(Vec<(Address, Admin)>);
 
-impl SpreadAdmin {
+impl StripedAdmin {
     /// Connect to all of them: fails, and nothing has been changed, if one cannot be reached. The
     /// daemons reach each other at the same addresses.
-    pub fn connect(nodes: impl Into<Nodes>, options: &Options) -> Result<SpreadAdmin, NodeError> {
+    pub fn connect(
+        nodes: impl Into<NodeAddresses>,
+        options: &ClientOptions,
+    ) -> Result<StripedAdmin, NodeError> {
         let connect = |address: Address| match Admin::connect(address.clone(), options.clone()) {
             Ok(admin) => Ok((address, admin)),
             Err(errno) => Err(refused(&address, errno)),
         };
         let admins = nodes.into().0.into_iter().map(connect);
-        admins.collect::<Result<_, _>>().map(SpreadAdmin)
+        admins.collect::<Result<_, _>>().map(StripedAdmin)
     }
 
     /// Make an instance over all the daemons, in stripes of `stripe` bytes. `capacity` and `inodes`
@@ -106,14 +109,14 @@ impl SpreadAdmin {
             return Ok(());
         };
         let places = if self.0.len() == 1 {
-            vec![Place::alone()]
+            vec![Placement::single_node()]
         } else {
             let peers: Vec<String> = self.0.iter().map(|(at, _)| at.to_string()).collect();
-            Place::spread(stripe, &peers).map_err(|error| refused(first, error.into()))?
+            Placement::distributed(stripe, &peers).map_err(|error| refused(first, error.into()))?
         };
         for (made, ((address, admin), place)) in self.0.iter().zip(places).enumerate() {
             let part = InstanceSpec {
-                place,
+                placement: place,
                 ..spec.clone()
             };
             if let Err(errno) = admin.create_instance(part) {
@@ -121,7 +124,7 @@ impl SpreadAdmin {
                     |(_, admin): &&(Address, Admin)| admin.remove_instance(spec.id, true).is_err();
                 let left = self.0.iter().take(made).filter(undone);
                 return Err(NodeError {
-                    left: left.map(|(address, _)| address.clone()).collect(),
+                    leftover: left.map(|(address, _)| address.clone()).collect(),
                     ..refused(address, errno)
                 });
             }
@@ -159,7 +162,7 @@ impl SpreadAdmin {
                 Err(errno) if at == 0 => return Err(refused(address, errno)),
                 Err(errno) => {
                     let failed = failed.get_or_insert_with(|| refused(address, errno));
-                    failed.left.push((*address).clone());
+                    failed.leftover.push((*address).clone());
                 }
             }
         }
@@ -185,7 +188,7 @@ impl SpreadAdmin {
                     let mut error = refused(address, errno);
                     for (address, admin, before) in done {
                         if admin.resize_instance(id, before).is_err() {
-                            error.left.push(address.clone());
+                            error.leftover.push(address.clone());
                         }
                     }
                     return Err(error);
@@ -197,7 +200,11 @@ impl SpreadAdmin {
 
     /// Tell all daemons at which addresses they find each other, in the order of the nodes; for a
     /// host that has moved.
-    pub fn set_peers(&self, id: InstanceId, peers: &Nodes) -> Result<(), NodeError> {
+    pub fn set_peer_addresses(
+        &self,
+        id: InstanceId,
+        peers: &NodeAddresses,
+    ) -> Result<(), NodeError> {
         let peers: Vec<String> = peers.0.iter().map(Address::to_string).collect();
         for (address, admin) in &self.0 {
             let peers = peers.clone();
@@ -212,6 +219,6 @@ fn refused(address: &Address, errno: Errno) -> NodeError {
     NodeError {
         address: address.clone(),
         errno,
-        left: Vec::new(),
+        leftover: Vec::new(),
     }
 }

@@ -6,8 +6,7 @@
 #![warn(missing_docs)]
 
 mod admin;
-mod closes;
-mod cuts;
+mod close_batch;
 mod file;
 mod fs;
 mod mount;
@@ -15,12 +14,13 @@ mod path;
 mod session;
 mod sessions;
 mod system;
+mod truncations;
 mod unsynced;
 
-pub use admin::{Admin, NodeError, SpreadAdmin};
+pub use admin::{Admin, NodeError, StripedAdmin};
 pub use file::File;
 pub use fs::{DirPage, Fs, Opened, StatFs};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
-pub use session::Options;
-pub use sessions::Nodes;
-pub use system::{Channel, Link, Os, System};
+pub use session::ClientOptions;
+pub use sessions::NodeAddresses;
+pub use system::{Channel, Connection, Os, System};

@@ -2,7 +2,7 @@
 
 use crate::fs::{Fs, Opened};
 use forebay_protocol::message::{OnExisting, OpenMode};
-use forebay_protocol::{Attr, Errno, Ino, Kind};
+use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -29,12 +29,12 @@ impl Fs {
             .filter(|part| !part.is_empty())
             .peekable();
         while let Some(name) = parts.next() {
-            if at.kind != Kind::Dir {
+            if at.kind != FileKind::Dir {
                 return Err(Errno::ENOTDIR);
             }
             let parent = at.ino;
             at = self.lookup(parent, name)?;
-            if at.kind == Kind::Symlink && (follow || parts.peek().is_some()) {
+            if at.kind == FileKind::Symlink && (follow || parts.peek().is_some()) {
                 *links += 1;
                 if *links > MAX_LINKS {
                     return Err(Errno::ELOOP);
@@ -47,7 +47,7 @@ impl Fs {
     }
 
     /// The directory that holds the last part of `path`, and that part.
-    pub fn place<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Errno> {
+    pub fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Errno> {
         let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
         let parent = path.parent().unwrap_or(Path::new(""));
         Ok((self.resolve(parent, true)?.ino, name))
@@ -60,7 +60,7 @@ impl Fs {
 
     /// Make and open a file, or open it if it exists.
     pub fn create_path(&self, path: &Path, mode: u16, open: OpenMode) -> Result<Opened, Errno> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.resolve_parent(path)?;
         self.create(parent, name, mode, false, open)
     }
 
@@ -82,12 +82,16 @@ impl Fs {
 
     /// Change a path, replacing what has the new one.
     pub fn rename_path(&self, from: &Path, to: &Path) -> Result<(), Errno> {
-        self.rename(self.place(from)?, self.place(to)?, OnExisting::Replace)
+        self.rename(
+            self.resolve_parent(from)?,
+            self.resolve_parent(to)?,
+            OnExisting::Replace,
+        )
     }
 
     /// Remove a file or link.
     pub fn unlink_path(&self, path: &Path) -> Result<(), Errno> {
-        let (parent, name) = self.place(path)?;
+        let (parent, name) = self.resolve_parent(path)?;
         self.unlink(parent, name)
     }
 }

@@ -8,46 +8,46 @@
 //! is alone in the eyes of node 0 then may see what that client changes between other nodes up to
 //! a second late.)
 
-use crate::cuts::{Boots, Cuts};
-use crate::session::{Options, Said, Session, UnderWay, lock};
+use crate::session::{ClientOptions, PendingCall, Session, SessionReply, lock};
 use crate::system::System;
+use crate::truncations::{BootIds, Truncations};
 use forebay_protocol::address::Address;
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::CACHE_TIME;
-use forebay_protocol::{Caller, Errno, HandleId, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::{Caller, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Requests to different nodes that one call has under way at a time.
-pub const WINDOW: usize = 32;
+pub const MAX_IN_FLIGHT: usize = 32;
 
 /// How long an answer may be believed at most.
-const BELIEVED: Duration = Duration::from_nanos(CACHE_TIME);
+const BELIEVED: Duration = Duration::from_nanos(CACHE_LIFETIME_NS);
 /// Node 0 is asked something after this time without an answer of it, well before it would take the
 /// client for gone.
 const IN_SIGHT: Duration = Duration::from_secs(20);
 
 /// The addresses of an instance's storage daemons, in the order of the instance's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes(pub Vec<Address>);
+pub struct NodeAddresses(pub Vec<Address>);
 
-impl From<Address> for Nodes {
-    fn from(address: Address) -> Nodes {
-        Nodes(vec![address])
+impl From<Address> for NodeAddresses {
+    fn from(address: Address) -> NodeAddresses {
+        NodeAddresses(vec![address])
     }
 }
 
-impl From<Vec<Address>> for Nodes {
-    fn from(addresses: Vec<Address>) -> Nodes {
-        Nodes(addresses)
+impl From<Vec<Address>> for NodeAddresses {
+    fn from(addresses: Vec<Address>) -> NodeAddresses {
+        NodeAddresses(addresses)
     }
 }
 
-impl From<&[Address]> for Nodes {
-    fn from(addresses: &[Address]) -> Nodes {
-        Nodes(addresses.to_vec())
+impl From<&[Address]> for NodeAddresses {
+    fn from(addresses: &[Address]) -> NodeAddresses {
+        NodeAddresses(addresses.to_vec())
     }
 }
 
@@ -63,7 +63,7 @@ struct Place {
 #[derive(Debug)]
 pub struct Sessions {
     instance: InstanceId,
-    options: Options,
+    options: ClientOptions,
     caches: bool,
     layout: Layout,
     places: Box<[Place]>,
@@ -73,7 +73,7 @@ pub struct Sessions {
     returned: Condvar,
     alone: Mutex<Alone>,
     /// Files that were cut and not synced.
-    pub(crate) cuts: Cuts,
+    pub(crate) truncations: Truncations,
 }
 
 /// Until when node 0 is known to have no other client, and when it was last heard of and asked.
@@ -86,9 +86,9 @@ struct Alone {
 
 /// The right to append.
 #[derive(Debug)]
-pub struct Turn<'a>(&'a Sessions);
+pub struct AppendSlot<'a>(&'a Sessions);
 
-impl Drop for Turn<'_> {
+impl Drop for AppendSlot<'_> {
     fn drop(&mut self) {
         *lock(&self.0.turns) += 1;
         self.0.returned.notify_one();
@@ -105,25 +105,25 @@ impl Alone {
 impl Sessions {
     /// Begin with the first of `nodes`; a single address may be that of any node, and leads to the
     /// others. `caches`: one cache sits between the sessions and all who use them.
-    pub fn begin(
-        nodes: &Nodes,
+    pub fn open(
+        nodes: &NodeAddresses,
         instance: InstanceId,
-        options: Options,
+        options: ClientOptions,
         caches: bool,
     ) -> Result<Sessions, Errno> {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
-        let expected = (nodes.0.len() > 1).then_some(Node(0));
-        let session = Session::begin(
+        let expected = (nodes.0.len() > 1).then_some(NodeIndex(0));
+        let session = Session::open(
             first.clone(),
             Some(instance),
             expected,
             options.clone(),
             caches,
         )?;
-        let at = session.place()?;
+        let at = session.placement()?;
         let (own, layout) = (usize::from(at.node.0), at.layout());
         let mut addresses = nodes.0.clone();
-        if addresses.len() == 1 && at.is_spread() {
+        if addresses.len() == 1 && at.is_distributed() {
             let known = at.peers.iter().map(|text| text.parse());
             addresses = known.collect::<Result<_, _>>()?;
             if let Some(address) = addresses.get_mut(own) {
@@ -156,18 +156,18 @@ impl Sessions {
             caches,
             layout,
             places,
-            cuts: Cuts::default(),
+            truncations: Truncations::default(),
             next_handle: AtomicU64::new(1),
         };
-        sessions.with(Node(0))?;
+        sessions.session(NodeIndex(0))?;
         Ok(sessions)
     }
 
     /// Other sessions with the same instance, for a cache.
-    pub fn again_for_cache(&self) -> Result<Sessions, Errno> {
+    pub fn open_for_cache(&self) -> Result<Sessions, Errno> {
         let addresses = self.places.iter().map(|place| place.address.clone());
-        let nodes = Nodes(addresses.collect());
-        Sessions::begin(&nodes, self.instance, self.options.clone(), true)
+        let nodes = NodeAddresses(addresses.collect());
+        Sessions::open(&nodes, self.instance, self.options.clone(), true)
     }
 
     /// Time and network.
@@ -186,8 +186,8 @@ impl Sessions {
     }
 
     /// All nodes, in their order.
-    pub fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
-        (0..self.layout.nodes()).map(Node)
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.layout.nodes()).map(NodeIndex)
     }
 
     /// A number for a new handle, the same on all nodes.
@@ -197,7 +197,7 @@ impl Sessions {
 
     /// Wait for a turn to append. Whoever waits for the lock on a file's end holds a connection, and
     /// who has the lock needs one: no more than half of them may wait.
-    pub fn turn(&self) -> Turn<'_> {
+    pub fn acquire_append_slot(&self) -> AppendSlot<'_> {
         let mut turns = lock(&self.turns);
         while *turns == 0 {
             turns = self
@@ -206,11 +206,11 @@ impl Sessions {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         *turns -= 1;
-        Turn(self)
+        AppendSlot(self)
     }
 
     /// The session with `node`, begun now if there is none.
-    pub fn with(&self, node: Node) -> Result<&Session, Errno> {
+    pub fn session(&self, node: NodeIndex) -> Result<&Session, Errno> {
         let place = self.places.get(usize::from(node.0)).ok_or(Errno::ESTALE)?;
         if let Some(session) = place.session.get() {
             return Ok(session);
@@ -219,7 +219,7 @@ impl Sessions {
         if let Some(session) = place.session.get() {
             return Ok(session);
         }
-        let session = Session::begin(
+        let session = Session::open(
             place.address.clone(),
             Some(self.instance),
             Some(node),
@@ -231,8 +231,8 @@ impl Sessions {
 
     /// The starts of all nodes' hosts, learnt now of nodes that no session was begun with yet; 0 of
     /// those that do not answer.
-    pub fn boots(&self) -> Boots {
-        let boot = |node| self.with(node).map_or(0, Session::boot);
+    pub fn boot_ids(&self) -> BootIds {
+        let boot = |node| self.session(node).map_or(0, Session::boot_id);
         self.nodes().map(boot).collect()
     }
 
@@ -242,8 +242,8 @@ impl Sessions {
 
     /// Can a file be cut without another word to any node before: are all nodes' starts known, and
     /// is there nothing to be done by [`end_old_writes`](Sessions::end_old_writes)?
-    pub fn may_cut(&self) -> bool {
-        self.begun().count() == self.places.len() && !self.begun().any(Session::has_old_writes)
+    pub fn may_truncate_on_open(&self) -> bool {
+        self.begun().count() == self.places.len() && !self.begun().any(Session::has_unfenced_writes)
     }
 
     /// After this no write is carried out any more whose connection broke before. An error if a node
@@ -254,35 +254,35 @@ impl Sessions {
     /// it could be undone later. Other clients' writes do not wait: a daemon carries out nothing for
     /// a client that it can tell has closed its connection, and this client has closed that of a
     /// write before the program learns that it failed.
-    pub fn end_old_writes(&self) -> Result<(), Errno> {
-        self.begun().try_for_each(Session::end_old_writes)
+    pub fn fence_writes(&self) -> Result<(), Errno> {
+        self.begun().try_for_each(Session::fence_writes)
     }
 
     /// The same, without waiting for nodes that do not answer: nothing can be done about those.
-    pub fn try_to_end_old_writes(&self) {
-        self.begun().for_each(Session::try_to_end_old_writes);
+    pub fn try_fence_writes(&self) {
+        self.begun().for_each(Session::try_fence_writes);
     }
 
     /// Make a request of `node`. The daemon's refusal is an answer that may be believed, too.
-    pub fn ask(
+    pub fn exchange(
         &self,
-        node: Node,
+        node: NodeIndex,
         caller: Option<&Caller>,
         request: Request,
-    ) -> Result<Said, Errno> {
+    ) -> Result<SessionReply, Errno> {
         if !self.striped() {
-            return self.with(node)?.ask(caller, request);
+            return self.session(node)?.exchange(caller, request);
         }
         self.keep_in_sight(node);
-        let mut said = self.with(node)?.ask(caller, request)?;
-        said.valid = self.limit(node, said.valid);
+        let mut said = self.session(node)?.exchange(caller, request)?;
+        said.ttl = self.limit(node, said.ttl);
         Ok(said)
     }
 
     /// Before something is asked of `node`: that node 0 knows this client, and this client whether
     /// it is alone.
-    fn keep_in_sight(&self, node: Node) {
-        if node == Node(0) {
+    fn keep_in_sight(&self, node: NodeIndex) {
+        if node == NodeIndex(0) {
             return;
         }
         let now = self.options.system.now();
@@ -302,19 +302,19 @@ impl Sessions {
             alone.asked = Some(now);
         }
         let first = self.places.first().and_then(|place| place.session.get());
-        if let Some(said) = first.and_then(|session| session.glance(Request::StatFs)) {
-            self.limit(Node(0), said.valid);
+        if let Some(said) = first.and_then(|session| session.call_best_effort(Request::StatFs)) {
+            self.limit(NodeIndex(0), said.ttl);
         }
     }
 
     /// For how long an answer of `node` may be believed, which itself permits `valid`.
-    fn limit(&self, node: Node, valid: Duration) -> Duration {
-        if node != Node(0) && valid.is_zero() {
+    fn limit(&self, node: NodeIndex, valid: Duration) -> Duration {
+        if node != NodeIndex(0) && valid.is_zero() {
             return valid;
         }
         let now = self.options.system.now();
         let mut alone = lock(&self.alone);
-        if node == Node(0) {
+        if node == NodeIndex(0) {
             alone.heard = Some(now);
             alone.until = alone.until.max(Some(now + valid));
             return valid;
@@ -324,35 +324,35 @@ impl Sessions {
 
     /// Make requests of several nodes at the same time. They must come in the order of the nodes,
     /// one each. `take` gets every answer, in the same order.
-    pub fn each(
+    pub fn call_nodes(
         &self,
         caller: Option<&Caller>,
-        requests: impl IntoIterator<Item = (Node, Request)>,
-        mut take: impl FnMut(Node, Result<Said, Errno>),
+        requests: impl IntoIterator<Item = (NodeIndex, Request)>,
+        mut take: impl FnMut(NodeIndex, Result<SessionReply, Errno>),
     ) {
         let mut flying = VecDeque::new();
-        let mut land = |(node, sent): (Node, Result<(&Session, UnderWay), Errno>)| {
-            let said = sent.and_then(|(session, under_way)| session.finish(under_way));
+        let mut land = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {
+            let said = sent.and_then(|(session, under_way)| session.receive_reply(under_way));
             let said = said.and_then(|said| match said.reply {
                 Reply::Failed(errno) => Err(errno),
                 _ if !self.striped() => Ok(said),
-                _ => Ok(Said {
-                    valid: self.limit(node, said.valid),
+                _ => Ok(SessionReply {
+                    ttl: self.limit(node, said.ttl),
                     ..said
                 }),
             });
             take(node, said);
         };
         for (node, request) in requests {
-            if flying.len() >= WINDOW
+            if flying.len() >= MAX_IN_FLIGHT
                 && let Some(first) = flying.pop_front()
             {
                 land(first);
             }
-            let session = self.with(node);
+            let session = self.session(node);
             flying.push_back((
                 node,
-                session.map(|session| (session, session.start(caller, request))),
+                session.map(|session| (session, session.send_call(caller, request))),
             ));
         }
         flying.into_iter().for_each(land);

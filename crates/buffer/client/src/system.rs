@@ -2,7 +2,7 @@
 //! simulation takes the place of it, so that the same client runs in virtual time over a network
 //! that fails.
 
-use forebay_net::connection::{self, Answer};
+use forebay_net::connection::{self, Response};
 use forebay_net::stream::Stream;
 use forebay_protocol::Call;
 use forebay_protocol::address::Address;
@@ -18,7 +18,7 @@ pub trait System: Debug + Send + Sync {
     /// Wait so long.
     fn sleep(&self, time: Duration);
     /// Connect to a daemon, waiting at most `patience` for another host.
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link>;
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection>;
 }
 
 /// One connection to a storage daemon, with one call outstanding at a time.
@@ -27,20 +27,20 @@ pub trait Channel: Debug + Send {
     /// connection be dropped.
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
     /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
-    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer>;
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
     /// Where the daemon is, if on another host, so that it has to prove who it is.
-    fn far_end(&self) -> io::Result<Option<SocketAddr>>;
+    fn remote_address(&self) -> io::Result<Option<SocketAddr>>;
     /// How long sending or receiving may take.
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
     /// Send `call` with `payload` and wait for its reply.
-    fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+    fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
     }
 }
 
 /// A connection.
-pub type Link = Box<dyn Channel>;
+pub type Connection = Box<dyn Channel>;
 
 /// The operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,23 +55,23 @@ impl System for Os {
         std::thread::sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
         let stream = Stream::connect(address, patience)?;
-        Ok(Box::new(connection::Link::new(stream)))
+        Ok(Box::new(connection::Connection::new(stream)))
     }
 }
 
-impl Channel for connection::Link {
+impl Channel for connection::Connection {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
-        connection::Link::send(self, call, payload)
+        connection::Connection::send(self, call, payload)
     }
 
-    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
-        connection::Link::receive(self, seq, into)
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
+        connection::Connection::receive(self, seq, into)
     }
 
-    fn far_end(&self) -> io::Result<Option<SocketAddr>> {
-        connection::Link::far_end(self)
+    fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
+        connection::Connection::remote_address(self)
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {

@@ -12,7 +12,7 @@ pub struct Unsynced(AtomicU64);
 
 impl Unsynced {
     /// Something changes while `boot` is the host's start.
-    pub fn note(&self, boot: u64) {
+    pub fn record_change(&self, boot: u64) {
         if self.0.load(Ordering::Relaxed) == 0 {
             let order = Ordering::AcqRel;
             // Another thread may have noted it meanwhile.
@@ -21,12 +21,12 @@ impl Unsynced {
     }
 
     /// A sync begins: what changes from now on may not be part of it.
-    pub fn take(&self) -> Taken {
-        Taken(self.0.swap(0, Ordering::AcqRel))
+    pub fn take(&self) -> PendingSync {
+        PendingSync(self.0.swap(0, Ordering::AcqRel))
     }
 
     /// The sync has failed.
-    pub fn put_back(&self, taken: Taken) {
+    pub fn put_back(&self, taken: PendingSync) {
         if taken.0 != 0 {
             self.0.store(taken.0, Ordering::Release);
         }
@@ -36,11 +36,11 @@ impl Unsynced {
 /// What was to be synced.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "it is put back if the sync fails"]
-pub struct Taken(u64);
+pub struct PendingSync(u64);
 
-impl Taken {
+impl PendingSync {
     /// Nothing.
-    pub const NOTHING: Taken = Taken(0);
+    pub const NOTHING: PendingSync = PendingSync(0);
 
     /// Is it gone, now that `boot` is the host's start?
     pub fn is_lost(self, boot: u64) -> bool {
@@ -56,8 +56,8 @@ mod tests {
     fn what_was_changed_under_another_start_is_lost_and_told_once() {
         let unsynced = Unsynced::default();
         assert!(!unsynced.take().is_lost(1));
-        unsynced.note(1);
-        unsynced.note(2);
+        unsynced.record_change(1);
+        unsynced.record_change(2);
         let taken = unsynced.take();
         assert!(taken.is_lost(2) && !taken.is_lost(1));
         unsynced.put_back(taken);

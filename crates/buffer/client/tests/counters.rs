@@ -3,11 +3,11 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, MountReport, Options};
+use forebay_client::{Admin, ClientOptions, Fs, MountReport};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{OpenMode, SetAttr};
 use forebay_protocol::{Errno, Ino};
-use forebay_store::daemon::{self, Daemon, Report, Watch};
+use forebay_store::daemon::{self, Daemon, StatsHandle, StoreReport};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, make_instance, spec};
@@ -15,7 +15,7 @@ use support::{INSTANCE, Mounted, Pool, STRIPE, Temporary, attach, make_instance,
 const PATIENCE: Duration = Duration::from_secs(10);
 const MIB: usize = 1 << 20;
 
-fn count(report: &Report, kind: &str) -> u64 {
+fn count(report: &StoreReport, kind: &str) -> u64 {
     report.requests[kind].latency.count()
 }
 
@@ -29,27 +29,27 @@ fn mode(descriptor: bool) -> OpenMode {
 }
 
 /// Connections of bulk data are counted by their own threads just after they have answered.
-fn wait_for(watch: &Watch, what: impl Fn(&Report) -> bool) -> Report {
+fn wait_for(watch: &StatsHandle, what: impl Fn(&StoreReport) -> bool) -> StoreReport {
     for _ in 0..500 {
-        let report = watch.report(PATIENCE);
+        let report = watch.collect_report(PATIENCE);
         if what(&report) {
             return report;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{:?}", watch.report(PATIENCE));
+    panic!("{:?}", watch.collect_report(PATIENCE));
 }
 
 #[test]
 fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
-    let watch = daemon.watch();
+    let watch = daemon.stats();
     let fs = attach(daemon.address());
     let file = fs.create(Ino::ROOT, b"file", 0o644, true, mode(true));
     let file = file.unwrap().file;
-    let syncs = || watch.report(PATIENCE).syncs.count();
+    let syncs = || watch.collect_report(PATIENCE).syncs.count();
     // What is logged is synced within a second, by itself.
     let quiet = || {
         let mut last = syncs();
@@ -73,12 +73,12 @@ fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
         .unwrap();
         let before = syncs();
         file.write_all_at(&[1; 4096], 0).unwrap();
-        file.sync(data_only).unwrap();
+        file.fsync(data_only).unwrap();
         assert!(syncs() > before, "the name has to be durable");
         let before = quiet();
         for number in 0..20 {
             file.write_all_at(&[number; 4096], 0).unwrap();
-            file.sync(data_only).unwrap();
+            file.fsync(data_only).unwrap();
         }
         assert_eq!(
             syncs(),
@@ -93,11 +93,11 @@ fn the_log_is_synced_with_a_file_only_where_something_was_logged() {
 #[test]
 fn requests_are_counted_by_kind_and_failures_beside_them() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
-    let watch = daemon.watch();
+    let watch = daemon.stats();
     let fs = attach(daemon.address());
-    let before = watch.report(PATIENCE);
+    let before = watch.collect_report(PATIENCE);
     let dir = fs.mkdir(Ino::ROOT, b"dir", 0o755).unwrap().ino;
     for number in 0..20 {
         let name = format!("file{number}");
@@ -109,13 +109,13 @@ fn requests_are_counted_by_kind_and_failures_beside_them() {
     assert_eq!(fs.lookup(dir, b"absent"), Err(Errno::ENOENT));
     fs.lookup(dir, b"file7").unwrap();
     fs.sync().unwrap();
-    let after = watch.report(PATIENCE);
+    let after = watch.collect_report(PATIENCE);
     let rise = |kind: &str| count(&after, kind) - count(&before, kind);
     assert_eq!(
         (rise("make"), rise("create"), rise("lookup"), rise("sync")),
         (1, 20, 2, 1)
     );
-    let failed = |report: &Report, kind: &str| report.requests[kind].failed;
+    let failed = |report: &StoreReport, kind: &str| report.requests[kind].failed;
     assert_eq!(failed(&after, "lookup") - failed(&before, "lookup"), 1);
     assert_eq!(failed(&after, "create"), failed(&before, "create"));
     // Each change is a record; the sync is one of the log's.
@@ -127,23 +127,23 @@ fn requests_are_counted_by_kind_and_failures_beside_them() {
     assert!(creates.mean().unwrap() < PATIENCE);
     assert!(after.received > before.received && after.sent > before.sent);
     daemon.stop().unwrap();
-    let late = watch.report(Duration::ZERO);
-    assert_eq!((late.present.is_none(), count(&late, "create")), (true, 20));
+    let late = watch.collect_report(Duration::ZERO);
+    assert_eq!((late.gauges.is_none(), count(&late, "create")), (true, 20));
 }
 
 #[test]
 fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
     let temporary = Temporary::new();
     let key = || PoolKey::new(b"of this test only").unwrap();
-    let mut options = daemon::Options::new(temporary.dir("flash"));
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
     (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
     let daemon = Daemon::start(options).unwrap();
     make_instance(daemon.address(), 64 << 20);
-    let watch = daemon.watch();
+    let watch = daemon.stats();
     let near = attach(daemon.address());
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        ..Options::default()
+        ..ClientOptions::default()
     };
     let far = Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options).unwrap();
     let data = vec![7; MIB];
@@ -151,7 +151,7 @@ fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
         .create(Ino::ROOT, b"near", 0o644, true, mode(true))
         .unwrap();
     by_descriptor.file.write_all_at(&data, 0).unwrap();
-    let before = watch.report(PATIENCE);
+    let before = watch.collect_report(PATIENCE);
     assert_eq!(count(&before, "write"), 0);
     assert!(before.received < MIB as u64);
     let by_socket = far
@@ -177,26 +177,26 @@ fn data_over_sockets_is_counted_and_data_by_descriptor_is_not() {
 #[test]
 fn a_daemon_tells_what_it_has() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
-    let watch = daemon.watch();
-    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
+    let watch = daemon.stats();
+    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
     admin.create_instance(spec(64 << 20)).unwrap();
     let fs = attach(daemon.address());
-    let present = watch.report(PATIENCE).present.unwrap();
+    let present = watch.collect_report(PATIENCE).gauges.unwrap();
     assert_eq!((present.sessions, present.connections), (2, 2));
     assert_eq!(present.instances, admin.instances().unwrap());
     let opened = fs
         .create(Ino::ROOT, b"file", 0o644, true, mode(true))
         .unwrap();
     opened.file.write_all_at(&vec![1; MIB], 0).unwrap();
-    let usage = &watch.report(PATIENCE).present.unwrap().instances[0];
+    let usage = &watch.collect_report(PATIENCE).gauges.unwrap().instances[0];
     assert!(
         usage.used >= MIB as u64 && usage.inodes == 2 && usage.sessions == 1,
         "{usage:?}"
     );
     drop((opened, fs, admin));
-    let report = wait_for(&watch, |r| r.present.as_ref().unwrap().sessions == 0);
-    assert_eq!(report.present.unwrap().instances[0].sessions, 0);
+    let report = wait_for(&watch, |r| r.gauges.as_ref().unwrap().sessions == 0);
+    assert_eq!(report.gauges.unwrap().instances[0].sessions, 0);
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn a_sync_reaches_the_nodes_that_a_file_was_cut_on_and_no_more() {
     let pool = Pool::new(&temporary, 4, 64 << 20);
     let (fs, beside) = (attach(pool.nodes()), attach(pool.nodes()));
     let synced = || -> Vec<u64> {
-        let watches = pool.daemons.iter().map(Daemon::watch);
+        let watches = pool.daemons.iter().map(Daemon::stats);
         watches
-            .map(|watch| count(&watch.report(PATIENCE), "sync"))
+            .map(|watch| count(&watch.collect_report(PATIENCE), "sync"))
             .collect()
     };
     let syncs = |act: &dyn Fn()| -> Vec<u64> {
@@ -260,16 +260,16 @@ fn a_sync_reaches_the_nodes_that_a_file_was_cut_on_and_no_more() {
     // Its home, and where its only stripe lies.
     let small = create(b"small").file;
     small.write_all_at(b"x", 0).unwrap();
-    let nodes = syncs(&|| small.sync(false).unwrap());
+    let nodes = syncs(&|| small.fsync(false).unwrap());
     assert!((1..=2).contains(&nodes.iter().sum::<u64>()), "{nodes:?}");
 
     let file = create(b"cut").file;
     file.write_all_at(&vec![1; 4 * STRIPE as usize], 0).unwrap();
     cut(file.ino());
-    assert_eq!(syncs(&|| file.sync(false).unwrap()), [1; 4]);
+    assert_eq!(syncs(&|| file.fsync(false).unwrap()), [1; 4]);
     // By another client, through a handle that has written nothing, and when nobody writes.
     let other = beside.open(file.ino(), mode(true)).unwrap().file;
-    assert_eq!(syncs(&|| other.sync(true).unwrap()), [1; 4]);
+    assert_eq!(syncs(&|| other.fsync(true).unwrap()), [1; 4]);
     other
         .write_all_at(&vec![1; 4 * STRIPE as usize], 0)
         .unwrap();
@@ -281,5 +281,5 @@ fn a_sync_reaches_the_nodes_that_a_file_was_cut_on_and_no_more() {
         ..mode(true)
     };
     let read = fs.open(ino, reads).unwrap().file;
-    assert_eq!(syncs(&|| read.sync(false).unwrap()), [1; 4]);
+    assert_eq!(syncs(&|| read.fsync(false).unwrap()), [1; 4]);
 }

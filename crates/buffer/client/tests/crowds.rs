@@ -5,13 +5,13 @@
 
 mod support;
 
-use forebay_client::{Fs, Options};
+use forebay_client::{ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_net::connection::Link;
-use forebay_net::frame::{self, Flags, HEADER};
+use forebay_net::connection::Connection;
+use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon, DoorLimits};
 use std::io::{Read, Write};
@@ -27,11 +27,11 @@ fn key() -> PoolKey {
 /// A daemon with these limits and an instance that is open to everybody of group 2000.
 fn pool(doors: DoorLimits, sessions: usize) -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let mut options = daemon::Options::new(temporary.dir("flash"));
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.key = Some(key());
     options.doors = doors;
-    options.limits.user_sessions = sessions;
+    options.limits.max_user_sessions = sessions;
     (users_pool(options, 0o770), temporary)
 }
 
@@ -43,31 +43,31 @@ fn tcp(daemon: &Daemon) -> SocketAddr {
 }
 
 fn from_another_host(daemon: &Daemon) -> Result<Fs, Errno> {
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        patience: Duration::from_secs(10),
-        ..Options::default()
+        timeout: Duration::from_secs(10),
+        ..ClientOptions::default()
     };
     Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options)
 }
 
 fn hello(bulk: bool) -> Request {
     Request::Hello(Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
-        resume: None,
+        token: None,
         slot: 0,
-        bulk,
-        caches: false,
+        data_connection: bulk,
+        single_cache: false,
     })
 }
 
-fn local(daemon: &Daemon) -> Link {
-    Link::new(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap())
+fn local(daemon: &Daemon) -> Connection {
+    Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap())
 }
 
 /// What the daemon says to a call; `None` if it closes the connection instead.
-fn say(link: &mut Link, request: Request) -> Option<Reply> {
+fn say(link: &mut Connection, request: Request) -> Option<Reply> {
     let call = Call {
         seq: 1,
         caller: None,
@@ -117,7 +117,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
         caller: None,
         request: hello(false),
     };
-    frame::put_call(&mut call, &said, 0).unwrap();
+    frame::encode_call(&mut call, &said, 0).unwrap();
     // A byte now and then, as slowly as it goes.
     let mut slow = TcpStream::connect(tcp(&daemon)).unwrap();
     let begun = Instant::now();
@@ -138,8 +138,9 @@ fn a_greeting_must_end_in_time_and_be_short() {
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() >= Duration::from_millis(400));
     // The greeting over and over, without a proof.
-    let mut again =
-        Link::new(Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap());
+    let mut again = Connection::new(
+        Stream::connect(&Address::Tcp(tcp(&daemon)), Duration::from_secs(5)).unwrap(),
+    );
     let begun = Instant::now();
     while let Some(reply) = say(&mut again, hello(false)) {
         assert!(matches!(reply, Reply::Challenge { .. }));
@@ -156,7 +157,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
         parent: Ino::ROOT,
         name,
     };
-    frame::put_call(
+    frame::encode_call(
         &mut long,
         &Call {
             seq: 1,
@@ -167,7 +168,7 @@ fn a_greeting_must_end_in_time_and_be_short() {
     )
     .unwrap();
     let mut much = TcpStream::connect(tcp(&daemon)).unwrap();
-    much.write_all(&long[..HEADER]).unwrap();
+    much.write_all(&long[..HEADER_BYTES]).unwrap();
     assert!(is_closed(&mut much, Duration::from_millis(300)));
     // Who is known may take all the time in the world.
     let fs = from_another_host(&daemon).unwrap();
@@ -185,13 +186,13 @@ fn a_user_does_not_take_all_connections() {
     };
     let (daemon, _temporary) = pool(doors, 100);
     let limit = |bulk| {
-        let mut held: Vec<Link> = (0..12).map(|_| local(&daemon)).collect();
+        let mut held: Vec<Connection> = (0..12).map(|_| local(&daemon)).collect();
         let said: Vec<_> = held.iter_mut().map(|link| say(link, hello(bulk))).collect();
         (held, said)
     };
     let let_in = |said: &[Option<Reply>]| {
         said.iter()
-            .filter(|said| matches!(said, Some(Reply::Welcome { .. })))
+            .filter(|said| matches!(said, Some(Reply::Attached { .. })))
             .count()
     };
     let (held, said) = as_user(1000, 1, || limit(false));
@@ -200,14 +201,14 @@ fn a_user_does_not_take_all_connections() {
     assert!(said[8..].iter().all(|said| *said == refused), "{said:?}");
     // The others are not held up.
     let other = as_user(1001, 2000, || say(&mut local(&daemon), hello(false)));
-    assert!(matches!(other, Some(Reply::Welcome { .. })));
+    assert!(matches!(other, Some(Reply::Attached { .. })));
     drop(held);
     // What was given back can be had again.
     wait_until(|| {
         as_user(1000, 1, || {
             matches!(
                 say(&mut local(&daemon), hello(false)),
-                Some(Reply::Welcome { .. })
+                Some(Reply::Attached { .. })
             )
         })
     });
@@ -223,7 +224,7 @@ fn a_user_does_not_take_all_connections() {
         as_user(1000, 1, || {
             matches!(
                 say(&mut local(&daemon), hello(true)),
-                Some(Reply::Welcome { .. })
+                Some(Reply::Attached { .. })
             )
         })
     });
@@ -237,7 +238,7 @@ fn a_user_does_not_take_all_sessions() {
             let mut link = local(&daemon);
             assert!(matches!(
                 say(&mut link, hello(false)),
-                Some(Reply::Welcome { .. })
+                Some(Reply::Attached { .. })
             ));
             // The connection goes, the session stays for a while.
         }
@@ -246,7 +247,7 @@ fn a_user_does_not_take_all_sessions() {
     });
     as_user(1001, 2000, || {
         let other = say(&mut local(&daemon), hello(false));
-        assert!(matches!(other, Some(Reply::Welcome { .. })));
+        assert!(matches!(other, Some(Reply::Attached { .. })));
     });
 }
 
@@ -255,19 +256,19 @@ fn a_user_does_not_take_all_sessions() {
 fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        patience: Duration::ZERO,
-        ..Options::default()
+        timeout: Duration::ZERO,
+        ..ClientOptions::default()
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for reply in [Reply::Done, Reply::Challenge { nonce: [1; 32] }] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut out = Vec::new();
-                frame::put_reply(&mut out, 1, Flags::default(), &reply, 0).unwrap();
+                frame::encode_reply(&mut out, 1, Flags::default(), &reply, 0).unwrap();
                 // To a challenge it adds that all is well.
-                frame::put_reply(&mut out, 1, Flags::default(), &Reply::Done, 0).unwrap();
+                frame::encode_reply(&mut out, 1, Flags::default(), &Reply::Done, 0).unwrap();
                 stream.write_all(&out).unwrap();
                 let _ = stream.read(&mut [0; 4096]);
                 let _ = stream.read(&mut [0; 4096]);
@@ -281,8 +282,8 @@ fn a_client_is_not_held_up_by_who_listens_in_a_daemons_place() {
 
 /// Connections that the daemon has.
 fn connections(daemon: &Daemon) -> u64 {
-    let report = daemon.watch().report(Duration::from_secs(5));
-    report.present.unwrap().connections
+    let report = daemon.stats().collect_report(Duration::from_secs(5));
+    report.gauges.unwrap().connections
 }
 
 fn wait_until(mut done: impl FnMut() -> bool) {

@@ -3,12 +3,12 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::message::{Scrubbed, SetAttr, SetTime};
+use forebay_protocol::message::{ScrubReport, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
 use forebay_store::daemon::{self, Daemon};
-use forebay_store::objects::block_checksums::SMALLEST_CHUNK;
+use forebay_store::objects::block_checksums::MIN_BLOCK_BYTES;
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use support::{INSTANCE, READ, READ_WRITE, Temporary, make_instance};
 
 const FILE: &str = "checkpoint";
-const SIZE: usize = 5 * SMALLEST_CHUNK as usize + 1000;
+const SIZE: usize = 5 * MIN_BLOCK_BYTES as usize + 1000;
 
 /// A daemon with one file, and the file's object.
 struct Flash {
@@ -36,14 +36,14 @@ impl Flash {
         let temporary = Temporary::new();
         let flash = temporary.dir("flash");
         let key = PoolKey::new(b"a key of some length").unwrap();
-        let daemon = Daemon::start(daemon::Options {
+        let daemon = Daemon::start(daemon::InvalidOptions {
             tcp: Some("127.0.0.1:0".parse().unwrap()),
             key: Some(key.clone()),
-            ..daemon::Options::new(flash.clone())
+            ..daemon::InvalidOptions::new(flash.clone())
         })
         .unwrap();
         make_instance(daemon.address(), 1 << 30);
-        let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+        let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
         let opened = fs.create_path(Path::new(FILE), 0o644, READ_WRITE).unwrap();
         opened.file.write_all_at(&contents(), 0).unwrap();
         let ino = opened.attr.ino;
@@ -59,29 +59,29 @@ impl Flash {
     }
 
     fn fs(&self) -> Fs {
-        Fs::attach(self.daemon.address(), INSTANCE, Options::default()).unwrap()
+        Fs::attach(self.daemon.address(), INSTANCE, ClientOptions::default()).unwrap()
     }
 
     /// A client on another host, to which data come over the network.
     fn remote(&self) -> Fs {
-        let options = Options {
+        let options = ClientOptions {
             key: Some(self.key.clone()),
-            ..Options::default()
+            ..ClientOptions::default()
         };
         Fs::attach(self.daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
     }
 
-    fn scrub(&self) -> Scrubbed {
-        let admin = Admin::connect(self.daemon.address(), Options::default()).unwrap();
+    fn scrub(&self) -> ScrubReport {
+        let admin = Admin::connect(self.daemon.address(), ClientOptions::default()).unwrap();
         admin.scrub(INSTANCE).unwrap()
     }
 
     /// Waits until the file has its checksums.
-    fn sealed(&self) -> Scrubbed {
+    fn sealed(&self) -> ScrubReport {
         let start = Instant::now();
         loop {
             let found = self.scrub();
-            if found.whole == 1 {
+            if found.intact == 1 {
                 return found;
             }
             assert!(start.elapsed() < Duration::from_secs(30), "{found:?}");
@@ -118,22 +118,22 @@ fn read(fs: &Fs, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
 fn a_flipped_bit_is_found_and_not_handed_out() {
     let flash = Flash::new();
     let whole = flash.sealed();
-    assert_eq!((whole.whole, whole.bytes), (1, SIZE as u64));
+    assert_eq!((whole.intact, whole.bytes), (1, SIZE as u64));
     assert_eq!(read(&flash.remote(), 0, SIZE).unwrap(), contents());
 
-    flash.rot(2 * SMALLEST_CHUNK + 5);
-    assert_eq!(flash.scrub().damaged, [(flash.ino, 2 * SMALLEST_CHUNK)]);
+    flash.rot(2 * MIN_BLOCK_BYTES + 5);
+    assert_eq!(flash.scrub().damaged, [(flash.ino, 2 * MIN_BLOCK_BYTES)]);
     let remote = flash.remote();
     assert_eq!(read(&remote, 0, SIZE), Err(Errno::EIO));
     // Also to who reads a little of the damaged part only.
     assert_eq!(
-        read(&remote, 2 * SMALLEST_CHUNK + 5000, 10),
+        read(&remote, 2 * MIN_BLOCK_BYTES + 5000, 10),
         Err(Errno::EIO)
     );
-    assert_eq!(read(&remote, SMALLEST_CHUNK + 9, 65536), Err(Errno::EIO));
-    let chunk = SMALLEST_CHUNK as usize;
+    assert_eq!(read(&remote, MIN_BLOCK_BYTES + 9, 65536), Err(Errno::EIO));
+    let chunk = MIN_BLOCK_BYTES as usize;
     assert_eq!(
-        read(&remote, 3 * SMALLEST_CHUNK, chunk).unwrap(),
+        read(&remote, 3 * MIN_BLOCK_BYTES, chunk).unwrap(),
         contents()[3 * chunk..4 * chunk]
     );
 
@@ -154,9 +154,9 @@ fn the_tail_of_a_file_is_covered_too() {
     let flash = Flash::new();
     flash.sealed();
     flash.rot(SIZE as u64 - 1);
-    assert_eq!(flash.scrub().damaged, [(flash.ino, 5 * SMALLEST_CHUNK)]);
+    assert_eq!(flash.scrub().damaged, [(flash.ino, 5 * MIN_BLOCK_BYTES)]);
     assert_eq!(
-        read(&flash.remote(), 5 * SMALLEST_CHUNK, 5000),
+        read(&flash.remote(), 5 * MIN_BLOCK_BYTES, 5000),
         Err(Errno::EIO)
     );
 }
@@ -181,7 +181,7 @@ fn setting_times_keeps_the_checksums_and_cutting_breaks_them() {
     };
     fs.set_attr(flash.ino, None, set).unwrap();
     let cut = flash.sealed();
-    assert_eq!((cut.whole, cut.bytes), (1, 100));
+    assert_eq!((cut.intact, cut.bytes), (1, 100));
 }
 
 #[test]
@@ -220,7 +220,10 @@ fn a_time_set_back_does_not_bring_broken_checksums_back() {
     );
     std::thread::sleep(Duration::from_millis(1500));
     let open = flash.scrub();
-    assert_eq!((open.whole, open.sealed, open.unsealed), (0, 0, 1));
+    assert_eq!(
+        (open.intact, open.checksummed, open.not_checksummed),
+        (0, 0, 1)
+    );
     writer.write_all_at(b"changed", 10).unwrap();
     let set = SetAttr {
         mtime: Some(SetTime::At(before)),
@@ -251,7 +254,7 @@ fn many_small_files_get_their_checksums_by_themselves() {
         let object = objects.join(format!("{:02x}/{:016x}", ino.0 % 64, ino.0));
         rustix::fs::getxattr(
             object,
-            forebay_store::objects::block_checksums::XATTR,
+            forebay_store::objects::block_checksums::CHECKSUMS_XATTR,
             &mut [0u8; 4096],
         )
         .is_ok()
@@ -262,6 +265,6 @@ fn many_small_files_get_their_checksums_by_themselves() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let found = flash.scrub();
-    assert!(found.whole >= FILES as u64, "{found:?}");
+    assert!(found.intact >= FILES as u64, "{found:?}");
     assert!(found.damaged.is_empty(), "{found:?}");
 }

@@ -5,11 +5,11 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Nodes, Options};
+use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{OpenMode, SetAttr, XattrMode};
 use forebay_protocol::{Errno, Ino, InstanceId};
 use forebay_store::daemon::{self, Daemon};
-use forebay_store::log::Room;
+use forebay_store::log::LogSpace;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -153,7 +153,7 @@ fn contents(number: u64) -> Vec<u8> {
 fn write(fs: &Fs, name: &[u8], data: &[u8]) -> Result<(), Errno> {
     let made = fs.create(Ino::ROOT, name, 0o644, false, READ_WRITE)?;
     made.file.write_all_at(data, 0)?;
-    made.file.sync(false)
+    made.file.fsync(false)
 }
 
 fn read(fs: &Fs, name: &[u8]) -> Vec<u8> {
@@ -174,13 +174,13 @@ fn furnish(process: &Process) {
     for number in 0..FILES {
         write(&fs, &name(number), &contents(number)).unwrap();
     }
-    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    let admin = Admin::connect(process.local(), ClientOptions::default()).unwrap();
     let other = forebay_protocol::message::InstanceSpec {
         id: OTHER,
         ..spec(1 << 30)
     };
     admin.create_instance(other).unwrap();
-    let fs = Fs::attach(process.local(), OTHER, Options::default()).unwrap();
+    let fs = Fs::attach(process.local(), OTHER, ClientOptions::default()).unwrap();
     for number in 0..FILES {
         write(&fs, &name(number), &contents(number)).unwrap();
     }
@@ -252,7 +252,7 @@ fn full_without_reserve(disk: &Disk) {
     fs.unlink(Ino::ROOT, &name(1)).unwrap();
 
     // An instance goes, and with its space everything goes on.
-    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    let admin = Admin::connect(process.local(), ClientOptions::default()).unwrap();
     admin.remove_instance(OTHER, true).unwrap();
     soon("a directory", || fs.mkdir(Ino::ROOT, b"d", 0o755));
     soon("a file", || write(&fs, b"new", b"something"));
@@ -268,7 +268,7 @@ fn full_without_reserve(disk: &Disk) {
 }
 
 fn admin_instances(process: &Process) -> Vec<InstanceId> {
-    let admin = Admin::connect(process.local(), Options::default()).unwrap();
+    let admin = Admin::connect(process.local(), ClientOptions::default()).unwrap();
     let all = admin.instances().unwrap();
     all.iter().map(|usage| usage.spec.id).collect()
 }
@@ -336,7 +336,7 @@ fn empty_by_programs(nodes: usize) {
         .map(|home| Process::start_with(&home, Some(SEGMENT)))
         .collect();
     let locals: Vec<_> = processes.iter().map(Process::local).collect();
-    let addresses = || Nodes::from(locals.clone());
+    let addresses = || NodeAddresses::from(locals.clone());
     make_instance(addresses(), 1 << 30);
     let path = disk.temporary.dir("mnt");
     let mount = mount_at(attach(addresses()), &path);
@@ -388,7 +388,7 @@ fn programs_on_a_mount_over_three_nodes_can_empty_the_one_that_is_full() {
 }
 
 fn start(home: &Path) -> Daemon {
-    let mut options = daemon::Options::new(home);
+    let mut options = daemon::InvalidOptions::new(home);
     options.segment_size = SEGMENT;
     options.sync_interval = Duration::from_millis(50);
     Daemon::start(options).unwrap()
@@ -399,18 +399,18 @@ fn a_daemon_tells_that_its_disk_is_full() {
     let disk = Disk::tmpfs();
     let daemon = start(&disk.home());
     let room = |daemon: &Daemon| {
-        let report = daemon.watch().report(Duration::from_secs(5));
-        report.present.unwrap().log_room
+        let report = daemon.stats().collect_report(Duration::from_secs(5));
+        report.gauges.unwrap().log_space
     };
-    assert_eq!(room(&daemon), Room::Plenty);
+    assert_eq!(room(&daemon), LogSpace::Normal);
     daemon.stop().unwrap();
     disk.take_reserve();
     disk.fill();
     let daemon = start(&disk.home());
-    assert_eq!(room(&daemon), Room::Spare);
+    assert_eq!(room(&daemon), LogSpace::ReserveOnly);
     disk.empty();
     let begun = Instant::now();
-    while room(&daemon) != Room::Plenty {
+    while room(&daemon) != LogSpace::Normal {
         assert!(begun.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -418,7 +418,7 @@ fn a_daemon_tells_that_its_disk_is_full() {
     // Without anything at all it says what it needs.
     let empty = disk.path.join("another");
     disk.fill();
-    let mut options = daemon::Options::new(&empty);
+    let mut options = daemon::InvalidOptions::new(&empty);
     options.segment_size = SEGMENT;
     let error = Daemon::start(options).unwrap_err().to_string();
     assert!(

@@ -5,9 +5,9 @@
 
 mod support;
 
-use forebay_client::{File, Fs, Options, SpreadAdmin};
+use forebay_client::{ClientOptions, File, Fs, StripedAdmin};
 use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ impl Twins {
                 pair.file.write_all_at(&[value; 100], end).unwrap();
                 pair.twin.write_all_at(&[value; 100], end).unwrap();
             }
-            10 => pair.file.sync(self.random.below(2) == 0).unwrap(),
+            10 => pair.file.fsync(self.random.below(2) == 0).unwrap(),
             11 => {
                 // Open files stay usable under their new name and when they have none.
                 let (to_dir, to) = self.name("f", 4);
@@ -178,7 +178,7 @@ impl Twins {
             .iter()
             .map(|e| {
                 let attr = e.attr.unwrap();
-                let file = attr.kind == Kind::File;
+                let file = attr.kind == FileKind::File;
                 let name = String::from_utf8(e.name.clone()).unwrap();
                 (name, attr.nlink, if file { attr.size } else { 0 })
             })
@@ -202,7 +202,7 @@ impl Twins {
             truncate: false,
             descriptor: self.descriptor,
         };
-        for entry in page.entries.iter().filter(|e| e.kind == Kind::File) {
+        for entry in page.entries.iter().filter(|e| e.kind == FileKind::File) {
             let name = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             let file = self.fs.open(entry.ino, mode).unwrap().file;
             let mut bytes = vec![0; MOST as usize * 2];
@@ -236,11 +236,11 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
         Process::local
     };
     let addresses: Vec<_> = processes.iter().map(address).collect();
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        ..Options::default()
+        ..ClientOptions::default()
     };
-    let admin = SpreadAdmin::connect(addresses.clone(), &options).unwrap();
+    let admin = StripedAdmin::connect(addresses.clone(), &options).unwrap();
     admin.create_instance(&spec(1 << 30), STRIPE).unwrap();
     let fs = Fs::attach(addresses, INSTANCE, options).unwrap();
     let local = temporary.dir("twin");
@@ -332,10 +332,10 @@ fn who_does_not_know_the_key_is_refused() {
     make_instance(process.local(), 1 << 20);
     let other = forebay_net::auth::PoolKey::new(b"another key, not ours").unwrap();
     for key in [None, Some(other)] {
-        let options = Options {
+        let options = ClientOptions {
             key,
-            patience: Duration::ZERO,
-            ..Options::default()
+            timeout: Duration::ZERO,
+            ..ClientOptions::default()
         };
         let refused = Fs::attach(process.remote(), INSTANCE, options).map(|_| ());
         assert_eq!(refused, Err(Errno::EKEYREJECTED));
@@ -360,9 +360,9 @@ fn appends_over_tcp_keep_together() {
     let temporary = Temporary::new();
     let process = Process::start(&temporary.dir("flash"));
     make_instance(process.local(), 1 << 30);
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()),
-        ..Options::default()
+        ..ClientOptions::default()
     };
     let fs = Fs::attach(process.remote(), INSTANCE, options).unwrap();
     let mode = OpenMode {

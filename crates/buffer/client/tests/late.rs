@@ -4,8 +4,8 @@
 
 mod support;
 
-use forebay_client::{Channel, Fs, Link, Nodes, Options, Os, System};
-use forebay_net::connection::Answer;
+use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
+use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
@@ -38,7 +38,7 @@ struct Network(Arc<Mutex<State>>);
 struct State {
     /// Writes are sent, and do not arrive.
     holds_writes: bool,
-    held: Vec<(Link, Call, Vec<u8>)>,
+    held: Vec<(Connection, Call, Vec<u8>)>,
     /// Hosts that nobody is at, and how often they were tried.
     away: BTreeSet<String>,
     tried: u32,
@@ -82,7 +82,7 @@ impl System for Network {
         Os.sleep(time);
     }
 
-    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Link> {
+    fn connect(&self, address: &Address, patience: Duration) -> io::Result<Connection> {
         let host = address.to_string();
         let start = {
             let mut state = self.state();
@@ -111,17 +111,17 @@ struct Wire {
     /// A file is cut by what was asked last.
     cuts: bool,
     /// `None`: the message that was sent last is held.
-    link: Option<Link>,
+    link: Option<Connection>,
 }
 
 impl Wire {
-    fn link(&self) -> io::Result<&Link> {
+    fn link(&self) -> io::Result<&Connection> {
         let broken = self.network.state().start(&self.host) != self.start;
         let whole = self.link.as_ref().filter(|_| !broken);
         whole.ok_or(io::ErrorKind::ConnectionReset.into())
     }
 
-    fn link_mut(&mut self) -> io::Result<&mut Link> {
+    fn link_mut(&mut self) -> io::Result<&mut Connection> {
         self.link()?;
         self.link.as_mut().ok_or(io::ErrorKind::TimedOut.into())
     }
@@ -148,10 +148,10 @@ impl Channel for Wire {
         self.link_mut()?.send(call, payload)
     }
 
-    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
+    fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         let start = self.start;
         let mut answer = self.link_mut()?.receive(seq, into)?;
-        if let Reply::Welcome { boot, .. } = &mut answer.reply {
+        if let Reply::Attached { boot, .. } = &mut answer.reply {
             *boot = start;
         }
         let state = &mut *self.network.state();
@@ -163,8 +163,8 @@ impl Channel for Wire {
         Ok(answer)
     }
 
-    fn far_end(&self) -> io::Result<Option<SocketAddr>> {
-        self.link()?.far_end()
+    fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.link()?.remote_address()
     }
 
     fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
@@ -175,7 +175,7 @@ impl Channel for Wire {
 /// Daemons that share an instance, and the way to them.
 struct Scene {
     network: Network,
-    nodes: Nodes,
+    nodes: NodeAddresses,
     _daemons: Vec<Daemon>,
     _temporary: Temporary,
 }
@@ -184,7 +184,7 @@ impl Scene {
     fn new(nodes: usize) -> Scene {
         let temporary = Temporary::new();
         let start = |node| {
-            let mut options = daemon::Options::new(temporary.dir(&format!("flash{node}")));
+            let mut options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
             options.tcp = Some(([127, 0, 0, 1], 0).into());
             options.key = Some(key());
             Daemon::start(options).unwrap()
@@ -193,7 +193,7 @@ impl Scene {
         let local: Vec<_> = daemons.iter().map(Daemon::address).collect();
         make_instance(local, 64 << 20);
         let remote = daemons.iter().map(|daemon| daemon.tcp_address().unwrap());
-        let nodes = Nodes::from(remote.collect::<Vec<_>>());
+        let nodes = NodeAddresses::from(remote.collect::<Vec<_>>());
         let network = Network::default();
         network.state().cuts = nodes.0.iter().map(|at| (at.to_string(), 0)).collect();
         Scene {
@@ -205,11 +205,11 @@ impl Scene {
     }
 
     fn attach(&self, system: Arc<dyn System>, patience: Duration) -> Fs {
-        let options = Options {
+        let options = ClientOptions {
             key: Some(key()),
-            patience,
+            timeout: patience,
             system,
-            ..Options::default()
+            ..ClientOptions::default()
         };
         Fs::attach(self.nodes.clone(), INSTANCE, options).unwrap()
     }
@@ -263,7 +263,7 @@ fn what_a_client_does_after_a_write_has_failed_is_not_undone_by_it() {
                 let all = (0, LENGTH as u64);
                 file.allocate(all.0, all.1, Allocate::PunchHole).unwrap();
             }),
-            ("sync", |_, file| file.sync(false).unwrap()),
+            ("sync", |_, file| file.fsync(false).unwrap()),
         ];
         for (what, act) in acts {
             let scene = Scene::new(nodes);
@@ -332,7 +332,7 @@ fn a_sync_tells_of_a_power_cut_just_when_the_file_was_cut() {
             let other = scene.other();
             let theirs = other.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap();
             theirs.file.write_all_at(&[1; LENGTH], 0).unwrap();
-            theirs.file.sync(false).unwrap();
+            theirs.file.fsync(false).unwrap();
             let ino = theirs.attr.ino;
             drop((theirs, other));
             // It has spoken to the first node only.
@@ -344,8 +344,8 @@ fn a_sync_tells_of_a_power_cut_just_when_the_file_was_cut() {
                 true => Err(Errno::EIO),
                 false => Ok(()),
             };
-            assert_eq!(file.sync(false), told, "{what}");
-            assert_eq!(file.sync(false), Ok(()), "{what}");
+            assert_eq!(file.fsync(false), told, "{what}");
+            assert_eq!(file.fsync(false), Ok(()), "{what}");
         }
     }
 }

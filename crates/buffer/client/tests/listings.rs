@@ -18,7 +18,7 @@ const EACH: u64 = 200;
 fn counts(pool: &Pool) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for daemon in &pool.daemons {
-        for (kind, requests) in daemon.watch().report(Duration::ZERO).requests {
+        for (kind, requests) in daemon.stats().collect_report(Duration::ZERO).requests {
             *all.entry(kind).or_default() += requests.latency.count();
         }
     }
@@ -58,7 +58,11 @@ fn a_page_of_a_listing_takes_a_few_requests_of_each_node() {
         open.push(file);
         others.push(other);
     }
-    assert!(others.iter().any(|other| other.shard() != dir.shard()));
+    assert!(
+        others
+            .iter()
+            .any(|other| other.metadata_node() != dir.metadata_node())
+    );
 
     let before = counts(&pool);
     let pages = pages(&beside, dir);

@@ -6,7 +6,7 @@
 
 mod support;
 
-use forebay_client::{Fs, Mount, Options};
+use forebay_client::{ClientOptions, Fs, Mount};
 use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};
 use std::fs::File;
@@ -473,8 +473,8 @@ fn the_library_locks_files_for_mounts_too() {
 fn the_locks_of_a_killed_mount_go_with_its_session() {
     let _alone = alone();
     let temporary = Temporary::new();
-    let mut options = daemon::Options::new(temporary.dir("flash"));
-    options.limits.lease = 1_500_000_000;
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
+    options.limits.lease_ns = 1_500_000_000;
     let socket = options.socket.clone();
     let daemon = Daemon::start(options).unwrap();
     make_instance(daemon.address(), 1 << 26);
@@ -539,7 +539,7 @@ fn locks_outlive_the_daemon() {
     // A client that does nothing else keeps its lock as well, and comes back for it before others.
     daemon.kill();
     daemon.restart();
-    let fs = Fs::attach(daemon.local(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.local(), INSTANCE, ClientOptions::default()).unwrap();
     let c = fs.open_path(Path::new("f"), READ_WRITE).unwrap().file;
     assert_eq!(c.try_lock_range(6, 6, false), Err(Errno::EAGAIN));
     soon(|| c.try_lock_range(100, 100, true).is_ok());

@@ -5,16 +5,16 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
+use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth;
-use forebay_net::connection::Link;
-use forebay_net::frame::{self, Flags, HEADER};
+use forebay_net::connection::Connection;
+use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_net::handshake::{self, Dialling, Opening};
 use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::identity::Proof;
-use forebay_protocol::message::{Hello, PROTOCOL};
+use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::io::Read;
@@ -36,7 +36,7 @@ impl Munged {
         let file = |name: &str| directory.join(name);
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
         let mut key = [0; 64];
-        forebay_protocol::random::random(&mut key).unwrap();
+        forebay_protocol::random::fill_random(&mut key).unwrap();
         std::fs::write(file("key"), key).unwrap();
         std::fs::set_permissions(file("key"), PermissionsExt::from_mode(0o600)).unwrap();
         let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
@@ -74,18 +74,18 @@ impl Drop for Munged {
     }
 }
 
-fn by(munge: Munge) -> Options {
-    Options {
-        patience: Duration::from_secs(5),
+fn by(munge: Munge) -> ClientOptions {
+    ClientOptions {
+        timeout: Duration::from_secs(5),
         munge: Some(munge),
-        ..Options::default()
+        ..ClientOptions::default()
     }
 }
 
 /// A daemon that listens on TCP and knows its peers by `munge`, with an instance of user 1000,
 /// group 2000.
 fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
-    let mut options = daemon::Options::new(temporary.dir("flash"));
+    let mut options = daemon::InvalidOptions::new(temporary.dir("flash"));
     options.tcp = Some(([127, 0, 0, 1], 0).into());
     options.munge = Some(munge);
     users_pool(options, 0o770)
@@ -137,7 +137,7 @@ fn a_host_without_the_right_key_is_refused() {
     let address = daemon.tcp_address().unwrap();
     let stranger = Fs::attach(address.clone(), INSTANCE, by(other.munge()));
     assert_eq!(stranger.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
-    let nobody = Fs::attach(address, INSTANCE, Options::default());
+    let nobody = Fs::attach(address, INSTANCE, ClientOptions::default());
     assert_eq!(nobody.map(|_| ()).unwrap_err(), Errno::EKEYREJECTED);
 }
 
@@ -149,19 +149,19 @@ fn a_credential_is_good_for_one_challenge() {
     let address = daemon.tcp_address().unwrap();
     let munge = munged.munge();
     let hello = Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
-        resume: None,
+        token: None,
         slot: 0,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     };
     let connect = || {
         let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
         stream.set_timeout(Some(Duration::from_secs(10))).unwrap();
-        Link::new(stream)
+        Connection::new(stream)
     };
-    let say = |link: &mut Link, request| {
+    let say = |link: &mut Connection, request| {
         let call = Call {
             seq: 1,
             caller: None,
@@ -169,7 +169,7 @@ fn a_credential_is_good_for_one_challenge() {
         };
         link.call(&call, &[], &mut []).unwrap().reply
     };
-    let challenge = |link: &mut Link| match say(link, Request::Hello(hello.clone())) {
+    let challenge = |link: &mut Connection| match say(link, Request::Hello(hello.clone())) {
         Reply::Challenge { nonce } => nonce,
         reply => panic!("{reply:?} instead of a challenge"),
     };
@@ -196,7 +196,7 @@ fn a_credential_is_good_for_one_challenge() {
     assert!(dialling.check(&proved).is_err());
     assert!(matches!(
         say(&mut first, Request::Hello(hello.clone())),
-        Reply::Welcome { .. }
+        Reply::Attached { .. }
     ));
     // Nonsense is refused, and a proof without a challenge too.
     let mut third = connect();
@@ -252,16 +252,16 @@ fn lie(listener: &TcpListener, munge: &Munge) -> bool {
     let at = socket.local_addr().unwrap();
     let stream = Stream::accepted(socket).unwrap();
     let hear = || {
-        let mut head = [0; HEADER];
+        let mut head = [0; HEADER_BYTES];
         fd(&stream).read_exact(&mut head).unwrap();
         let header = frame::parse_header(&head).unwrap();
         let mut body = vec![0; header.body];
         fd(&stream).read_exact(&mut body).unwrap();
-        frame::open::<Call>(&head, &header, &body).unwrap()
+        frame::decode_body::<Call>(&head, &header, &body).unwrap()
     };
     let answer = |seq, reply: &Reply| {
         let mut out = Vec::new();
-        frame::put_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
+        frame::encode_reply(&mut out, seq, Flags::default(), reply, 0).unwrap();
         stream.send_all(&out, &[], None).unwrap();
     };
     let nonce = [9; 32];

@@ -3,9 +3,9 @@
 
 mod support;
 
-use forebay_client::{Fs, Nodes, Options, SpreadAdmin};
+use forebay_client::{ClientOptions, Fs, NodeAddresses, StripedAdmin};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use forebay_store::daemon::{self, Daemon};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -28,7 +28,7 @@ fn daemon_process() {
 }
 
 /// Daemons that can be killed, each reached by its Unix socket and by TCP.
-fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, Nodes, Nodes) {
+fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresses, NodeAddresses) {
     let start = |node| Process::start(&temporary.dir(&format!("flash{node}")));
     let processes: Vec<Process> = (0..nodes).map(start).collect();
     let local: Vec<_> = processes.iter().map(Process::local).collect();
@@ -36,11 +36,11 @@ fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, Nodes, Nodes
     (processes, local.into(), remote.into())
 }
 
-fn over_tcp(nodes: &Nodes, patience: Duration) -> Fs {
-    let options = Options {
+fn over_tcp(nodes: &NodeAddresses, patience: Duration) -> Fs {
+    let options = ClientOptions {
         key: Some(key()),
-        patience,
-        ..Options::default()
+        timeout: patience,
+        ..ClientOptions::default()
     };
     Fs::attach(nodes.clone(), INSTANCE, options).unwrap()
 }
@@ -117,7 +117,7 @@ fn a_big_file_lies_on_all_daemons_and_its_space_comes_back() {
 fn what_one_client_writes_another_sees_at_once() {
     let temporary = Temporary::new();
     let (_processes, local, remote) = processes(&temporary, 3);
-    let admin = SpreadAdmin::connect(local.clone(), &Options::default()).unwrap();
+    let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(256 * MIB), STRIPE).unwrap();
     let near = attach(local);
     let far = over_tcp(&remote, Duration::from_secs(20));
@@ -194,7 +194,7 @@ fn what_was_cut_off_does_not_come_back() {
 fn appends_of_several_clients_keep_together() {
     let temporary = Temporary::new();
     let (_processes, local, remote) = processes(&temporary, 3);
-    let admin = SpreadAdmin::connect(local.clone(), &Options::default()).unwrap();
+    let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(64 * MIB), STRIPE).unwrap();
     let clients = [
         (attach(local), READ_WRITE),
@@ -272,12 +272,12 @@ fn directories_are_spread_and_listed_whole() {
     for number in 0..40 {
         let name = format!("dir{number}");
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        assert_eq!((dir.kind, dir.nlink), (Kind::Dir, 2));
-        shards.insert(dir.ino.shard());
+        assert_eq!((dir.kind, dir.nlink), (FileKind::Dir, 2));
+        shards.insert(dir.ino.metadata_node());
         let file = fs
             .create(dir.ino, b"file", 0o644, true, READ_WRITE)
             .unwrap();
-        assert_eq!(file.attr.ino.shard(), dir.ino.shard());
+        assert_eq!(file.attr.ino.metadata_node(), dir.ino.metadata_node());
         file.file
             .write_all_at(&[1; 100_000][..number * 1000], 0)
             .unwrap();
@@ -317,7 +317,7 @@ fn directories_are_spread_and_listed_whole() {
 #[test]
 fn a_mount_that_is_alone_forgets_what_it_saw_before_another_client_changes_it() {
     let mounted = Mounted::new(3, 64 * MIB);
-    let Nodes(addresses) = mounted.pool.nodes();
+    let NodeAddresses(addresses) = mounted.pool.nodes();
     let dir = &mounted.path;
     shell(
         dir,
@@ -405,11 +405,11 @@ fn names_are_changed_between_nodes_by_several_clients_at_once() {
 fn addresses_must_be_all_and_in_order_but_one_leads_to_the_others() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 3, 64 * MIB);
-    let Nodes(addresses) = pool.nodes();
+    let NodeAddresses(addresses) = pool.nodes();
     let [a, b, c] = [0, 1, 2].map(|node: usize| addresses[node].clone());
-    let quick = Options {
-        patience: Duration::ZERO,
-        ..Options::default()
+    let quick = ClientOptions {
+        timeout: Duration::ZERO,
+        ..ClientOptions::default()
     };
     let attach = |nodes: Vec<_>| Fs::attach(nodes, INSTANCE, quick.clone());
     for wrong in [vec![], vec![a.clone(), b.clone()], vec![b.clone(), a, c]] {
@@ -425,26 +425,26 @@ fn addresses_must_be_all_and_in_order_but_one_leads_to_the_others() {
     let mut back = vec![0; data.len()];
     assert_eq!(file.read_at(&mut back, 0), Ok(data.len()));
     assert!(back == data);
-    assert_eq!(fs.stat_fs().unwrap().capacity, 64 * MIB / 3 * 3);
+    assert_eq!(fs.statfs().unwrap().capacity, 64 * MIB / 3 * 3);
 }
 
 #[test]
 fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
     let temporary = Temporary::new();
     let (mut processes, local, remote) = processes(&temporary, 3);
-    let admin = SpreadAdmin::connect(local.clone(), &Options::default()).unwrap();
+    let admin = StripedAdmin::connect(local.clone(), &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(64 * MIB), STRIPE).unwrap();
     let far = over_tcp(&remote, Duration::from_millis(300));
-    let options = Options {
-        patience: Duration::from_millis(300),
-        ..Options::default()
+    let options = ClientOptions {
+        timeout: Duration::from_millis(300),
+        ..ClientOptions::default()
     };
     let fs = Fs::attach(local, INSTANCE, options).unwrap();
     let mut victim = None;
     for number in 0..20 {
         let name = format!("d{number}");
         let dir = fs.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        victim = victim.or((dir.ino.shard().0 == 2).then_some(dir.ino));
+        victim = victim.or((dir.ino.metadata_node().0 == 2).then_some(dir.ino));
     }
     let victim = victim.unwrap();
     let file = fs
@@ -458,13 +458,13 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
     whole.file.write_all_at(&data, 0).unwrap();
     processes[2].kill();
     assert_eq!(fs.get_attr(victim).map(|_| ()), Err(Errno::EIO));
-    assert_eq!(file.sync(false), Err(Errno::EIO));
+    assert_eq!(file.fsync(false), Err(Errno::EIO));
     // The others go on.
     fs.get_attr(Ino::ROOT).unwrap();
     fs.create(Ino::ROOT, b"h", 0o644, true, READ_WRITE).unwrap();
     processes[2].restart();
     soon("the daemon is found again", || fs.get_attr(victim).is_ok());
-    file.sync(false).unwrap();
+    file.fsync(false).unwrap();
     assert_eq!(fs.get_attr(file.ino()).unwrap().size, 6 * STRIPE);
     let mut back = vec![0; data.len()];
     assert_eq!(whole.file.read_at(&mut back, 0), Ok(data.len()));
@@ -479,19 +479,19 @@ fn a_daemon_that_stays_away_is_an_error_and_one_that_returns_is_not() {
 fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
     let temporary = Temporary::new();
     let start = |node| {
-        let options = daemon::Options::new(temporary.dir(&format!("flash{node}")));
+        let options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
         Daemon::start(options).unwrap()
     };
     let daemons: Vec<Daemon> = (0..3).map(start).collect();
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
-    let connect = |nodes: &[_]| SpreadAdmin::connect(nodes, &Options::default()).unwrap();
+    let connect = |nodes: &[_]| StripedAdmin::connect(nodes, &ClientOptions::default()).unwrap();
     // The last of them has an instance of that number already.
     let last = connect(&addresses[2..]);
     last.create_instance(&spec(MIB), STRIPE).unwrap();
     let all = connect(&addresses);
     let refused = all.create_instance(&spec(MIB), STRIPE).unwrap_err();
     assert_eq!(
-        (refused.errno, &refused.address, refused.left),
+        (refused.errno, &refused.address, refused.leftover),
         (Errno::EEXIST, &addresses[2], vec![])
     );
     let rest = connect(&addresses[..2]).remove_instance(INSTANCE, false);
@@ -512,20 +512,20 @@ fn an_instance_is_made_and_removed_on_all_daemons_or_on_none() {
         .write_all_at(&[1; 1 << 18], 0)
         .unwrap();
     let small = all.resize_instance(INSTANCE, 4096).unwrap_err();
-    assert_eq!((small.errno, small.left), (Errno::EBUSY, vec![]));
-    assert_eq!(fs.stat_fs().unwrap().capacity, 3 * MIB);
+    assert_eq!((small.errno, small.leftover), (Errno::EBUSY, vec![]));
+    assert_eq!(fs.statfs().unwrap().capacity, 3 * MIB);
     all.resize_instance(INSTANCE, 2 * MIB).unwrap();
-    assert_eq!(fs.stat_fs().unwrap().capacity, 6 * MIB);
+    assert_eq!(fs.statfs().unwrap().capacity, 6 * MIB);
     drop(fs);
     all.remove_instance(INSTANCE, false).unwrap();
     let gone = all.remove_instance(INSTANCE, false).unwrap_err();
     assert_eq!(gone.errno, Errno::ENOENT);
     let unreachable = [addresses[0].clone(), temporary_socket(&temporary)];
-    let quick = Options {
-        patience: Duration::ZERO,
-        ..Options::default()
+    let quick = ClientOptions {
+        timeout: Duration::ZERO,
+        ..ClientOptions::default()
     };
-    let failed = SpreadAdmin::connect(&unreachable[..], &quick).unwrap_err();
+    let failed = StripedAdmin::connect(&unreachable[..], &quick).unwrap_err();
     assert_eq!(failed.address, unreachable[1]);
 }
 

@@ -5,12 +5,12 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Options};
-use forebay_net::connection::Link;
-use forebay_net::frame::{self, HEADER};
+use forebay_client::{Admin, ClientOptions, Fs};
+use forebay_net::connection::Connection;
+use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, OpenMode, PROTOCOL, SetAttr};
+use forebay_protocol::message::{Hello, OpenMode, PROTOCOL_VERSION, SetAttr};
 use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{self, Daemon, StartError};
 use std::io::{ErrorKind, Read, Write};
@@ -20,15 +20,15 @@ use std::path::Path;
 use std::time::Duration;
 use support::{INSTANCE, READ_WRITE, Temporary, as_user, users_pool};
 
-const ONCE: fn() -> Options = || Options {
-    patience: Duration::ZERO,
-    ..Options::default()
+const ONCE: fn() -> ClientOptions = || ClientOptions {
+    timeout: Duration::ZERO,
+    ..ClientOptions::default()
 };
 
 /// A daemon with an instance of user 1000, group 2000.
 fn pool() -> (Daemon, Temporary) {
     let temporary = Temporary::new();
-    let options = daemon::Options::new(temporary.dir("flash"));
+    let options = daemon::InvalidOptions::new(temporary.dir("flash"));
     (users_pool(options, 0o750), temporary)
 }
 
@@ -90,7 +90,7 @@ fn an_instance_is_for_its_user_and_group() {
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     let (daemon, _temporary) = pool();
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     for (name, errno) in [
         (&b"a/b"[..], Errno::EINVAL),
         (b"../x", Errno::EINVAL),
@@ -117,10 +117,10 @@ fn names_that_lead_elsewhere_are_refused() {
 #[test]
 fn noise_closes_the_connection_and_hurts_nobody_else() {
     let (daemon, _temporary) = pool();
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
     let request = Request::GetAttr { ino: Ino::ROOT };
-    frame::put_call(
+    frame::encode_call(
         &mut call,
         &Call {
             seq: 1,
@@ -133,7 +133,7 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
     let mut long = call.clone();
     long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut damaged = call.clone();
-    damaged[HEADER] ^= 1;
+    damaged[HEADER_BYTES] ^= 1;
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n and some more"[..],
         &[0; 5000],
@@ -154,7 +154,7 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
     }
     // Half a call, then silence: others are served.
     let mut half = UnixStream::connect(socket(&daemon)).unwrap();
-    half.write_all(&call[..HEADER + 1]).unwrap();
+    half.write_all(&call[..HEADER_BYTES + 1]).unwrap();
     fs.get_attr(Ino::ROOT).unwrap();
     // Thousands of calls without reading an answer: they wait in the socket.
     let mut flood = UnixStream::connect(socket(&daemon)).unwrap();
@@ -174,7 +174,8 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
 #[test]
 fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
     let (daemon, _temporary) = pool();
-    let connect = || Link::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
+    let connect =
+        || Connection::new(Stream::connect(&daemon.address(), Duration::from_secs(1)).unwrap());
     let mut link = connect();
     let mut ask = |request| {
         let call = Call {
@@ -188,26 +189,26 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
         ask(Request::GetAttr { ino: Ino::ROOT }),
         Reply::Failed(Errno::ENOTCONN)
     );
-    let fs = Fs::attach(daemon.address(), INSTANCE, Options::default()).unwrap();
+    let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     for session in 0..5 {
-        let resume = forebay_protocol::message::Resume {
+        let resume = forebay_protocol::message::SessionToken {
             session: forebay_protocol::SessionId(session),
             secret: 42,
         };
         let hello = Hello {
-            version: PROTOCOL,
+            version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
-            resume: Some(resume),
+            token: Some(resume),
             slot: 0,
-            bulk: false,
-            caches: false,
+            data_connection: false,
+            single_cache: false,
         };
         assert_eq!(
             ask(Request::Hello(hello.clone())),
             Reply::Failed(Errno::ESTALE)
         );
         let hello = Hello {
-            version: PROTOCOL + 1,
+            version: PROTOCOL_VERSION + 1,
             ..hello
         };
         assert_eq!(ask(Request::Hello(hello)), Reply::Failed(Errno::EPROTO));
@@ -218,10 +219,10 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
 #[test]
 fn one_directory_is_for_one_daemon() {
     let (daemon, temporary) = pool();
-    let second = Daemon::start(daemon::Options::new(temporary.0.join("flash")));
-    assert!(matches!(second, Err(StartError::Busy(_))));
+    let second = Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash")));
+    assert!(matches!(second, Err(StartError::DirectoryInUse(_))));
     drop(daemon);
-    Daemon::start(daemon::Options::new(temporary.0.join("flash"))).unwrap();
+    Daemon::start(daemon::InvalidOptions::new(temporary.0.join("flash"))).unwrap();
 }
 
 /// A group member who may read a file does not get to write to it by opening the same handle again,
@@ -234,7 +235,7 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
     let ino = made.unwrap().attr.ino;
     let address = daemon.address();
     as_user(3000, 2000, move || {
-        let mut link = Link::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
+        let mut link = Connection::new(Stream::connect(&address, Duration::from_secs(1)).unwrap());
         let mut ask = |seq, request| {
             let call = Call {
                 seq,
@@ -244,12 +245,12 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
             link.call(&call, &[], &mut []).unwrap()
         };
         let hello = Hello {
-            version: PROTOCOL,
+            version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
-            resume: None,
+            token: None,
             slot: 0,
-            bulk: false,
-            caches: false,
+            data_connection: false,
+            single_cache: false,
         };
         ask(0, Request::Hello(hello));
         let open = |handle, open| Request::Open { ino, handle, open };

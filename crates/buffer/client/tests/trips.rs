@@ -6,7 +6,7 @@
 
 mod support;
 
-use forebay_store::daemon::{self, Daemon, Watch};
+use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
@@ -17,10 +17,10 @@ const TIMES: u64 = 50;
 
 /// Requests for each time that `act` is done, to one place behind the point: now and then a client
 /// also says that it lives.
-fn requests(watch: &Watch, act: impl Fn(u64)) -> f64 {
+fn requests(watch: &StatsHandle, act: impl Fn(u64)) -> f64 {
     let answered = || {
         // Closed files are told of in the background.
-        let count = || watch.report(Duration::ZERO).all_requests().count();
+        let count = || watch.collect_report(Duration::ZERO).total_latency().count();
         let mut last = count();
         loop {
             std::thread::sleep(Duration::from_millis(50));
@@ -45,13 +45,13 @@ fn denied<T>(result: std::io::Result<T>) -> bool {
 #[test]
 fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let beside = attach(daemon.address());
     let path = temporary.dir("mnt");
     let mounted = mount_at(beside.clone(), &path);
     beside.mkdir_all(Path::new("dir"), 0o777).unwrap();
-    let watch = daemon.watch();
+    let watch = daemon.stats();
     for user in [0, 1000] {
         let name = |i| path.join(format!("dir/{user}-{i}"));
         let create = || {
@@ -81,7 +81,7 @@ fn a_stat_takes_three_requests_and_a_create_four_beside_another_client() {
 #[test]
 fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
     let temporary = Temporary::new();
-    let daemon = Daemon::start(daemon::Options::new(temporary.dir("flash"))).unwrap();
+    let daemon = Daemon::start(daemon::InvalidOptions::new(temporary.dir("flash"))).unwrap();
     make_instance(daemon.address(), 64 << 20);
     let path = temporary.dir("mnt");
     let mounted = mount_at(attach(daemon.address()), &path);
@@ -90,8 +90,8 @@ fn a_file_in_a_directory_of_ones_own_is_made_without_asking_for_it() {
     std::thread::sleep(Duration::from_secs(2));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(&dir).unwrap();
-    let watch = daemon.watch();
-    let kinds = || watch.report(Duration::ZERO).requests;
+    let watch = daemon.stats();
+    let kinds = || watch.collect_report(Duration::ZERO).requests;
     let count = |kind: &str| {
         kinds()
             .get(kind)

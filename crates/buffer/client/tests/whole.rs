@@ -5,9 +5,9 @@
 
 mod support;
 
-use forebay_client::{Admin, Fs, Nodes, Options};
-use forebay_protocol::message::{MAX_WHOLE, SetAttr, SetTime};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr, SetTime};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use forebay_store::daemon::{self, Daemon};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn opened(fs: &Fs, parent: Ino, name: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn comes_and_goes_whole(nodes: Nodes) {
+fn comes_and_goes_whole(nodes: NodeAddresses) {
     let fs = attach(nodes);
     for directory in 0..8 {
         let name = format!("d{directory}");
@@ -46,12 +46,14 @@ fn comes_and_goes_whole(nodes: Nodes) {
         for length in [0, 1, 4096, 10_000, STRIPE as usize] {
             let data: Vec<u8> = (0..length).map(|i| (i * 7 + directory) as u8).collect();
             let name = format!("f{length}").into_bytes();
-            let attr = fs.put((parent, &name), like(0o640), data.clone()).unwrap();
-            assert_eq!((attr.kind, attr.mode), (Kind::File, 0o640));
+            let attr = fs
+                .put_file((parent, &name), like(0o640), data.clone())
+                .unwrap();
+            assert_eq!((attr.kind, attr.mode), (FileKind::File, 0o640));
             assert_eq!((attr.size, attr.nlink), (length as u64, 1));
             assert_eq!((attr.atime, attr.mtime), (WHEN, WHEN));
             assert_eq!(opened(&fs, parent, &name), data);
-            let (found, bytes) = fs.fetch(attr.ino).unwrap();
+            let (found, bytes) = fs.fetch_file(attr.ino).unwrap();
             assert_eq!(
                 (found.mode, found.size, found.mtime),
                 (0o640, attr.size, WHEN)
@@ -85,7 +87,7 @@ fn over_several_nodes_too() {
     comes_and_goes_whole(pool.nodes());
     let fs = attach(pool.nodes());
     let long = vec![1; STRIPE as usize + 1];
-    let refused = fs.put((Ino::ROOT, b"long"), like(0o600), long);
+    let refused = fs.put_file((Ino::ROOT, b"long"), like(0o600), long);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // A name of a file whose home is another node cannot be taken at once.
     let elsewhere = (0..8)
@@ -94,11 +96,11 @@ fn over_several_nodes_too() {
                 .unwrap()
                 .ino
         })
-        .find(|dir| dir.shard() != Ino::ROOT.shard())
+        .find(|dir| dir.metadata_node() != Ino::ROOT.metadata_node())
         .unwrap();
     let there = fs.lookup(elsewhere, b"f1").unwrap();
     fs.link(there.ino, Ino::ROOT, b"taken").unwrap();
-    let refused = fs.put((Ino::ROOT, b"taken"), like(0o600), vec![1]);
+    let refused = fs.put_file((Ino::ROOT, b"taken"), like(0o600), vec![1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     assert_eq!(fs.lookup(Ino::ROOT, b"taken").unwrap().ino, there.ino);
 }
@@ -108,7 +110,7 @@ fn it_takes_the_place_of_what_has_the_name() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     let fs = attach(pool.nodes());
-    let put = |name: &[u8], data: &[u8]| fs.put((Ino::ROOT, name), like(0o600), data.to_vec());
+    let put = |name: &[u8], data: &[u8]| fs.put_file((Ino::ROOT, name), like(0o600), data.to_vec());
     let old = put(b"f", b"old").unwrap();
     let kept = fs.open(old.ino, READ).unwrap().file;
     fs.link(old.ino, Ino::ROOT, b"other").unwrap();
@@ -126,51 +128,56 @@ fn it_takes_the_place_of_what_has_the_name() {
     assert_eq!(refused(b".."), Errno::EINVAL);
     assert_eq!(refused(b"a/b"), Errno::EINVAL);
     assert_eq!(refused(&[b'n'; 256]), Errno::ENAMETOOLONG);
-    let into_file = fs.put((new.ino, b"x"), like(0o600), Vec::new());
+    let into_file = fs.put_file((new.ino, b"x"), like(0o600), Vec::new());
     assert_eq!(into_file.map(|_| ()), Err(Errno::ENOTDIR));
     let sized = SetAttr {
         size: Some(5),
         ..like(0o600)
     };
-    let refused = fs.put((Ino::ROOT, b"s"), sized, Vec::new());
+    let refused = fs.put_file((Ino::ROOT, b"s"), sized, Vec::new());
     assert_eq!(refused.map(|_| ()), Err(Errno::EINVAL));
-    let refused = put(b"long", &vec![0; MAX_WHOLE + 1]);
+    let refused = put(b"long", &vec![0; MAX_INLINE_FILE_BYTES + 1]);
     assert_eq!(refused.map(|_| ()), Err(Errno::EOPNOTSUPP));
     // What is longer, or no file, is not fetched.
     let long = fs
         .create(Ino::ROOT, b"long", 0o600, true, READ_WRITE)
         .unwrap();
-    long.file.write_all_at(&vec![1; MAX_WHOLE + 1], 0).unwrap();
-    assert_eq!(fs.fetch(long.attr.ino).map(|_| ()), Err(Errno::EOPNOTSUPP));
-    assert_eq!(fs.fetch(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
-    assert_eq!(fs.fetch(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
+    long.file
+        .write_all_at(&vec![1; MAX_INLINE_FILE_BYTES + 1], 0)
+        .unwrap();
+    assert_eq!(
+        fs.fetch_file(long.attr.ino).map(|_| ()),
+        Err(Errno::EOPNOTSUPP)
+    );
+    assert_eq!(fs.fetch_file(Ino::ROOT).map(|_| ()), Err(Errno::EISDIR));
+    assert_eq!(fs.fetch_file(Ino(999)).map(|_| ()), Err(Errno::ESTALE));
     // Extended attributes are announced.
-    assert!(!fs.fetch(new.ino).unwrap().0.extended);
+    assert!(!fs.fetch_file(new.ino).unwrap().0.extended);
     let any = forebay_protocol::message::XattrMode::Any;
     fs.set_xattr(new.ino, b"user.a", b"b", any).unwrap();
-    assert!(fs.fetch(new.ino).unwrap().0.extended);
+    assert!(fs.fetch_file(new.ino).unwrap().0.extended);
 }
 
 #[test]
 fn everyone_may_do_what_they_might_do_step_by_step() {
     let temporary = Temporary::new();
-    let options = daemon::Options::new(temporary.dir("flash"));
+    let options = daemon::InvalidOptions::new(temporary.dir("flash"));
     let daemon = users_pool(options, 0o770);
-    let once = Options {
-        patience: std::time::Duration::ZERO,
-        ..Options::default()
+    let once = ClientOptions {
+        timeout: std::time::Duration::ZERO,
+        ..ClientOptions::default()
     };
     let attach = || Fs::attach(daemon.address(), INSTANCE, once.clone()).unwrap();
     let (secret, sticky) = as_user(1000, 2000, || {
         let fs = attach();
-        let made = fs.put((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
+        let made = fs.put_file((Ino::ROOT, b"secret"), like(0o6700), b"mine".to_vec());
         let made = made.unwrap();
         assert_eq!((made.uid, made.gid, made.mode), (1000, 2000, 0o6700));
         let given = SetAttr {
             uid: Some(1001),
             ..like(0o600)
         };
-        let refused = fs.put((Ino::ROOT, b"given"), given, Vec::new());
+        let refused = fs.put_file((Ino::ROOT, b"given"), given, Vec::new());
         assert_eq!(refused.map(|_| ()), Err(Errno::EPERM));
         assert_eq!(
             fs.lookup(Ino::ROOT, b"given").map(|_| ()),
@@ -182,7 +189,8 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
             ..SetAttr::default()
         };
         fs.set_attr(sticky, None, mode).unwrap();
-        fs.put((sticky, b"owned"), like(0o666), Vec::new()).unwrap();
+        fs.put_file((sticky, b"owned"), like(0o666), Vec::new())
+            .unwrap();
         fs.mkdir(Ino::ROOT, b"closed", 0o700).unwrap();
         (made.ino, sticky)
     });
@@ -190,10 +198,10 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
         let fs = attach();
         let closed = fs.lookup(Ino::ROOT, b"closed").unwrap().ino;
         let put = |at, set| {
-            fs.put(at, set, b"theirs".to_vec())
+            fs.put_file(at, set, b"theirs".to_vec())
                 .map(|attr| (attr.uid, attr.gid))
         };
-        assert_eq!(fs.fetch(secret).map(|_| ()), Err(Errno::EACCES));
+        assert_eq!(fs.fetch_file(secret).map(|_| ()), Err(Errno::EACCES));
         assert_eq!(put((closed, b"f"), like(0o600)), Err(Errno::EACCES));
         assert_eq!(put((sticky, b"owned"), like(0o600)), Err(Errno::EPERM));
         assert_eq!(put((sticky, b"f"), like(0o600)), Ok((1001, 2000)));
@@ -205,7 +213,9 @@ fn everyone_may_do_what_they_might_do_step_by_step() {
         gid: Some(8),
         ..like(0o4755)
     };
-    let given = fs.put((Ino::ROOT, b"given"), given, Vec::new()).unwrap();
+    let given = fs
+        .put_file((Ino::ROOT, b"given"), given, Vec::new())
+        .unwrap();
     assert_eq!((given.uid, given.gid, given.mode), (7, 8, 0o4755));
 }
 
@@ -217,16 +227,16 @@ fn no_more_than_there_is_room_for() {
     let mut made = 0;
     let refused = loop {
         let name = format!("f{made}").into_bytes();
-        match fs.put((Ino::ROOT, &name), like(0o600), vec![1; 60_000]) {
+        match fs.put_file((Ino::ROOT, &name), like(0o600), vec![1; 60_000]) {
             Ok(_) => made += 1,
             Err(errno) => break errno,
         }
     };
     assert_eq!((made, refused), (17, Errno::ENOSPC));
-    let used = fs.stat_fs().unwrap();
+    let used = fs.statfs().unwrap();
     assert!(used.used <= used.capacity && used.inodes_used == made + 1);
     fs.unlink(Ino::ROOT, b"f0").unwrap();
-    fs.put((Ino::ROOT, b"again"), like(0o600), vec![1; 60_000])
+    fs.put_file((Ino::ROOT, b"again"), like(0o600), vec![1; 60_000])
         .unwrap();
 }
 
@@ -243,18 +253,18 @@ fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, 1, 64 << 20);
     let fs = attach(pool.nodes());
-    let made = fs.put((Ino::ROOT, b"f"), like(0o600), vec![7; 5000]);
+    let made = fs.put_file((Ino::ROOT, b"f"), like(0o600), vec![7; 5000]);
     let ino = made.unwrap().ino;
-    let admin = Admin::connect(pool.daemons[0].address(), Options::default()).unwrap();
+    let admin = Admin::connect(pool.daemons[0].address(), ClientOptions::default()).unwrap();
     let scrubbed = admin.scrub(INSTANCE).unwrap();
-    assert_eq!((scrubbed.whole, scrubbed.bytes), (1, 5000));
+    assert_eq!((scrubbed.intact, scrubbed.bytes), (1, 5000));
     let path = object(&temporary, ino);
     let damaged = std::fs::File::options().write(true).open(path).unwrap();
     damaged.write_all_at(&[8], 4000).unwrap();
     let times = std::fs::FileTimes::new()
         .set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5));
     damaged.set_times(times).unwrap();
-    assert_eq!(fs.fetch(ino).map(|_| ()), Err(Errno::EIO));
+    assert_eq!(fs.fetch_file(ino).map(|_| ()), Err(Errno::EIO));
     assert_eq!(admin.scrub(INSTANCE).unwrap().damaged, [(ino, 0)]);
 }
 
@@ -262,15 +272,15 @@ fn it_has_checksums_at_once_and_damaged_data_are_not_handed_out() {
 fn it_is_there_after_the_daemon_was_started_again() {
     let temporary = Temporary::new();
     let flash = temporary.dir("flash");
-    let start = || Daemon::start(daemon::Options::new(&flash)).unwrap();
+    let start = || Daemon::start(daemon::InvalidOptions::new(&flash)).unwrap();
     let daemon = start();
     support::make_instance(daemon.address(), 64 << 20);
     let fs = attach(daemon.address());
-    let made = fs.put((Ino::ROOT, b"f"), like(0o644), b"data".to_vec());
+    let made = fs.put_file((Ino::ROOT, b"f"), like(0o644), b"data".to_vec());
     let ino = made.unwrap().ino;
     daemon.stop().unwrap();
     let daemon = start();
-    let (attr, data) = fs.fetch(ino).unwrap();
+    let (attr, data) = fs.fetch_file(ino).unwrap();
     assert_eq!(
         (attr.mode, attr.mtime, data),
         (0o644, WHEN, b"data".to_vec())

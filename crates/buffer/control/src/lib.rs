@@ -6,9 +6,9 @@
 //! so does a simulator that loses, delays and repeats their messages.
 #![warn(missing_docs)]
 
+pub mod compute_node;
 pub mod controller;
-pub mod host;
-pub mod node;
+pub mod messages;
 mod progress;
-pub mod protocol;
-pub mod table;
+pub mod records;
+pub mod storage_node;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_protocol::progress::{Amount, Phase, Snapshot, Times};
+use forebay_protocol::progress::{Phase, StageAmount, StageProgress, Times};
 use serde::{Deserialize, Serialize};
 
 /// How far a stage is. What later versions have added is absent in earlier records: then nothing is
@@ -25,7 +25,7 @@ pub struct Progress {
     /// Of the files copied so far that are to be read back from stable storage and compared, those
     /// that were. All zero if nothing is to be.
     #[serde(default)]
-    pub read_back: Amount,
+    pub read_back: StageAmount,
     /// How long the phases took that are over.
     #[serde(default)]
     pub times: PhaseTimes,
@@ -83,14 +83,14 @@ impl From<Times> for PhaseTimes {
     }
 }
 
-impl From<Snapshot> for Progress {
-    fn from(now: Snapshot) -> Progress {
+impl From<StageProgress> for Progress {
+    fn from(now: StageProgress) -> Progress {
         Progress {
             files: now.copied.files,
             files_total: now.copied.files_total,
             bytes: now.copied.bytes,
             bytes_total: now.copied.bytes_total,
-            all_found: now.walked,
+            all_found: now.all_found,
             phase: now.phase,
             read_back: now.read_back,
             times: now.times.into(),
@@ -98,12 +98,12 @@ impl From<Snapshot> for Progress {
     }
 }
 
-impl From<Progress> for Snapshot {
-    fn from(progress: Progress) -> Snapshot {
+impl From<Progress> for StageProgress {
+    fn from(progress: Progress) -> StageProgress {
         let time = |phase| progress.times.of(phase);
-        Snapshot {
+        StageProgress {
             copied: progress.copied(),
-            walked: progress.all_found,
+            all_found: progress.all_found,
             phase: progress.phase,
             read_back: progress.read_back,
             times: Times {
@@ -118,8 +118,8 @@ impl From<Progress> for Snapshot {
 
 impl Progress {
     /// What is copied and to be copied.
-    pub fn copied(&self) -> Amount {
-        Amount {
+    pub fn copied(&self) -> StageAmount {
+        StageAmount {
             files: self.files,
             files_total: self.files_total,
             bytes: self.bytes,
@@ -128,8 +128,8 @@ impl Progress {
     }
 
     /// What the present phase has done and has to do.
-    pub fn present(&self) -> Amount {
-        Snapshot::from(*self).present()
+    pub fn present(&self) -> StageAmount {
+        StageProgress::from(*self).present()
     }
 
     /// Files and links that need nothing more but to be finished: copied, and read back if they
@@ -152,7 +152,7 @@ impl Progress {
             bytes_total: self.bytes_total + other.bytes_total,
             all_found: self.all_found && other.all_found,
             phase: self.phase.min(other.phase),
-            read_back: Amount {
+            read_back: StageAmount {
                 files: one.files + two.files,
                 files_total: one.files_total + two.files_total,
                 bytes: one.bytes + two.bytes,
@@ -172,7 +172,7 @@ mod tests {
         let old = r#"{"files":1,"files_total":2,"bytes":3,"bytes_total":4,"all_found":true}"#;
         let progress: Progress = serde_json::from_str(old).unwrap();
         assert_eq!((progress.files, progress.bytes_total), (1, 4));
-        assert_eq!(progress.read_back, Amount::default());
+        assert_eq!(progress.read_back, StageAmount::default());
         let text = serde_json::to_string(&progress).unwrap();
         assert!(text.contains(r#""phase":"copying""#), "{text}");
         assert_eq!(serde_json::from_str::<Progress>(&text).unwrap(), progress);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(progress.present().files_total, 2);
         progress.phase = Phase::Finishing;
         assert_eq!(progress.present().files_total, 4);
-        let snapshot = Snapshot::from(progress);
+        let snapshot = StageProgress::from(progress);
         assert_eq!(Progress::from(snapshot), progress);
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::controller::*;
-use forebay_control::node::{self, Node};
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -15,7 +15,7 @@ const NODES: u32 = 3;
 
 struct Site {
     controller: Controller,
-    nodes: Vec<Node>,
+    nodes: Vec<StorageNode>,
     now: u64,
     /// Fragments there are.
     made: BTreeMap<FragmentId, (NodeId, FragmentPlan)>,
@@ -23,14 +23,16 @@ struct Site {
 }
 
 impl Site {
-    fn step(&mut self, input: Input, silent: &[u32]) {
+    fn step(&mut self, input: ControllerInput, silent: &[u32]) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            for effect in self.controller.step(Instant(self.now), input) {
+            for effect in self.controller.step(Timestamp(self.now), input) {
                 match effect {
-                    Effect::Reply { outcome, .. } => self.answers.push(outcome),
-                    Effect::Send(Peer::Node(id), order) if !silent.contains(&id.0) => {
-                        inputs.extend(self.node(id, node::Input::Order(order)));
+                    ControllerEffect::Reply { outcome, .. } => self.answers.push(outcome),
+                    ControllerEffect::Send(Peer::StorageNode(id), order)
+                        if !silent.contains(&id.0) =>
+                    {
+                        inputs.extend(self.node(id, storage_node::StorageInput::Command(order)));
                     }
                     _ => {}
                 }
@@ -39,19 +41,21 @@ impl Site {
     }
 
     /// What a node reports, its orders carried out.
-    fn node(&mut self, id: NodeId, input: node::Input) -> Vec<Input> {
+    fn node(&mut self, id: NodeId, input: storage_node::StorageInput) -> Vec<ControllerInput> {
         let mut reports = Vec::new();
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             for effect in self.nodes[id.0 as usize].step(input) {
                 match effect {
-                    node::Effect::Report(report) => reports.push(Input::Report(report)),
-                    node::Effect::Create(plan) => {
-                        inputs.push(node::Input::Created(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Report(report) => {
+                        reports.push(ControllerInput::Report(report))
+                    }
+                    storage_node::StorageEffect::Create(plan) => {
+                        inputs.push(storage_node::StorageInput::Created(plan.fragment, Ok(())));
                         self.made.insert(plan.fragment, (id, plan));
                     }
-                    node::Effect::Destroy(plan) => {
-                        inputs.push(node::Input::Destroyed(plan.fragment, Ok(())));
+                    storage_node::StorageEffect::Destroy(plan) => {
+                        inputs.push(storage_node::StorageInput::Destroyed(plan.fragment, Ok(())));
                         self.made.remove(&plan.fragment);
                     }
                     _ => {}
@@ -64,11 +68,11 @@ impl Site {
     fn second(&mut self, silent: &[u32]) {
         self.now += 1000;
         for id in (0..NODES).filter(|id| !silent.contains(id)) {
-            for report in self.node(NodeId(id), node::Input::Tick) {
+            for report in self.node(NodeId(id), storage_node::StorageInput::Tick) {
                 self.step(report, silent);
             }
         }
-        self.step(Input::Tick, silent);
+        self.step(ControllerInput::Tick, silent);
     }
 
     fn ask(&mut self, number: u64, request: Request, silent: &[u32]) {
@@ -78,13 +82,13 @@ impl Site {
             caller: ROOT,
             request,
         };
-        self.step(Input::Request(Box::new(envelope)), silent);
+        self.step(ControllerInput::Request(Box::new(envelope)), silent);
     }
 }
 
 #[test]
 fn all_fragments_are_made_again_and_know_the_same_places() {
-    let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let mut site = Site {
         controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
         nodes: (0..NODES).map(node).collect(),
@@ -113,7 +117,7 @@ fn all_fragments_are_made_again_and_know_the_same_places() {
     // One of three nodes never hears that it is to make its part.
     let script = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
                   #DW stage_in type=file source=/pfs/a destination=$DW_JOB_STRIPED/a\n";
-    let setup = Setup::of(&JobScript::parse(script, None).unwrap());
+    let setup = Setup::from_script(&JobScript::parse(script, None).unwrap());
     let request = Request::Setup {
         token: "7".into(),
         owner: Owner { uid: 7, gid: 7 },

@@ -9,9 +9,9 @@ mod driven;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driven::{ADA, Driven, Peers};
+use driven::{ADA, ControllerHarness, SimPeers};
 use forebay_control::controller::*;
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
@@ -34,15 +34,15 @@ struct Willing {
 }
 
 impl Willing {
-    fn report(&mut self, from: Peer, what: News, inputs: &mut Vec<Input>) {
-        if matches!(&from, Peer::Node(node) if self.silent.contains(&node.0)) {
+    fn report(&mut self, from: Peer, what: ReportBody, inputs: &mut Vec<ControllerInput>) {
+        if matches!(&from, Peer::StorageNode(node) if self.silent.contains(&node.0)) {
             return;
         }
         self.count += 1;
-        inputs.push(Input::Report(Report {
+        inputs.push(ControllerInput::Report(Report {
             from,
-            count: self.count,
-            what,
+            sequence: self.count,
+            body: what,
         }));
     }
 
@@ -54,57 +54,61 @@ impl Willing {
     }
 }
 
-impl Peers for Willing {
-    fn tick(&mut self, inputs: &mut Vec<Input>) {
+impl SimPeers for Willing {
+    fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for node in 0..NODES {
             let fragments = self.fragments.entry(node).or_default();
-            let alive = News::NodeAlive(fragments.iter().copied().collect());
-            self.report(Peer::Node(NodeId(node)), alive, inputs);
+            let alive = ReportBody::StorageHeartbeat(fragments.iter().copied().collect());
+            self.report(Peer::StorageNode(NodeId(node)), alive, inputs);
         }
     }
 
-    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
-        if matches!(&peer, Peer::Node(node) if self.silent.contains(&node.0)) {
+    fn carry_out(&mut self, peer: Peer, order: StampedCommand, inputs: &mut Vec<ControllerInput>) {
+        if matches!(&peer, Peer::StorageNode(node) if self.silent.contains(&node.0)) {
             return;
         }
         let news = match (&peer, order.command) {
-            (Peer::Node(node), Command::SetupFragment(plan)) => {
+            (Peer::StorageNode(node), Command::SetupFragment(plan)) => {
                 assert_eq!(plan.place.nodes, 1, "a copy stands by itself");
                 let fragments = self.fragments.entry(node.0).or_default();
                 fragments.insert(plan.fragment);
-                News::FragmentReady(plan.fragment)
+                ReportBody::FragmentReady(plan.fragment)
             }
-            (Peer::Node(node), Command::RemoveFragment(fragment)) => {
+            (Peer::StorageNode(node), Command::RemoveFragment(fragment)) => {
                 self.fragments.entry(node.0).or_default().remove(&fragment);
-                News::FragmentGone(fragment)
+                ReportBody::FragmentRemoved(fragment)
             }
-            (Peer::Node(node), Command::StartStage(plan)) => {
+            (Peer::StorageNode(node), Command::StartStage(plan)) => {
                 self.stages.push((node.0, plan.clone()));
-                News::StageDone(plan.stage, plan.attempt, Progress::default())
+                ReportBody::StageDone(plan.stage, plan.attempt, Progress::default())
             }
-            (Peer::Node(_), Command::CancelStage(stage)) => News::StageCancelled(stage),
-            (Peer::Host(host), Command::Mount(plan)) => {
-                let (activation, turn) = (plan.activation, plan.turn);
+            (Peer::StorageNode(_), Command::CancelStage(stage)) => {
+                ReportBody::StageCancelled(stage)
+            }
+            (Peer::ComputeNode(host), Command::Mount(plan)) => {
+                let (activation, turn) = (plan.activation, plan.generation);
                 assert_eq!(plan.addresses.len(), 1);
                 let bad = self.unmountable.contains(&plan.nodes[0].0);
                 self.mounts.push((host.clone(), turn, plan.nodes));
                 match bad {
-                    true => News::MountFailed(activation, turn, "refused".into()),
-                    false => News::Mounted(activation, turn),
+                    true => ReportBody::MountFailed(activation, turn, "refused".into()),
+                    false => ReportBody::Mounted(activation, turn),
                 }
             }
-            (Peer::Host(_), Command::Unmount(activation)) => News::Unmounted(activation),
+            (Peer::ComputeNode(_), Command::Unmount(activation)) => {
+                ReportBody::Unmounted(activation)
+            }
             other => panic!("{other:?}"),
         };
         self.report(peer, news, inputs);
     }
 }
 
-type Site = Driven<Willing>;
+type Site = ControllerHarness<Willing>;
 
 fn site() -> Site {
     let controller = Controller::restore(Settings::default(), Vec::new()).unwrap();
-    Driven::new(controller, Willing::default(), NODES)
+    ControllerHarness::new(controller, Willing::default(), NODES)
 }
 
 fn activate(site: &mut Site, hosts: &[&str]) -> Outcome {
@@ -112,7 +116,7 @@ fn activate(site: &mut Site, hosts: &[&str]) -> Outcome {
         token: "7".into(),
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
-    site.ask(ADA, request)
+    site.request(ADA, request)
 }
 
 fn used(site: &Site) -> Vec<u64> {
@@ -131,24 +135,24 @@ fn each_node_gets_a_copy_of_everything_and_all_copies_count() {
     assert_eq!(used(&site), [3, 3, 3]);
     assert_eq!(site.controller.real_size("7", ADA).unwrap(), Bytes(9 << 30));
     let stage_in = Request::StageIn { token: "7".into() };
-    site.ask(ADA, stage_in).unwrap();
+    site.request(ADA, stage_in).unwrap();
     let mut filled: Vec<(u32, u32)> = site
         .peers
         .stages
         .iter()
-        .map(|(n, p)| (*n, p.what.line))
+        .map(|(n, p)| (*n, p.directive.line))
         .collect();
     filled.sort();
     assert_eq!(filled, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3)]);
-    let paths = site.controller.paths("7", ADA).unwrap();
+    let paths = site.controller.mount_variables("7", ADA).unwrap();
     assert_eq!(paths[0].0, "DW_JOB_LDBALANCE");
     // No stage of a running job: it would fill one copy alone.
-    let what = site.peers.stages[0].1.what.clone();
-    let later = Request::Stage {
+    let what = site.peers.stages[0].1.directive.clone();
+    let later = Request::BeginStage {
         token: "7".into(),
         what,
     };
-    assert_eq!(site.ask(ADA, later).unwrap_err().cause, Cause::Invalid);
+    assert_eq!(site.request(ADA, later).unwrap_err().cause, Cause::Invalid);
     // Seven granules are free on each node, and never more than that is given.
     let more = "#DW jobdw capacity=8GiB type=scratch access_mode=ldbalance\n";
     let full = site.setup(ADA, "8", more).unwrap_err();
@@ -160,7 +164,7 @@ fn each_node_gets_a_copy_of_everything_and_all_copies_count() {
         token: "7".into(),
         hurry: false,
     };
-    site.ask(ADA, end).unwrap();
+    site.request(ADA, end).unwrap();
     assert_eq!(used(&site), [7, 7, 7]);
 }
 
@@ -180,9 +184,9 @@ fn hosts_go_round_the_copies_and_leave_one_whose_node_is_away() {
 
     // Nine seconds are not long enough to count as away.
     site.peers.silent.insert(1);
-    site.pass(9_000);
+    site.advance_ms(9_000);
     assert_eq!(site.peers.mounts.len(), orders);
-    site.pass(3_000);
+    site.advance_ms(3_000);
     let readers = site.peers.readers();
     for (host, node) in &before {
         let now = readers[host.as_str()];
@@ -200,7 +204,7 @@ fn hosts_go_round_the_copies_and_leave_one_whose_node_is_away() {
 
     // Nobody is moved back.
     site.peers.silent.clear();
-    site.pass(30_000);
+    site.advance_ms(30_000);
     assert_eq!(site.peers.mounts.len(), orders + 2);
 }
 
@@ -230,7 +234,7 @@ fn a_copy_that_is_never_made_is_done_without() {
     site.peers.silent.insert(2);
     site.setup(ADA, "7", JOB).unwrap();
     let stage_in = Request::StageIn { token: "7".into() };
-    site.ask(ADA, stage_in).unwrap();
+    site.request(ADA, stage_in).unwrap();
     assert_eq!(site.peers.stages.len(), 4);
     activate(&mut site, &["a", "b", "c"]).unwrap();
     assert!(!site.peers.readers().values().any(|node| *node == 2));

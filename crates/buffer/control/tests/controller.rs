@@ -6,11 +6,11 @@ mod driven;
 use std::collections::BTreeMap;
 
 use driven::{ADA, Driven, Peers, ROOT};
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::*;
-use forebay_control::host::{self, Host};
-use forebay_control::node::{self, Node};
-use forebay_control::protocol::*;
-use forebay_control::table::Change;
+use forebay_control::messages::*;
+use forebay_control::records::Change;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -25,8 +25,8 @@ const EVE_IN_ADAS_GROUP: Owner = Owner {
 };
 /// Two nodes of ten 1 GiB granules and a host, and what the controller has made durable.
 struct Real {
-    nodes: Vec<Node>,
-    host: Host,
+    nodes: Vec<StorageNode>,
+    host: ComputeNode,
     records: BTreeMap<(String, u64), Vec<u8>>,
 }
 
@@ -49,55 +49,61 @@ impl Peers for Real {
         }
     }
 
-    fn tick(&mut self, inputs: &mut Vec<Input>) {
+    fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for node in &mut self.nodes {
-            collect(node.step(node::Input::Tick), inputs);
+            collect(storage_node.step(storage_node::StorageInput::Tick), inputs);
         }
-        for effect in self.host.step(host::Input::Tick) {
-            if let host::Effect::Report(report) = effect {
-                inputs.push(Input::Report(report));
+        for effect in self.host.step(compute_node::ComputeInput::Tick) {
+            if let compute_node::ComputeEffect::Report(report) = effect {
+                inputs.push(ControllerInput::Report(report));
             }
         }
     }
 
-    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
+    fn carry_out(&mut self, peer: Peer, order: StampedCommand, inputs: &mut Vec<ControllerInput>) {
         match peer {
-            Peer::Node(id) => {
+            Peer::StorageNode(id) => {
                 let node = &mut self.nodes[id.0 as usize];
-                for effect in node.step(node::Input::Order(order)) {
+                for effect in storage_node.step(storage_node::StorageInput::Command(order)) {
                     let next = match effect {
-                        node::Effect::Create(plan) => node::Input::Created(plan.fragment, Ok(())),
-                        node::Effect::Destroy(plan) => {
-                            node::Input::Destroyed(plan.fragment, Ok(()))
+                        storage_node::StorageEffect::Create(plan) => {
+                            storage_node::StorageInput::Created(plan.fragment, Ok(()))
                         }
-                        node::Effect::BeginCopy(plan) => node::Input::Copied(
-                            plan.stage,
-                            plan.attempt,
-                            node::Copied::Failed("/pfs is away".into()),
-                        ),
+                        storage_node::StorageEffect::Destroy(plan) => {
+                            storage_node::StorageInput::Destroyed(plan.fragment, Ok(()))
+                        }
+                        storage_node::StorageEffect::StartMover(plan) => {
+                            storage_node::StorageInput::MoverEnded(
+                                plan.stage,
+                                plan.attempt,
+                                storage_node::MoverOutcome::Failed("/pfs is away".into()),
+                            )
+                        }
                         other => {
                             collect(vec![other], inputs);
                             continue;
                         }
                     };
-                    collect(node.step(next), inputs);
+                    collect(storage_node.step(next), inputs);
                 }
             }
-            Peer::Host(_) => {
-                for effect in self.host.step(host::Input::Order(order)) {
+            Peer::ComputeNode(_) => {
+                for effect in self.host.step(compute_node::ComputeInput::Command(order)) {
                     let next = match effect {
-                        host::Effect::Mount(plan) => host::Input::Mounted(plan.activation, Ok(())),
-                        host::Effect::Unmount(plan) => {
-                            host::Input::Unmounted(plan.activation, Ok(()))
+                        compute_node::ComputeEffect::Mount(plan) => {
+                            compute_node::ComputeInput::Mounted(plan.activation, Ok(()))
                         }
-                        host::Effect::Report(report) => {
-                            inputs.push(Input::Report(report));
+                        compute_node::ComputeEffect::Unmount(plan) => {
+                            compute_node::ComputeInput::Unmounted(plan.activation, Ok(()))
+                        }
+                        compute_node::ComputeEffect::Report(report) => {
+                            inputs.push(ControllerInput::Report(report));
                             continue;
                         }
                     };
                     for effect in self.host.step(next) {
-                        if let host::Effect::Report(report) = effect {
-                            inputs.push(Input::Report(report));
+                        if let compute_node::ComputeEffect::Report(report) = effect {
+                            inputs.push(ControllerInput::Report(report));
                         }
                     }
                 }
@@ -114,10 +120,10 @@ fn site() -> Site {
 
 fn site_with(settings: Settings) -> Site {
     let controller = Controller::restore(settings, Vec::new()).unwrap();
-    let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let peers = Real {
         nodes: vec![node(0), node(1)],
-        host: Host::new("nid1".into(), Instant(0)),
+        host: ComputeNode::new("nid1".into(), Timestamp(0)),
         records: BTreeMap::new(),
     };
     Driven::new(controller, peers, 2)
@@ -125,7 +131,7 @@ fn site_with(settings: Settings) -> Site {
 
 fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcome {
     let text = "#DW jobdw capacity=2GiB type=scratch access_mode=striped\n";
-    let spec = Setup::of(&JobScript::parse(text, None).unwrap())
+    let spec = Setup::from_script(&JobScript::parse(text, None).unwrap())
         .instance
         .unwrap();
     site.ask(
@@ -139,10 +145,10 @@ fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcom
     )
 }
 
-fn collect(effects: Vec<node::Effect>, inputs: &mut Vec<Input>) {
+fn collect(effects: Vec<storage_node::StorageEffect>, inputs: &mut Vec<ControllerInput>) {
     for effect in effects {
-        if let node::Effect::Report(report) = effect {
-            inputs.push(Input::Report(report));
+        if let storage_node::StorageEffect::Report(report) = effect {
+            inputs.push(ControllerInput::Report(report));
         }
     }
 }
@@ -186,7 +192,7 @@ fn an_instance_belongs_to_its_user() {
         )),
         Cause::Denied
     );
-    assert!(site.controller.paths("7", BOB).is_err());
+    assert!(site.controller.mount_variables("7", BOB).is_err());
     assert_eq!(cause(site.setup(BOB, "7", JOB)), Cause::Denied);
     let setup = Setup::default();
     let request = Request::Setup {
@@ -203,14 +209,14 @@ fn an_instance_belongs_to_its_user() {
     assert_eq!(
         cause(site.ask(
             BOB,
-            Request::Drain {
+            Request::DrainNode {
                 node: NodeId(0),
                 drained: true
             }
         )),
         Cause::Denied
     );
-    let paths = site.controller.paths("7", ADA).unwrap();
+    let paths = site.controller.mount_variables("7", ADA).unwrap();
     let root = "/var/opt/cray/dws/mounts/batch/7";
     assert_eq!(
         paths,
@@ -238,7 +244,7 @@ fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
     assert_eq!(cause(site.setup(BOB, "1", user)), Cause::Denied);
     site.setup(EVE_IN_ADAS_GROUP, "2", user).unwrap();
     site.setup(ADA, "3", user).unwrap();
-    let path = &site.controller.paths("3", ADA).unwrap()[0];
+    let path = &site.controller.mount_variables("3", ADA).unwrap()[0];
     assert_eq!(path.0, "DW_PERSISTENT_STRIPED_dbs");
     assert!(path.1.ends_with("/"));
     let destroy = Request::DestroyPersistent {
@@ -317,7 +323,12 @@ fn results_are_kept_until_they_are_staged_out_or_given_up() {
     )
     .unwrap();
     assert_eq!(site.controller.status().pools[0].free, 20);
-    assert!(site.peers.nodes.iter().all(|node| node.used() == 0));
+    assert!(
+        site.peers
+            .nodes
+            .iter()
+            .all(|node| node.used_granules() == 0)
+    );
 }
 
 #[test]
@@ -349,7 +360,7 @@ fn a_pool_gives_all_it_has_and_no_more() {
     .unwrap();
     site.ask(
         ROOT,
-        Request::Drain {
+        Request::DrainNode {
             node: NodeId(0),
             drained: true,
         },
@@ -412,7 +423,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     let what = JobScript::parse(text, None).unwrap().stages[0].clone();
     let mut put_off = |caller| {
         let (token, what) = (token(), what.clone());
-        site.ask(caller, Request::Defer { token, what })
+        site.ask(caller, Request::DeferStage { token, what })
     };
     assert_eq!(cause(put_off(BOB)), Cause::Denied);
     let mut stages = Vec::new();
@@ -425,7 +436,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     let state = |site: &Site, stage| site.controller.stage(stage).unwrap().state;
     assert_eq!(state(&site, stages[0]), StageState::Waiting);
     // Now after all: it fails, as all copies do here, and can be asked for once only.
-    let release = |stage| Request::Release { stage };
+    let release = |stage| Request::ReleaseStage { stage };
     assert_eq!(cause(site.ask(BOB, release(stages[0]))), Cause::Denied);
     site.ask(ADA, release(stages[0])).unwrap();
     let stage = stages[0];
@@ -450,8 +461,8 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     assert_eq!(told, ["stage_out of line 2: /pfs is away"; 2]);
     let limit = |most| Request::LimitStages {
         token: token(),
-        space: forebay_job_script::Space::Job,
-        most,
+        space: forebay_job_script::InstanceRef::Job,
+        max_concurrent: most,
     };
     site.ask(ADA, limit(1)).unwrap();
     assert_eq!(cause(site.ask(ADA, limit(0))), Cause::Invalid);
@@ -463,7 +474,7 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
 fn a_persistent_instance_can_be_staged_from_for_ever() {
     let mut site = site_with(Settings {
         max_stages: 20,
-        kept_stages: 8,
+        max_kept_stages: 8,
         ..Settings::default()
     });
     persistent(&mut site, ADA, "data", false).unwrap();
@@ -474,7 +485,8 @@ fn a_persistent_instance_can_be_staged_from_for_ever() {
     let mut last = None;
     for _ in 0..30 {
         let (token, what) = (token("data"), what.clone());
-        let Answer::Stage(stage) = site.ask(ADA, Request::Stage { token, what }).unwrap() else {
+        let Answer::Stage(stage) = site.ask(ADA, Request::BeginStage { token, what }).unwrap()
+        else {
             panic!("no stage")
         };
         let failure = site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
@@ -496,7 +508,10 @@ fn hosts_without_an_agent_are_refused_by_name() {
     site.pass(61_000);
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        hosts: hosts
+            .iter()
+            .map(|host| (*compute_node).to_owned())
+            .collect(),
     };
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert_eq!(failure.cause, Cause::NotFound);
@@ -517,7 +532,10 @@ fn hosts_that_never_come_are_named_after_a_while() {
     site.setup(ADA, "7", two_views).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        hosts: hosts
+            .iter()
+            .map(|host| (*compute_node).to_owned())
+            .collect(),
     };
     let begun = site.now;
     let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
@@ -553,7 +571,7 @@ fn a_user_does_not_take_all_sessions() {
 fn a_job_runs_once_at_a_time() {
     let mut site = site();
     let set_up_by = |site: &mut Site, creator: &str| {
-        let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
+        let setup = Setup::from_script(&JobScript::parse(JOB, None).unwrap());
         site.ask(
             ADA,
             Request::Setup {
@@ -602,7 +620,7 @@ fn what_waits_to_leave_a_persistent_instance_is_kept() {
     let text = "#DW persistentdw name=data\n\
                 #DW stage_out type=file source=$DW_PERSISTENT_STRIPED_data/a destination=/pfs/a\n";
     let what = JobScript::parse(text, None).unwrap().stages.remove(0);
-    let stage = Request::Stage {
+    let stage = Request::BeginStage {
         token: token("data"),
         what,
     };
@@ -628,7 +646,7 @@ fn what_waits_to_leave_a_persistent_instance_is_kept() {
 fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
     let mut site = site();
     let set_up_by = |site: &mut Site, creator: &str| {
-        let setup = Setup::of(&JobScript::parse(JOB, None).unwrap());
+        let setup = Setup::from_script(&JobScript::parse(JOB, None).unwrap());
         let (token, creator) = (token("7"), creator.into());
         site.ask(
             ADA,
@@ -666,7 +684,7 @@ fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
             "{refused}"
         );
     }
-    assert!(site.controller.job("7", ADA).unwrap().mounted);
+    assert!(site.controller.job_view("7", ADA).unwrap().mounted);
     assert_eq!(cause(site.ask(BOB, leave("second"))), Cause::Denied);
     site.ask(ADA, leave("second")).unwrap();
     assert_eq!(
@@ -686,7 +704,7 @@ fn a_path_outside_must_be_absolute() {
     site.setup(ADA, "7", JOB).unwrap();
     let mut what = JobScript::parse(JOB, None).unwrap().stages.remove(0);
     what.destination = forebay_job_script::StagePath::Pfs("pfs/a".into());
-    let stage = Request::Stage {
+    let stage = Request::BeginStage {
         token: token("7"),
         what,
     };

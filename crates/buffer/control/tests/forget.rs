@@ -7,34 +7,48 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driven::{ADA, Driven, Peers, ROOT};
 use forebay_control::controller::*;
-use forebay_control::node::{self, Node};
-use forebay_control::protocol::*;
-use forebay_control::table::Change;
+use forebay_control::messages::*;
+use forebay_control::records::Change;
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_policy::pool::NodeId;
 
 type Records = BTreeMap<(String, u64), Vec<u8>>;
 
 /// Nodes with ten granules each, of which some say nothing; copies on them never end.
 struct Pool {
-    nodes: Vec<Node>,
+    nodes: Vec<StorageNode>,
     silent: BTreeSet<u32>,
     records: Records,
 }
 
 impl Pool {
-    fn node(&mut self, id: u32, input: node::Input, inputs: &mut Vec<Input>) {
+    fn node(
+        &mut self,
+        id: u32,
+        input: storage_node::StorageInput,
+        inputs: &mut Vec<ControllerInput>,
+    ) {
         for effect in self.nodes[id as usize].step(input) {
             let next = match effect {
-                node::Effect::Report(report) => {
-                    inputs.push(Input::Report(report));
+                storage_node::StorageEffect::Report(report) => {
+                    inputs.push(ControllerInput::Report(report));
                     continue;
                 }
-                node::Effect::Create(plan) => node::Input::Created(plan.fragment, Ok(())),
-                node::Effect::Destroy(plan) => node::Input::Destroyed(plan.fragment, Ok(())),
-                node::Effect::StopCopy(stage, attempt) => {
-                    node::Input::Copied(stage, attempt, node::Copied::Stopped)
+                storage_node::StorageEffect::Create(plan) => {
+                    storage_node::StorageInput::Created(plan.fragment, Ok(()))
                 }
-                node::Effect::BeginCopy(_) | node::Effect::Persist(_) => continue,
+                storage_node::StorageEffect::Destroy(plan) => {
+                    storage_node::StorageInput::Destroyed(plan.fragment, Ok(()))
+                }
+                storage_node::StorageEffect::StopMover(stage, attempt) => {
+                    storage_node::StorageInput::MoverEnded(
+                        stage,
+                        attempt,
+                        storage_node::MoverOutcome::Stopped,
+                    )
+                }
+                storage_node::StorageEffect::StartMover(_)
+                | storage_node::StorageEffect::Persist(_) => continue,
             };
             self.node(id, next, inputs);
         }
@@ -52,19 +66,19 @@ impl Peers for Pool {
         }
     }
 
-    fn tick(&mut self, inputs: &mut Vec<Input>) {
+    fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for id in 0..self.nodes.len() as u32 {
             if !self.silent.contains(&id) {
-                self.node(id, node::Input::Tick, inputs);
+                self.node(id, storage_node::StorageInput::Tick, inputs);
             }
         }
     }
 
-    fn carry_out(&mut self, peer: Peer, order: Order, inputs: &mut Vec<Input>) {
-        if let Peer::Node(NodeId(id)) = peer
+    fn carry_out(&mut self, peer: Peer, order: StampedCommand, inputs: &mut Vec<ControllerInput>) {
+        if let Peer::StorageNode(NodeId(id)) = peer
             && !self.silent.contains(&id)
         {
-            self.node(id, node::Input::Order(order), inputs);
+            self.node(id, storage_node::StorageInput::Command(order), inputs);
         }
     }
 }
@@ -78,9 +92,9 @@ const JOB: &str = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
                    #DW stage_out type=file source=$DW_JOB_STRIPED/c destination=/pfs/c\n";
 
 fn site() -> Site {
-    let node = |id| Node::restore(NodeId(id), 10, Instant(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
     let peers = Pool {
-        nodes: (0..3).map(node).collect(),
+        nodes: (0..3).map(storage_node).collect(),
         silent: BTreeSet::new(),
         records: Records::new(),
     };
@@ -89,13 +103,19 @@ fn site() -> Site {
 }
 
 fn forget(site: &mut Site, caller: Owner, node: u32, lost: bool) -> Outcome {
-    let node = NodeId(node);
-    site.ask(caller, Request::Forget { node, lost })
+    let node = NodeId(storage_node);
+    site.ask(
+        caller,
+        Request::ForgetNode {
+            storage_node,
+            allow_data_loss: lost,
+        },
+    )
 }
 
 fn lost(outcome: Outcome) -> Vec<String> {
     match outcome.unwrap() {
-        Answer::Forgotten(losses) => losses.into_iter().map(|loss| loss.label).collect(),
+        Answer::NodeForgotten(losses) => losses.into_iter().map(|loss| loss.label).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -181,7 +201,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
     };
     // Each node moves one; none of them ends.
     let envelope = |number, request| {
-        Input::Request(Box::new(Envelope {
+        ControllerInput::Request(Box::new(Envelope {
             client: 99,
             number,
             caller: ADA,
@@ -189,7 +209,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         }))
     };
     let token = "7".to_owned();
-    let now = Instant(site.now);
+    let now = Timestamp(site.now);
     let begin = envelope(1, Request::StageOut { token });
     site.controller.step(now, begin);
     site.pass(2000);
@@ -198,7 +218,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
     site.pass(OFFLINE);
     // One job is being taken down, and that waits for the node.
     let (token, hurry) = ("7".to_owned(), true);
-    let now = Instant(site.now);
+    let now = Timestamp(site.now);
     let end = envelope(2, Request::Teardown { token, hurry });
     site.controller.step(now, end);
     site.pass(60_000);
@@ -214,7 +234,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         granules: 10,
         address: None,
     };
-    site.ask(ROOT, node).unwrap();
+    site.ask(ROOT, storage_node).unwrap();
     assert!(site.controller.status().nodes[1].forgotten);
     site.pass(2000);
     let status = site.controller.status();
@@ -250,11 +270,12 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     // With what it had, also of the instance that is still in the books.
     assert_eq!(site.peers.nodes[1].fragments().len(), 2);
     let mut inputs = Vec::new();
-    site.peers.node(1, node::Input::Tick, &mut inputs);
+    site.peers
+        .node(1, storage_node::StorageInput::Tick, &mut inputs);
     let mut orders = Vec::new();
     for input in inputs {
-        for effect in site.controller.step(Instant(site.now), input) {
-            if let Effect::Send(Peer::Node(NodeId(1)), order) = effect {
+        for effect in site.controller.step(Timestamp(site.now), input) {
+            if let ControllerEffect::Send(Peer::StorageNode(NodeId(1)), order) = effect {
                 orders.push(order);
             }
         }
@@ -262,7 +283,7 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     let status = site.controller.status();
     assert!(status.nodes[1].forgotten && !status.nodes[1].online);
     assert_eq!(status.pools[0].quantity, 20, "not offered yet");
-    let removes = |order: &Order| matches!(order.command, Command::RemoveFragment(_));
+    let removes = |order: &StampedCommand| matches!(order.command, Command::RemoveFragment(_));
     assert_eq!(orders.iter().filter(|order| removes(order)).count(), 2);
     site.peers.silent.clear();
     site.pass(3000);
@@ -288,7 +309,7 @@ fn nothing_is_lost_where_there_is_another_copy_or_nothing_was_used() {
     let copies = site.controller.status().instances[0].nodes.clone();
     assert_eq!(copies.len(), 2);
     for node in &copies {
-        site.peers.silent.insert(node.0);
+        site.peers.silent.insert(storage_node.0);
     }
     site.pass(OFFLINE);
     assert!(lost(forget(&mut site, ROOT, copies[0].0, false)).is_empty());

@@ -6,13 +6,13 @@
 #![warn(missing_docs)]
 
 pub mod activity;
-pub mod calls;
-mod control;
+mod controller_client;
 pub mod database;
 pub mod embedded;
 pub mod hosts;
+pub mod job_api;
+pub mod mounts;
 pub mod scrub;
-pub mod views;
 
 pub use activity::Status;
-pub use control::Control;
+pub use controller_client::ControllerClient;

@@ -1,9 +1,9 @@
 //! Data at rest compared with their checksums: all that lies on one storage node.
 
-use forebay_client::{Admin, Options};
+use forebay_client::{Admin, ClientOptions};
 use forebay_protocol::InstanceId;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::Scrubbed;
+use forebay_protocol::message::ScrubReport;
 use forebay_store::daemon::{self, Daemon};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// What is wrong with the directory, or why the data cannot be read.
-pub fn scrub(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
+pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
     let flash = directory.join("flash");
     if !flash.join("objects").is_dir() {
         return Err(format!(
@@ -27,7 +27,7 @@ pub fn scrub(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
     if let Some(socket) = sockets.into_iter().find(listens) {
         return ask(Address::Unix(socket));
     }
-    let daemon = Daemon::start(daemon::Options::new(flash)).map_err(|e| e.to_string())?;
+    let daemon = Daemon::start(daemon::InvalidOptions::new(flash)).map_err(|e| e.to_string())?;
     let found = ask(daemon.address());
     daemon
         .stop()
@@ -35,8 +35,8 @@ pub fn scrub(directory: &Path) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
     found
 }
 
-fn ask(address: Address) -> Result<Vec<(InstanceId, Scrubbed)>, String> {
-    let admin = Admin::connect(address, Options::default())
+fn ask(address: Address) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
+    let admin = Admin::connect(address, ClientOptions::default())
         .map_err(|errno| format!("the storage daemon: {errno}"))?;
     let usages = admin
         .instances()

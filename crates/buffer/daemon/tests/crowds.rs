@@ -11,9 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_daemon::Control;
-use forebay_daemon::hosts::{AgentDaemon, Remote};
-use site::{Site, frame};
+use forebay_daemon::ControllerClient;
+use forebay_daemon::hosts::{AgentDaemon, RemoteController};
+use site::{TestPool, frame};
 
 /// Runs `act` on a thread of another user.
 fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
@@ -64,13 +64,13 @@ fn crowd(socket: &Path) -> (Vec<UnixStream>, usize) {
 
 #[test]
 fn a_thousand_who_say_nothing_keep_nobody_out() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     let _controller = site.controller();
     let mut silent: Vec<TcpStream> = (0..1000)
         .map(|_| TcpStream::connect(site.controller).unwrap())
         .collect();
     let begun = Instant::now();
-    let remote = Remote::open(&site.file("key", "none")).unwrap();
+    let remote = RemoteController::open(&site.file("key", "none")).unwrap();
     assert_eq!(remote.status().unwrap().nodes.len(), 1);
     assert!(begun.elapsed() < Duration::from_secs(5));
     // The oldest have been hung up on.
@@ -84,7 +84,7 @@ fn a_thousand_who_say_nothing_keep_nobody_out() {
 
 #[test]
 fn a_user_does_not_take_all_connections() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     let _controller = site.controller();
     let file = site.file("key", "controller");
     let _agent = AgentDaemon::start(&site.config("key"), "n1").unwrap();
@@ -97,7 +97,12 @@ fn a_user_does_not_take_all_connections() {
         let (_, said) = as_user(1001, || greet(&socket));
         assert!(said.starts_with("{\"welcome\""), "{said}");
         assert_eq!(
-            Remote::open(&file).unwrap().status().unwrap().nodes.len(),
+            RemoteController::open(&file)
+                .unwrap()
+                .status()
+                .unwrap()
+                .nodes
+                .len(),
             1
         );
         drop(held);
@@ -116,7 +121,7 @@ fn a_user_does_not_take_all_connections() {
 /// Who asks for much and takes nothing gets no more than a little at a time.
 #[test]
 fn who_takes_no_answers_gets_no_more_of_them() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     let _controller = site.controller();
     let (mut stream, _) = greet(&site.path("controller.socket"));
     for number in 0..500 {
@@ -135,7 +140,7 @@ fn who_takes_no_answers_gets_no_more_of_them() {
     assert_eq!(other.status().unwrap().nodes.len(), 1);
 }
 
-fn open_to_all(site: &Site) {
+fn open_to_all(site: &TestPool) {
     use std::os::unix::fs::PermissionsExt;
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(site.directory.path(), open).unwrap();

@@ -2,7 +2,7 @@
 //! small file system and need root for that.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use forebay_control::table::Change;
+use forebay_control::records::Change;
 use forebay_daemon::database::Database;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn remove(key: u64) -> Change {
 }
 
 fn keys(file: &Path) -> Vec<u64> {
-    let rows = Database::open(file).unwrap().load().unwrap();
+    let rows = Database::open(file).unwrap().load_records().unwrap();
     rows.iter().map(|(_, key, _)| *key).collect()
 }
 

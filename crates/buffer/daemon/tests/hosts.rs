@@ -12,10 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_control::controller::{Answer, Cause, InstanceSpec, Request};
-use forebay_control::protocol::Owner;
-use forebay_daemon::Control;
+use forebay_control::messages::Owner;
+use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::{HostActivity, exposition};
-use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, Remote, StorageDaemon};
+use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, RemoteController, StorageDaemon};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_units::Bytes;
 use site::{Site, frame, in_service, wait};
@@ -49,9 +49,11 @@ fn the_key_lets_hosts_in_and_another_does_not() {
     wait("the right one is let in", || {
         in_service(&site, "s0").then_some(())
     });
-    let refused = Remote::open(&site.file("other-key", "none")).err().unwrap();
+    let refused = RemoteController::open(&site.file("other-key", "none"))
+        .err()
+        .unwrap();
     assert!(refused.to_string().contains("not valid"), "{refused}");
-    let between = Remote::open(&site.file("key", "none")).unwrap();
+    let between = RemoteController::open(&site.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);
     assert!(!in_service(&site, "s1") && !bad.has_ended());
     let unknown = StorageDaemon::start(&site.config("key"), "s7")
@@ -70,7 +72,7 @@ fn a_request_outlives_the_controllers_end() {
     let remote = site.remote();
     let owner = remote.caller();
     // Without storage nodes it cannot be met yet.
-    let answer = remote.begin(persistent("kept", owner)).unwrap();
+    let answer = remote.submit(persistent("kept", owner)).unwrap();
     wait("it is accepted", || {
         let status = remote.status().ok()?;
         status.instances.first().map(|_| ())
@@ -89,13 +91,13 @@ fn a_request_outlives_the_controllers_end() {
     assert_eq!(status.instances.len(), 1, "once");
     assert_eq!(status.instances[0].nodes.len(), 2);
     // The same name for something else is refused, with the reason.
-    let again = remote.ask(Request::DestroyPersistent {
+    let again = remote.request(Request::DestroyPersistent {
         name: "other".into(),
         hurry: false,
     });
     assert_eq!(again.unwrap_err().cause, Cause::NotFound);
     remote
-        .ask(Request::DestroyPersistent {
+        .request(Request::DestroyPersistent {
             name: "kept".into(),
             hurry: false,
         })
@@ -108,7 +110,7 @@ fn a_storage_node_keeps_its_data_from_a_controller_that_has_forgotten_it() {
     let controller = site.controller();
     let node = StorageDaemon::start(&site.config("key"), "s0").unwrap();
     let remote = site.remote();
-    remote.ask(persistent("kept", remote.caller())).unwrap();
+    remote.request(persistent("kept", remote.caller())).unwrap();
     drop(remote);
     controller.stop().unwrap();
     fs::rename(site.path("controller"), site.path("lost")).unwrap();
@@ -131,7 +133,7 @@ fn a_storage_node_keeps_its_data_from_a_controller_that_has_forgotten_it() {
         name: "kept".into(),
         hurry: false,
     };
-    remote.ask(request).unwrap();
+    remote.request(request).unwrap();
 }
 
 /// What the controller says before it ends a connection on which this was sent.
@@ -198,7 +200,7 @@ fn a_key_that_cannot_be_read_is_told() {
         assert!(error.to_string().contains(expected), "{error}");
         assert!(error.is_bad_input());
     }
-    let absent = Remote::open(Path::new("/nonexistent/pool.toml"))
+    let absent = RemoteController::open(Path::new("/nonexistent/pool.toml"))
         .err()
         .unwrap();
     assert!(absent.to_string().contains("/nonexistent/pool.toml"));
@@ -217,7 +219,7 @@ fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
             .then_some(())
     });
     let remote = site.remote();
-    remote.ask(persistent("data", remote.caller())).unwrap();
+    remote.request(persistent("data", remote.caller())).unwrap();
     let made = |host: &HostActivity| {
         let requests = &host.store.as_ref()?.requests;
         Some(requests.get("create_instance")?.latency.count())
@@ -227,7 +229,7 @@ fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
         let told = status.activity.iter().filter(|host| made(host) == Some(1));
         (told.count() == 2).then_some(status)
     });
-    let (bytes, inodes) = status.used(status.instances[0].id).unwrap();
+    let (bytes, inodes) = status.instance_usage(status.instances[0].id).unwrap();
     assert_eq!((bytes, inodes), (0, 1), "the root alone");
     let page = exposition(&controller.source()().unwrap());
     let count = "forebay_store_request_duration_seconds_count";

@@ -7,7 +7,7 @@ use forebay_job_script::ScriptErrors;
 
 use forebay_control::controller::{Cause, Failure};
 use forebay_daemon::embedded::PoolError;
-use forebay_daemon::hosts::ServeError;
+use forebay_daemon::hosts::DaemonError;
 
 /// Why a job did not go through.
 #[derive(Debug)]
@@ -25,18 +25,18 @@ pub enum RunError {
     /// Metrics cannot be served.
     Metrics(String),
     /// The pool over several hosts cannot be used.
-    Shared(ServeError),
+    Shared(DaemonError),
     /// A step was refused or failed; nothing of this run is left in the pool.
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
-    Kept(&'static str, Failure, String),
+    ResultsKept(&'static str, Failure, String),
     /// A step was refused or failed; a job with this token was in the pool before and is left
     /// there with its data.
-    Earlier(&'static str, Failure, String),
+    ExistingJobKept(&'static str, Failure, String),
     /// A step failed, and it is not sure that what was set up for this token is gone.
-    Left(&'static str, Failure, String),
+    MayRemain(&'static str, Failure, String),
     /// The script could not be started.
-    Start(PathBuf, std::io::Error),
+    ScriptNotStarted(PathBuf, std::io::Error),
     /// Someone interrupted it; the token, and whether results are kept under it.
     Interrupted(String, bool),
 }
@@ -73,23 +73,23 @@ impl fmt::Display for RunError {
             RunError::Usage(reason) => f.write_str(reason),
             RunError::Shared(error) => error.fmt(f),
             RunError::Step(step, failure) => write!(f, "{step}: {failure}"),
-            RunError::Kept(step, failure, token) => write!(
+            RunError::ResultsKept(step, failure, token) => write!(
                 f,
                 "{step}: {failure}\nthe results of job {token} are kept in the pool; when the \
                  cause is removed, `forebay recover --job-id {token}` stages them out \
                  (with --discard it destroys them)"
             ),
-            RunError::Earlier(step, failure, token) => write!(
+            RunError::ExistingJobKept(step, failure, token) => write!(
                 f,
                 "{step}: {failure}\njob {token} was in the pool before, and its data is kept \
                  there; `forebay recover --job-id {token}` stages it out"
             ),
-            RunError::Left(step, failure, token) => write!(
+            RunError::MayRemain(step, failure, token) => write!(
                 f,
                 "{step}: {failure}\njob {token} may still be in the pool; \
                  `forebay recover --job-id {token}` ends it"
             ),
-            RunError::Start(path, error) => {
+            RunError::ScriptNotStarted(path, error) => {
                 write!(f, "{} cannot be started: {error}", path.display())
             }
             RunError::Interrupted(token, true) => write!(

@@ -1,26 +1,26 @@
 //! A job script through its whole life on a pool: set up, stage in, mount, run,
 //! unmount, stage out, tear down.
 
-mod buffer;
 mod error;
 mod life;
+mod pool;
 mod process;
 mod recover;
 mod script;
-mod watch;
+mod wait;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use buffer::{Buffer, Which, order, status};
 pub use error::RunError;
+pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
-pub use watch::{Observer, Quiet};
+pub use wait::{Observer, SilentObserver};
 
-use forebay_control::protocol::Progress;
-use life::Life;
+use forebay_control::messages::Progress;
+use life::JobLife;
 
 /// How long a reader of metrics waits for the pool.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     /// The pool.
-    pub pool: Which,
+    pub pool: PoolSelection,
     /// Compute nodes on which the instance is mounted; this one if none is named.
     pub hosts: Vec<String>,
     /// The job script.
@@ -59,7 +59,7 @@ pub struct RunOptions {
 
 /// One part of a job's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub struct RunPhase {
     /// What it is called.
     pub name: &'static str,
     /// How long it took.
@@ -76,7 +76,7 @@ pub struct RunReport {
     /// The script's exit status; 128 and the signal's number if a signal ended it.
     pub code: i32,
     /// Where time went.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<RunPhase>,
     /// Whether results are still in the pool because the script failed and they were to be kept.
     pub kept: bool,
 }
@@ -84,31 +84,31 @@ pub struct RunReport {
 /// Runs a job script. Blocks until it is over, tells `observer` how it goes, and reacts to SIGINT,
 /// SIGTERM and SIGHUP.
 pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunReport, RunError> {
-    if let (Which::Embedded(_), false) = (&options.pool, options.hosts.is_empty()) {
+    if let (PoolSelection::Embedded(_), false) = (&options.pool, options.hosts.is_empty()) {
         let reason = "--hosts names hosts of a pool over several hosts: name that pool too, with \
                       --pool FILE, or leave --hosts out; the pool of a directory is mounted on \
                       this host alone";
         return Err(RunError::Usage(reason.to_owned()));
     }
     let token = options.token.clone().unwrap_or_else(script::new_token);
-    let script = script::read(&options.script, &token)?;
-    for doubt in script::doubts(&script) {
+    let script = script::read_script(&options.script, &token)?;
+    for doubt in script::warnings(&script) {
         observer.warning(&doubt);
     }
-    let interrupt = watch::Interrupt::install();
-    let pool = Buffer::open(&options.pool)?;
+    let interrupt = wait::Interrupt::install();
+    let pool = PoolHandle::open(&options.pool)?;
     let metrics = match options.metrics {
         Some(address) => {
-            let source = pool.source(&options.pool, PATIENCE);
-            let responder =
-                forebay_daemon::activity::serve(address, source).map_err(RunError::Metrics)?;
+            let source = pool.status_source(&options.pool, PATIENCE);
+            let responder = forebay_daemon::activity::serve_metrics(address, source)
+                .map_err(RunError::Metrics)?;
             let address = responder.address();
             observer.note(&format!("metrics at http://{address}/metrics"));
             Some(responder)
         }
         None => None,
     };
-    let mut life = Life::new(&pool, &token, observer, &interrupt);
+    let mut life = JobLife::new(&pool, &token, observer, &interrupt);
     let outcome = life.lead(&script, options);
     let phases = life.into_phases();
     drop(metrics);

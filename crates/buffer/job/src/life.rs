@@ -3,20 +3,20 @@
 use std::time::Instant;
 
 use forebay_job_script::{Direction, JobScript};
-use forebay_protocol::staging::{JOB, SOCKET};
+use forebay_protocol::staging::{JOB_VARIABLE, SOCKET_VARIABLE};
 
-use super::watch::{self, Interrupt, Observer};
-use super::{Buffer, OnFailure, Phase, RunError, RunOptions, process, script};
+use super::wait::{self, Interrupt, Observer};
+use super::{OnFailure, PoolHandle, RunError, RunOptions, RunPhase, process, script};
 use forebay_control::controller::{
-    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, variable,
+    Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, mount_variable,
 };
-use forebay_control::protocol::Progress;
-use forebay_daemon::Control;
-use forebay_daemon::calls::JobCalls;
+use forebay_control::messages::Progress;
+use forebay_daemon::ControllerClient;
+use forebay_daemon::job_api::JobApi;
 
 /// A job's life in a pool, as far as it has come.
-pub(super) struct Life<'a> {
-    pool: &'a Buffer,
+pub(super) struct JobLife<'a> {
+    pool: &'a PoolHandle,
     token: &'a str,
     /// The name in which this run makes its session; no other run has it.
     creator: String,
@@ -24,7 +24,7 @@ pub(super) struct Life<'a> {
     standing: Option<Standing>,
     observer: &'a mut dyn Observer,
     interrupt: &'a Interrupt,
-    phases: Vec<Phase>,
+    phases: Vec<RunPhase>,
 }
 
 /// What a job's token stands for in the pool.
@@ -39,23 +39,23 @@ enum Standing {
 }
 
 /// How a step ended that did not succeed.
-pub(super) enum Stop {
+pub(super) enum StepError {
     Failed(Failure),
     Interrupted,
 }
 
 /// The step that stopped a job's life, and how it ended.
-type Stopped = (&'static str, Stop);
+type Stopped = (&'static str, StepError);
 
-impl<'a> Life<'a> {
+impl<'a> JobLife<'a> {
     /// One that has not begun.
     pub fn new(
-        pool: &'a Buffer,
+        pool: &'a PoolHandle,
         token: &'a str,
         observer: &'a mut dyn Observer,
         interrupt: &'a Interrupt,
-    ) -> Life<'a> {
-        Life {
+    ) -> JobLife<'a> {
+        JobLife {
             pool,
             token,
             creator: script::new_creator(),
@@ -67,7 +67,7 @@ impl<'a> Life<'a> {
     }
 
     /// Where time went.
-    pub fn into_phases(self) -> Vec<Phase> {
+    pub fn into_phases(self) -> Vec<RunPhase> {
         self.phases
     }
 
@@ -99,7 +99,7 @@ impl<'a> Life<'a> {
             token: token(),
             owner: self.control().caller(),
             creator: self.creator.clone(),
-            setup: Setup::of(script),
+            setup: Setup::from_script(script),
         };
         let stage_in = Request::StageIn { token: token() };
         self.step("set up", set_up, None)?;
@@ -115,8 +115,8 @@ impl<'a> Life<'a> {
         }
         let hosts = self
             .hosts(options)
-            .map_err(|failure| ("mount", Stop::Failed(failure)))?;
-        if let Buffer::Shared(remote) = self.pool
+            .map_err(|failure| ("mount", StepError::Failed(failure)))?;
+        if let PoolHandle::Shared(remote) = self.pool
             && !remote
                 .host()
                 .is_some_and(|own| hosts.iter().any(|host| host == own))
@@ -177,8 +177,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn control(&self) -> &'a dyn Control {
-        self.pool.control()
+    fn control(&self) -> &'a dyn ControllerClient {
+        self.pool.controller()
     }
 
     fn hosts(&self, options: &RunOptions) -> Result<Vec<String>, Failure> {
@@ -224,7 +224,7 @@ impl<'a> Life<'a> {
                 public: false,
             };
             self.control()
-                .ask(request)
+                .request(request)
                 .map_err(|failure| RunError::Step("create_persistent", failure))?;
         }
         Ok(())
@@ -238,7 +238,7 @@ impl<'a> Life<'a> {
                 hurry: destroyed.hurry,
             };
             self.control()
-                .ask(request)
+                .request(request)
                 .map_err(|failure| RunError::Step("destroy_persistent", failure))?;
         }
         Ok(())
@@ -253,7 +253,7 @@ impl<'a> Life<'a> {
     ) -> Result<(), Stopped> {
         self.observer.phase(name);
         let begun = Instant::now();
-        let outcome = watch::wait(
+        let outcome = wait::await_step(
             self.control(),
             request,
             |stage| stage.token == self.token,
@@ -262,9 +262,9 @@ impl<'a> Life<'a> {
         );
         let mut moved = Progress::default();
         if let (Some(direction), Ok(status)) = (direction, self.control().status()) {
-            moved = watch::sum(&status, self.token, direction);
+            moved = wait::sum_progress(&status, self.token, direction);
         }
-        self.phases.push(Phase {
+        self.phases.push(RunPhase {
             name,
             time: begun.elapsed(),
             moved,
@@ -291,7 +291,7 @@ impl<'a> Life<'a> {
     /// Ends a job whose script has not run. A session that this run has made can have no results
     /// and is taken down; one that was there before is unmounted at most, and keeps its data. One
     /// that another run has taken over meanwhile is left to that.
-    fn abandon(&mut self, step: &'static str, stop: Stop) -> RunError {
+    fn abandon(&mut self, step: &'static str, stop: StepError) -> RunError {
         let token = self.token.to_owned();
         let standing = match self.standing {
             Some(standing) => Ok(standing),
@@ -299,9 +299,9 @@ impl<'a> Life<'a> {
         };
         let done = match &standing {
             Ok(Standing::Nothing) => Ok(()),
-            Ok(Standing::Own) => self.control().ask(self.end(true)).map(drop),
+            Ok(Standing::Own) => self.control().request(self.end(true)).map(drop),
             Ok(Standing::Earlier) if matches!(step, "mount" | "run") => {
-                self.control().ask(self.leave()).map(drop)
+                self.control().request(self.leave()).map(drop)
             }
             Ok(Standing::Earlier) => Ok(()),
             Err(failure) => Err(failure.clone()),
@@ -309,8 +309,8 @@ impl<'a> Life<'a> {
         if done.as_ref().is_err_and(|f| f.cause == Cause::Busy) {
             // Another run has the job: nothing of this one is left.
             return match stop {
-                Stop::Failed(failure) => RunError::Step(step, failure),
-                Stop::Interrupted => RunError::Interrupted(token, false),
+                StepError::Failed(failure) => RunError::Step(step, failure),
+                StepError::Interrupted => RunError::Interrupted(token, false),
             };
         }
         if let Err(failure) = &done {
@@ -319,12 +319,14 @@ impl<'a> Life<'a> {
             ));
         }
         match (stop, standing) {
-            (Stop::Failed(failure), Ok(Standing::Earlier)) => {
-                RunError::Earlier(step, failure, token)
+            (StepError::Failed(failure), Ok(Standing::Earlier)) => {
+                RunError::ExistingJobKept(step, failure, token)
             }
-            (Stop::Failed(failure), _) if done.is_err() => RunError::Left(step, failure, token),
-            (Stop::Failed(failure), _) => RunError::Step(step, failure),
-            (Stop::Interrupted, standing) => {
+            (StepError::Failed(failure), _) if done.is_err() => {
+                RunError::MayRemain(step, failure, token)
+            }
+            (StepError::Failed(failure), _) => RunError::Step(step, failure),
+            (StepError::Interrupted, standing) => {
                 let kept = done.is_err() || matches!(standing, Ok(Standing::Earlier));
                 RunError::Interrupted(token, kept)
             }
@@ -333,14 +335,14 @@ impl<'a> Life<'a> {
 
     /// Why the job did not go through after its script has run. What there is of it is kept, unless
     /// somebody else has taken it down.
-    fn keep(&self, step: &'static str, stop: Stop) -> RunError {
+    fn keep(&self, step: &'static str, stop: StepError) -> RunError {
         let token = self.token.to_owned();
         match stop {
-            Stop::Failed(failure) if matches!(self.look(), Ok(Standing::Nothing)) => {
+            StepError::Failed(failure) if matches!(self.look(), Ok(Standing::Nothing)) => {
                 RunError::Step(step, failure)
             }
-            Stop::Failed(failure) => RunError::Kept(step, failure, token),
-            Stop::Interrupted => RunError::Interrupted(token, true),
+            StepError::Failed(failure) => RunError::ResultsKept(step, failure, token),
+            StepError::Interrupted => RunError::Interrupted(token, true),
         }
     }
 
@@ -351,11 +353,11 @@ impl<'a> Life<'a> {
     ) -> Result<Option<i32>, RunError> {
         self.observer.phase("run");
         let begun = Instant::now();
-        let paths = self.control().paths(self.token);
+        let paths = self.control().mount_variables(self.token);
         let mut environment = paths.map_err(|failure| {
             let reason = format!("the paths of job {} are not known: {failure}", self.token);
             let failure = Failure::new(failure.cause, reason);
-            self.abandon("run", Stop::Failed(failure))
+            self.abandon("run", StepError::Failed(failure))
         })?;
         // A persistent instance is known by the name of its striped view.
         if let Some(job) = script.job() {
@@ -364,44 +366,44 @@ impl<'a> Life<'a> {
                     || job
                         .access
                         .iter()
-                        .any(|access| *name == variable(&job.kind, access.mode, None))
+                        .any(|access| *name == mount_variable(&job.kind, access.mode, None))
             });
         }
-        environment.push((JOB.to_owned(), self.token.to_owned()));
+        environment.push((JOB_VARIABLE.to_owned(), self.token.to_owned()));
         // Ends before the job's end is staged: from then on nothing can be added to that.
         let calls = match self.pool {
-            Buffer::Embedded(pool) => {
-                JobCalls::open(pool.asker(), pool.directory(), self.token).map(Some)
+            PoolHandle::Embedded(pool) => {
+                JobApi::open(pool.asker(), pool.directory(), self.token).map(Some)
             }
             // The agents of the job's hosts answer there, as long as the job is mounted.
-            Buffer::Shared(remote) => {
-                let socket = remote.calls_socket().display().to_string();
-                environment.push((SOCKET.to_owned(), socket));
+            PoolHandle::Shared(remote) => {
+                let socket = remote.job_api_socket().display().to_string();
+                environment.push((SOCKET_VARIABLE.to_owned(), socket));
                 Ok(None)
             }
         };
         let calls = calls.map_err(|error| {
             let reason = format!("the socket for the job's own staging cannot be made: {error}");
             let failure = Failure::new(Cause::Failed, reason);
-            self.abandon("run", Stop::Failed(failure))
+            self.abandon("run", StepError::Failed(failure))
         })?;
-        environment.extend(calls.as_ref().map(JobCalls::variable));
-        let started = process::Job::start(&options.script, &options.arguments, &environment);
+        environment.extend(calls.as_ref().map(JobApi::variable));
+        let started = process::JobProcess::start(&options.script, &options.arguments, &environment);
         let mut job = match started {
             Ok(job) => job,
             Err(error) => {
-                let stop = Stop::Failed(Failure::new(Cause::Failed, error.to_string()));
+                let stop = StepError::Failed(Failure::new(Cause::Failed, error.to_string()));
                 return Err(match self.abandon("run", stop) {
-                    RunError::Step(..) => RunError::Start(options.script.clone(), error),
+                    RunError::Step(..) => RunError::ScriptNotStarted(options.script.clone(), error),
                     left => left,
                 });
             }
         };
         let code = job.wait(self.interrupt).map_err(|error| {
             let failure = Failure::new(Cause::Failed, format!("waiting for the script: {error}"));
-            RunError::Kept("run", failure, self.token.to_owned())
+            RunError::ResultsKept("run", failure, self.token.to_owned())
         })?;
-        self.phases.push(Phase {
+        self.phases.push(RunPhase {
             name: "run",
             time: begun.elapsed(),
             moved: Progress::default(),

@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::watch::Interrupt;
+use super::wait::Interrupt;
 
 /// Time that the job's processes have to end after they were asked to.
 const GRACE: Duration = Duration::from_secs(5);
 /// Time between looks at whether they have.
 const LOOK: Duration = Duration::from_millis(10);
 
-pub(super) struct Job {
+pub(super) struct JobProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-impl Job {
+impl JobProcess {
     /// Starts the script with its arguments and these variables.
     pub fn start(
         script: &Path,
         arguments: &[OsString],
         environment: &[(String, String)],
-    ) -> io::Result<Job> {
+    ) -> io::Result<JobProcess> {
         let script = std::fs::canonicalize(script)?;
         let mut command = command(&script)?;
         command
@@ -50,7 +50,7 @@ impl Job {
         unsafe { command.pre_exec(end_with_us) };
         let child = command.spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Job { child, group })
+        Ok(JobProcess { child, group })
     }
 
     /// Waits for the script; `None` if the process was interrupted. When it returns, the job has

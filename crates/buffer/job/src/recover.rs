@@ -2,12 +2,12 @@
 
 use forebay_job_script::{Direction, Stage};
 
-use super::life::Stop;
-use super::watch::{self, Interrupt, Observer};
-use super::{Buffer, RunError, Which};
+use super::life::StepError;
+use super::wait::{self, Interrupt, Observer};
+use super::{PoolHandle, PoolSelection, RunError};
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
-use forebay_control::protocol::Progress;
-use forebay_daemon::Control;
+use forebay_control::messages::Progress;
+use forebay_daemon::ControllerClient;
 
 /// What became of an interrupted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,20 +35,20 @@ pub struct Recovered {
 /// destroys them, if `discard`), and takes all of them down. Persistent instances stay. In a pool
 /// that is shared nobody can tell which jobs were interrupted, so one of them has to be named.
 pub fn recover(
-    which: &Which,
+    which: &PoolSelection,
     job: Option<&str>,
     discard: bool,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Recovered>, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Buffer::open_existing(which)?;
-    if let (Buffer::Shared(_), None) = (&pool, job) {
+    let pool = PoolHandle::open_existing(which)?;
+    if let (PoolHandle::Shared(_), None) = (&pool, job) {
         let reason = "name the job with --job-id: in a shared pool other jobs may be running";
         return Err(RunError::Usage(reason.to_owned()));
     }
     let mut recovered = Vec::new();
     let status = pool
-        .control()
+        .controller()
         .status()
         .map_err(|failure| RunError::Step("recover", failure))?;
     for session in status
@@ -59,7 +59,7 @@ pub fn recover(
     {
         let token = session.token.clone();
         let recovery = match one(
-            pool.control(),
+            pool.controller(),
             &token,
             session.written,
             discard,
@@ -67,8 +67,8 @@ pub fn recover(
             observer,
         ) {
             Ok(recovery) => recovery,
-            Err(Stop::Failed(failure)) => Recovery::Kept(failure),
-            Err(Stop::Interrupted) => return Err(RunError::Interrupted(token, true)),
+            Err(StepError::Failed(failure)) => Recovery::Kept(failure),
+            Err(StepError::Interrupted) => return Err(RunError::Interrupted(token, true)),
         };
         recovered.push(Recovered { token, recovery });
     }
@@ -81,16 +81,16 @@ pub fn recover(
 }
 
 fn one(
-    pool: &dyn Control,
+    pool: &dyn ControllerClient,
     token: &str,
     written: bool,
     discard: bool,
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
-) -> Result<Recovery, Stop> {
+) -> Result<Recovery, StepError> {
     let mut ask = |name: &str, request| {
         observer.phase(&format!("job {token}: {name}"));
-        watch::wait(
+        wait::await_step(
             pool,
             request,
             |stage| stage.token == token,
@@ -108,8 +108,8 @@ fn one(
         ask("unmount", Request::Deactivate { token: owned() })?;
         if !discard {
             ask("stage out", Request::StageOut { token: owned() })?;
-            let status = pool.status().map_err(Stop::Failed)?;
-            recovery = Recovery::StagedOut(watch::sum(&status, token, Direction::Out));
+            let status = pool.status().map_err(StepError::Failed)?;
+            recovery = Recovery::StagedOut(wait::sum_progress(&status, token, Direction::Out));
         }
     }
     ask(
@@ -124,17 +124,17 @@ fn one(
 
 /// Stages into or out of a persistent instance, or of a job that is kept, and waits for it.
 pub fn stage_now(
-    which: &Which,
+    which: &PoolSelection,
     token: &str,
     what: Stage,
     observer: &mut dyn Observer,
 ) -> Result<Progress, RunError> {
     let interrupt = Interrupt::install();
-    let pool = Buffer::open_existing(which)?;
+    let pool = PoolHandle::open_existing(which)?;
     let fail = |failure| RunError::Step("stage", failure);
     let answer = pool
-        .control()
-        .ask(Request::Stage {
+        .controller()
+        .request(Request::BeginStage {
             token: token.to_owned(),
             what,
         })
@@ -145,15 +145,15 @@ pub fn stage_now(
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };
     let this = |one: &StageStatus| one.id == stage;
-    match watch::wait(pool.control(), wait, this, &interrupt, observer) {
+    match wait::await_step(pool.controller(), wait, this, &interrupt, observer) {
         Ok(()) => {}
-        Err(Stop::Failed(failure)) => return Err(fail(failure)),
-        Err(Stop::Interrupted) => {
-            let _ = pool.control().ask(Request::CancelStage { stage });
+        Err(StepError::Failed(failure)) => return Err(fail(failure)),
+        Err(StepError::Interrupted) => {
+            let _ = pool.controller().request(Request::CancelStage { stage });
             return Err(RunError::Interrupted(token.to_owned(), true));
         }
     }
-    let status = pool.control().status().map_err(fail)?;
+    let status = pool.controller().status().map_err(fail)?;
     let moved = status
         .stages
         .iter()

@@ -32,7 +32,7 @@ pub(super) fn new_creator() -> String {
     format!("forebay run {number:016x}")
 }
 
-pub(super) fn read(path: &Path, token: &str) -> Result<JobScript, RunError> {
+pub(super) fn read_script(path: &Path, token: &str) -> Result<JobScript, RunError> {
     let unreadable = |error| RunError::Unreadable(path.to_owned(), error);
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
@@ -73,8 +73,8 @@ fn symbols(path: &Path, token: &str) -> Result<Symbols, RunError> {
 }
 
 /// What would better be looked after before the job runs.
-pub(super) fn doubts(script: &JobScript) -> impl Iterator<Item = String> {
-    let unread = script.unread.iter();
+pub(super) fn warnings(script: &JobScript) -> impl Iterator<Item = String> {
+    let unread = script.ignored_directives.iter();
     let unread =
         unread.map(|line| format!("line {line}: a directive after the first command is not read"));
     let homeless = script.stages(Direction::Out).filter_map(|stage| {

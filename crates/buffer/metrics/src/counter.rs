@@ -8,7 +8,7 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// One more.
-    pub fn inc(&self) {
+    pub fn increment(&self) {
         self.add(1);
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// What a family of metrics is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only rises, but for restarts; its name ends with `_total`.
     Counter,
     /// Rises and falls.
@@ -25,13 +25,22 @@ pub struct Exposition {
 
 impl Exposition {
     /// Begin a family.
-    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> &mut Exposition {
-        debug_assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+    pub fn begin_family(
+        &mut self,
+        name: &'static str,
+        kind: MetricKind,
+        help: &str,
+    ) -> &mut Exposition {
+        debug_assert_eq!(
+            name.ends_with("_total"),
+            kind == MetricKind::Counter,
+            "{name}"
+        );
         self.name = name;
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let help = help.replace('\\', r"\\").replace('\n', r"\n");
         self.line(format_args!("# HELP {name} {help}"));
@@ -45,27 +54,27 @@ impl Exposition {
     }
 
     /// A whole number of the current family.
-    pub fn count(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Exposition {
+    pub fn integer_sample(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Exposition {
         let (name, labels) = (self.name, braced(labels, None));
         self.line(format_args!("{name}{labels} {value}"));
         self
     }
 
     /// A number of the current family.
-    pub fn value(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Exposition {
+    pub fn float_sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Exposition {
         let (name, labels) = (self.name, braced(labels, None));
         self.line(format_args!("{name}{labels} {value}"));
         self
     }
 
     /// A histogram of the current family, in seconds.
-    pub fn latency(
+    pub fn histogram_samples(
         &mut self,
         labels: &[(&str, &str)],
         latency: &LatencySnapshot,
     ) -> &mut Exposition {
         let name = self.name;
-        for (bound, count) in latency.cumulative() {
+        for (bound, count) in latency.cumulative_counts() {
             let labels = braced(labels, Some(&bound.to_string()));
             self.line(format_args!("{name}_bucket{labels} {count}"));
         }
@@ -73,13 +82,16 @@ impl Exposition {
         let infinite = braced(labels, Some("+Inf"));
         self.line(format_args!("{name}_bucket{infinite} {count}"));
         let labels = braced(labels, None);
-        self.line(format_args!("{name}_sum{labels} {}", latency.seconds()));
+        self.line(format_args!(
+            "{name}_sum{labels} {}",
+            latency.total_seconds()
+        ));
         self.line(format_args!("{name}_count{labels} {count}"));
         self
     }
 
     /// The document.
-    pub fn finish(self) -> String {
+    pub fn into_text(self) -> String {
         self.text
     }
 }
@@ -110,16 +122,16 @@ mod tests {
     #[test]
     fn a_document_reads_as_prometheus_wants_it() {
         let latency = Latency::default();
-        latency.record(Duration::from_micros(3));
-        latency.record(Duration::from_secs(20));
+        latency.record_duration(Duration::from_micros(3));
+        latency.record_duration(Duration::from_secs(20));
         let mut page = Exposition::default();
-        page.family("a_total", Kind::Counter, "One\nline, a \\.")
-            .count(&[], 7);
-        page.family("b_bytes", Kind::Gauge, "B.")
-            .count(&[("name", "say \"\\\n\"")], 1);
-        page.family("c_seconds", Kind::Histogram, "C.")
-            .latency(&[("k", "v")], &latency.snapshot());
-        let text = page.finish();
+        page.begin_family("a_total", MetricKind::Counter, "One\nline, a \\.")
+            .integer_sample(&[], 7);
+        page.begin_family("b_bytes", MetricKind::Gauge, "B.")
+            .integer_sample(&[("name", "say \"\\\n\"")], 1);
+        page.begin_family("c_seconds", MetricKind::Histogram, "C.")
+            .histogram_samples(&[("k", "v")], &latency.snapshot());
+        let text = page.into_text();
         let start = "# HELP a_total One\\nline, a \\\\.\n# TYPE a_total counter\na_total 7\n\
             # HELP b_bytes B.\n# TYPE b_bytes gauge\nb_bytes{name=\"say \\\"\\\\\\n\\\"\"} 1\n\
             # HELP c_seconds C.\n# TYPE c_seconds histogram\n\

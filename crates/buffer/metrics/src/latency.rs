@@ -23,7 +23,7 @@ fn bucket(nanos: u64) -> usize {
 
 impl Latency {
     /// Take in one duration.
-    pub fn record(&self, duration: Duration) {
+    pub fn record_duration(&self, duration: Duration) {
         // Some 584 years fit.
         let nanos = duration.as_nanos() as u64;
         if let Some(count) = self.buckets.get(bucket(nanos)) {
@@ -61,7 +61,7 @@ impl LatencySnapshot {
     }
 
     /// All of them together, in seconds.
-    pub fn seconds(&self) -> f64 {
+    pub fn total_seconds(&self) -> f64 {
         self.nanos as f64 / 1e9
     }
 
@@ -104,7 +104,7 @@ impl LatencySnapshot {
     }
 
     /// Both together.
-    pub fn add(&mut self, other: &LatencySnapshot) {
+    pub fn merge(&mut self, other: &LatencySnapshot) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
         }
@@ -116,7 +116,7 @@ impl LatencySnapshot {
 
     /// Upper bounds in seconds and how many durations do not exceed them, without the unbounded
     /// bucket, which is [`count`](LatencySnapshot::count).
-    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+    pub fn cumulative_counts(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut sum = 0;
         (0..BOUNDED).map(move |index| {
             sum += self.buckets.get(index).copied().unwrap_or(0);
@@ -160,7 +160,7 @@ mod tests {
             let latency = Latency::default();
             let record = |all: &[u64]| {
                 for nanos in all {
-                    latency.record(Duration::from_nanos(*nanos));
+                    latency.record_duration(Duration::from_nanos(*nanos));
                 }
                 latency.snapshot()
             };
@@ -170,7 +170,7 @@ mod tests {
             prop_assert_eq!(between.count(), second.len() as u64);
             let sum: u64 = second.iter().sum();
             prop_assert_eq!(between.mean(), Some(Duration::from_nanos(sum / second.len() as u64)));
-            for (bound, count) in between.cumulative() {
+            for (bound, count) in between.cumulative_counts() {
                 let within = second.iter().filter(|n| **n as f64 / 1e9 <= bound).count();
                 prop_assert_eq!(count, within as u64);
             }
@@ -182,7 +182,7 @@ mod tests {
             prop_assert!(told >= median.min(largest));
             prop_assert!(told <= (median * 2).max(Duration::from_micros(1)));
             let mut both = before.clone();
-            both.add(&between);
+            both.merge(&between);
             prop_assert_eq!(both.count(), after.count());
             // A daemon that was started again counts from zero.
             prop_assert_eq!(before.since(&after).count(), before.count());

@@ -6,11 +6,11 @@
 #![warn(missing_docs)]
 
 mod counter;
+mod exporter;
 mod exposition;
 mod latency;
-mod responder;
 
 pub use counter::Counter;
-pub use exposition::{Exposition, Kind};
+pub use exporter::Exporter;
+pub use exposition::{Exposition, MetricKind};
 pub use latency::{Latency, LatencySnapshot};
-pub use responder::Responder;

@@ -1,24 +1,24 @@
 //! What a reader of the metrics sees, a well-behaved one and others.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use forebay_metrics::{Counter, Responder};
+use forebay_metrics::{Counter, Exporter};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn start() -> (Responder, Arc<Counter>) {
+fn start() -> (Exporter, Arc<Counter>) {
     let asked = Arc::new(Counter::default());
     let counted = asked.clone();
     let document = move || {
-        counted.inc();
+        counted.increment();
         match counted.get() {
             4 => Err("not now".to_owned()),
             count => Ok(format!("asked_total {count}\n")),
         }
     };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    (Responder::start(address, document).unwrap(), asked)
+    (Exporter::start(address, document).unwrap(), asked)
 }
 
 fn say(address: SocketAddr, request: &[u8]) -> String {

@@ -6,18 +6,18 @@
 //! challenge it proves that it holds the pool's key, and names the user it speaks for: holders of
 //! the key are trusted to tell the truth about that, as root on a cluster's own nodes is.
 
-use crate::munge::{Credential, Munge};
-use forebay_protocol::identity::{Peer, Proof};
+use crate::munge::{DecodedCredential, Munge};
+use forebay_protocol::identity::{PeerIdentity, Proof};
 use forebay_protocol::ids::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Ask the kernel who is at the other end of a Unix socket.
-pub fn unix_peer(socket: impl AsFd) -> io::Result<Peer> {
+pub fn unix_peer(socket: impl AsFd) -> io::Result<PeerIdentity> {
     let cred = rustix::net::sockopt::socket_peercred(&socket)?;
     let uid = cred.uid.as_raw();
     let own = rustix::process::geteuid().as_raw();
-    Ok(Peer {
+    Ok(PeerIdentity {
         uid,
         gid: cred.gid.as_raw(),
         groups: peer_groups(socket)?,
@@ -131,12 +131,15 @@ pub fn answer(
 
 /// Whom a credential makes its sender, if it answers this [`challenge`]. Trusted are root and
 /// this process's own user.
-pub fn credential_peer(credential: &Credential, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+pub fn credential_peer(
+    credential: &DecodedCredential,
+    challenge: &[u8; 32],
+) -> Result<PeerIdentity, Errno> {
     if credential.payload != challenge {
         return Err(Errno::EKEYREJECTED);
     }
     let own = rustix::process::geteuid().as_raw();
-    Ok(Peer {
+    Ok(PeerIdentity {
         uid: credential.uid,
         gid: credential.gid,
         groups: Vec::new(),
@@ -146,15 +149,21 @@ pub fn credential_peer(credential: &Credential, challenge: &[u8; 32]) -> Result<
 }
 
 /// Whom a key's proof makes its sender, if it answers this [`challenge`].
-pub fn proof_peer(key: &PoolKey, proof: &Proof, challenge: &[u8; 32]) -> Result<Peer, Errno> {
+pub fn proof_peer(
+    key: &PoolKey,
+    proof: &Proof,
+    challenge: &[u8; 32],
+) -> Result<PeerIdentity, Errno> {
     match proof {
-        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => Ok(Peer {
-            uid: *uid,
-            gid: *gid,
-            groups: Vec::new(),
-            trusted: true,
-            local: false,
-        }),
+        Proof::Key { mac, uid, gid } if key.verify(challenge, *uid, *gid, mac) => {
+            Ok(PeerIdentity {
+                uid: *uid,
+                gid: *gid,
+                groups: Vec::new(),
+                trusted: true,
+                local: false,
+            })
+        }
         _ => Err(Errno::EKEYREJECTED),
     }
 }

@@ -10,15 +10,15 @@
 //! turns out to be shorter, or with one that says why nothing more can be read: its length is an
 //! error number with the topmost bit set, and no data follow.
 
-use crate::frame::BadFrame;
+use crate::frame::FrameError;
 use crate::stream::Stream;
 use forebay_protocol::ids::Errno;
 use std::io;
 
 /// Most data in a chunk, in bytes: few enough to stay in a processor's cache meanwhile.
-pub const MAX_CHUNK: usize = 256 << 10;
+pub const MAX_CHUNK_BYTES: usize = 256 << 10;
 /// Bytes in front of a chunk's data.
-pub const CHUNK_HEADER: usize = 8;
+pub const CHUNK_HEADER_BYTES: usize = 8;
 const FAILED: u32 = 1 << 31;
 
 /// What came.
@@ -33,12 +33,12 @@ pub enum Chunk {
 }
 
 /// Where bytes come from.
-pub trait Source {
+pub trait ChunkSource {
     /// Fill all of `into`; an error if the peer closes before.
     fn fill(&mut self, into: &mut [u8]) -> io::Result<()>;
 }
 
-fn header(word: u32, data: &[u8]) -> [u8; CHUNK_HEADER] {
+fn header(word: u32, data: &[u8]) -> [u8; CHUNK_HEADER_BYTES] {
     let word = word.to_le_bytes();
     let sum = crc32c::crc32c_append(crc32c::crc32c(&word), data).to_le_bytes();
     let [a, b, c, d] = word;
@@ -48,22 +48,22 @@ fn header(word: u32, data: &[u8]) -> [u8; CHUNK_HEADER] {
 
 /// Lengths of the chunks of `length` bytes at `offset` of an object: they end where the object's
 /// own multiples of [`MAX_CHUNK`] do, so that they can be written without being copied.
-pub fn lengths(offset: u64, length: usize) -> impl Iterator<Item = usize> {
-    let first = MAX_CHUNK - (offset % MAX_CHUNK as u64) as usize;
+pub fn chunk_lengths(offset: u64, length: usize) -> impl Iterator<Item = usize> {
+    let first = MAX_CHUNK_BYTES - (offset % MAX_CHUNK_BYTES as u64) as usize;
     let mut left = length;
     let mut most = first;
     std::iter::from_fn(move || {
         let now = left.min(most);
         left -= now;
-        most = MAX_CHUNK;
+        most = MAX_CHUNK_BYTES;
         (now > 0).then_some(now)
     })
 }
 
 /// Send `head`, if there is any, and one chunk behind it: `data`, at most [`MAX_CHUNK`] bytes.
-pub fn send(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
-    if data.len() > MAX_CHUNK {
-        return Err(BadFrame::Length.into());
+pub fn send_chunk(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
+    if data.len() > MAX_CHUNK_BYTES {
+        return Err(FrameError::Length.into());
     }
     stream.send_parts(&[head, &header(data.len() as u32, data), data], None)
 }
@@ -71,9 +71,9 @@ pub fn send(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
 /// Send the head of a frame and all of its payload, which lies at `offset` of an object.
 pub fn send_payload(stream: &Stream, head: &[u8], payload: &[u8], offset: u64) -> io::Result<()> {
     let (mut head, mut rest) = (head, payload);
-    for length in lengths(offset, payload.len()) {
+    for length in chunk_lengths(offset, payload.len()) {
         let (now, later) = rest.split_at(length);
-        send(stream, head, now)?;
+        send_chunk(stream, head, now)?;
         (head, rest) = (&[], later);
     }
     stream.send_parts(&[head], None)
@@ -81,8 +81,8 @@ pub fn send_payload(stream: &Stream, head: &[u8], payload: &[u8], offset: u64) -
 
 /// Send `head` and `data` behind it as chunks, all at once: the receiver is not kept waiting while
 /// the sender looks at the next one.
-pub fn send_at_once(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
-    let chunks = || data.chunks(MAX_CHUNK);
+pub fn send_chunks(stream: &Stream, head: &[u8], data: &[u8]) -> io::Result<()> {
+    let chunks = || data.chunks(MAX_CHUNK_BYTES);
     let headers: Vec<_> = chunks()
         .map(|data| header(data.len() as u32, data))
         .collect();
@@ -100,19 +100,19 @@ pub fn send_failure(stream: &Stream, errno: Errno) -> io::Result<()> {
 
 /// Receive a chunk into the front of `into`, which has room for what is still missing of the
 /// payload. What is in `into` after an error is damaged.
-pub fn receive(source: &mut impl Source, into: &mut [u8]) -> io::Result<Chunk> {
-    let mut head = [0; CHUNK_HEADER];
+pub fn receive_chunk(source: &mut impl ChunkSource, into: &mut [u8]) -> io::Result<Chunk> {
+    let mut head = [0; CHUNK_HEADER_BYTES];
     source.fill(&mut head)?;
     let [a, b, c, d, ..] = head;
     let word = u32::from_le_bytes([a, b, c, d]);
     let length = if word & FAILED == 0 { word as usize } else { 0 };
-    if length > MAX_CHUNK {
-        return Err(BadFrame::Length.into());
+    if length > MAX_CHUNK_BYTES {
+        return Err(FrameError::Length.into());
     }
-    let data = into.get_mut(..length).ok_or(BadFrame::Length)?;
+    let data = into.get_mut(..length).ok_or(FrameError::Length)?;
     source.fill(data)?;
     if header(word, data) != head {
-        return Err(BadFrame::Checksum.into());
+        return Err(FrameError::Checksum.into());
     }
     Ok(match word {
         0 => Chunk::End,
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::VecDeque;
     use std::os::unix::net::UnixStream;
 
-    impl Source for &[u8] {
+    impl ChunkSource for &[u8] {
         fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
             io::Read::read_exact(self, into)
         }
@@ -154,7 +154,7 @@ mod tests {
         let mut data = vec![0; length];
         let mut have = 0;
         while have < length {
-            match receive(&mut bytes, &mut data[have..])? {
+            match receive_chunk(&mut bytes, &mut data[have..])? {
                 Chunk::Data(count) => have += count,
                 other => panic!("{other:?}"),
             }
@@ -168,14 +168,14 @@ mod tests {
         for (offset, length) in [
             (0, 0),
             (0, 1),
-            (5, 2 * MAX_CHUNK),
+            (5, 2 * MAX_CHUNK_BYTES),
             (1 << 20, 1 << 20),
             (7, 9),
         ] {
             let data: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             let bytes = sent(|stream| send_payload(stream, b"head", &data, offset).unwrap());
             assert_eq!(payload(&bytes[4..], length).unwrap(), data);
-            let bytes = sent(|stream| send_at_once(stream, b"head", &data).unwrap());
+            let bytes = sent(|stream| send_chunks(stream, b"head", &data).unwrap());
             assert_eq!(payload(&bytes[4..], length).unwrap(), data);
         }
     }
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn an_early_end_and_a_failure_are_told() {
         let mut bytes = &sent(|stream| {
-            send(stream, b"", b"some").unwrap();
-            send(stream, b"", b"").unwrap();
+            send_chunk(stream, b"", b"some").unwrap();
+            send_chunk(stream, b"", b"").unwrap();
             send_failure(stream, Errno::EIO).unwrap();
         })[..];
         let mut into = [0; 16];
-        let mut next = || receive(&mut bytes, &mut into).unwrap();
+        let mut next = || receive_chunk(&mut bytes, &mut into).unwrap();
         assert_eq!(next(), Chunk::Data(4));
         assert_eq!(next(), Chunk::End);
         assert_eq!(next(), Chunk::Failed(Errno::EIO));
@@ -200,19 +200,19 @@ mod tests {
             let mut bytes = sent(|stream| send_payload(stream, &[], &data, 0).unwrap());
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            let mut into = vec![0; 2 * MAX_CHUNK];
-            prop_assert!(receive(&mut &bytes[..], &mut into).is_err());
+            let mut into = vec![0; 2 * MAX_CHUNK_BYTES];
+            prop_assert!(receive_chunk(&mut &bytes[..], &mut into).is_err());
         }
 
         #[test]
         fn chunks_end_at_their_places(offset in 0u64..1 << 40, length in 0usize..1 << 22) {
-            let lengths: Vec<_> = lengths(offset, length).collect();
+            let lengths: Vec<_> = chunk_lengths(offset, length).collect();
             prop_assert_eq!(lengths.iter().sum::<usize>(), length);
             let mut at = offset;
             for (i, one) in lengths.iter().enumerate() {
                 at += *one as u64;
-                prop_assert!(*one > 0 && *one <= MAX_CHUNK);
-                prop_assert!(i + 1 == lengths.len() || at.is_multiple_of(MAX_CHUNK as u64));
+                prop_assert!(*one > 0 && *one <= MAX_CHUNK_BYTES);
+                prop_assert!(i + 1 == lengths.len() || at.is_multiple_of(MAX_CHUNK_BYTES as u64));
             }
         }
     }

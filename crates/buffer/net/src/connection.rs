@@ -1,7 +1,7 @@
 //! A client's end of a connection: calls and what comes back for them.
 
-use crate::chunk::{self, Chunk, Source};
-use crate::frame::{self, BadFrame, Direction, Flags, HEADER, Header};
+use crate::chunk::{self, Chunk, ChunkSource};
+use crate::frame::{self, Direction, Flags, FrameError, HEADER_BYTES, Header};
 use crate::stream::Stream;
 use forebay_protocol::message::{Call, Reply, Request};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 /// What came back for a call.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     /// The reply.
     pub reply: Reply,
     /// Bytes of payload put into the caller's buffer.
@@ -24,7 +24,7 @@ pub struct Answer {
 
 /// The client's end of one connection: one call outstanding at a time.
 #[derive(Debug)]
-pub struct Link {
+pub struct Connection {
     stream: Stream,
     out: Vec<u8>,
     buffer: Vec<u8>,
@@ -33,10 +33,10 @@ pub struct Link {
     descriptors: VecDeque<OwnedFd>,
 }
 
-impl Link {
+impl Connection {
     /// A link over a connected, blocking socket.
-    pub fn new(stream: Stream) -> Link {
-        Link {
+    pub fn new(stream: Stream) -> Connection {
+        Connection {
             stream,
             out: Vec::with_capacity(1024),
             buffer: vec![0; 16 * 1024],
@@ -53,7 +53,7 @@ impl Link {
 
     /// Where the far end is, if it is a daemon on another host, which has to prove who it is:
     /// `None` on a Unix socket.
-    pub fn far_end(&self) -> io::Result<Option<SocketAddr>> {
+    pub fn remote_address(&self) -> io::Result<Option<SocketAddr>> {
         match &self.stream {
             Stream::Unix(_) => Ok(None),
             Stream::Tcp(stream) => stream.peer_addr().map(Some),
@@ -66,7 +66,7 @@ impl Link {
     }
 
     /// Send `call` with `payload` and wait for its reply; the reply's payload goes into `into`.
-    pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+    pub fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
     }
@@ -75,7 +75,7 @@ impl Link {
     /// dropped; several calls may be sent before, and are answered in their order.
     pub fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         self.out.clear();
-        frame::put_call(&mut self.out, call, payload.len())?;
+        frame::encode_call(&mut self.out, call, payload.len())?;
         let offset = match &call.request {
             Request::Write { offset, .. } => *offset,
             _ => 0,
@@ -84,7 +84,7 @@ impl Link {
     }
 
     /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
-    pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Answer> {
+    pub fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         loop {
             let (answered, answer) = self.next(into)?;
             // An answer to an earlier call that was given up on is passed over.
@@ -116,24 +116,24 @@ impl Link {
         Ok(())
     }
 
-    fn next(&mut self, into: &mut [u8]) -> io::Result<(u64, Answer)> {
-        self.gather(HEADER)?;
-        let mut head = [0; HEADER];
-        head.copy_from_slice(&self.buffer[self.start..self.start + HEADER]);
+    fn next(&mut self, into: &mut [u8]) -> io::Result<(u64, Response)> {
+        self.gather(HEADER_BYTES)?;
+        let mut head = [0; HEADER_BYTES];
+        head.copy_from_slice(&self.buffer[self.start..self.start + HEADER_BYTES]);
         let header: Header = frame::parse_header(&head)?;
         if header.direction != Direction::Reply {
-            return Err(BadFrame::Kind.into());
+            return Err(FrameError::Kind.into());
         }
         if header.payload > into.len() {
-            return Err(BadFrame::Length.into());
+            return Err(FrameError::Length.into());
         }
-        self.gather(HEADER + header.body)?;
-        let body = self.start + HEADER..self.start + HEADER + header.body;
-        let mut reply = frame::open(&head, &header, &self.buffer[body.clone()])?;
+        self.gather(HEADER_BYTES + header.body)?;
+        let body = self.start + HEADER_BYTES..self.start + HEADER_BYTES + header.body;
+        let mut reply = frame::decode_body(&head, &header, &self.buffer[body.clone()])?;
         self.start = body.end;
         let mut have = 0;
         while have < header.payload {
-            match chunk::receive(self, &mut into[have..header.payload])? {
+            match chunk::receive_chunk(self, &mut into[have..header.payload])? {
                 Chunk::Data(count) => have += count,
                 Chunk::End => break,
                 Chunk::Failed(errno) => {
@@ -155,11 +155,11 @@ impl Link {
             None
         };
         if expected && descriptor.is_none() {
-            return Err(BadFrame::Kind.into());
+            return Err(FrameError::Kind.into());
         }
         Ok((
             header.seq,
-            Answer {
+            Response {
                 reply,
                 payload: have,
                 descriptor,
@@ -169,7 +169,7 @@ impl Link {
     }
 }
 
-impl Source for Link {
+impl ChunkSource for Connection {
     fn fill(&mut self, into: &mut [u8]) -> io::Result<()> {
         let have = (self.end - self.start).min(into.len());
         into[..have].copy_from_slice(&self.buffer[self.start..self.start + have]);
@@ -194,7 +194,7 @@ mod tests {
             let far = Stream::Unix(far);
             let mut buffer = [0; 4096];
             let n = far.receive(&mut buffer, &mut VecDeque::new()).unwrap();
-            assert!(n > HEADER);
+            assert!(n > HEADER_BYTES);
             let path = std::env::temp_dir().join(format!("forebay-net-{}", std::process::id()));
             std::fs::File::create(&path)
                 .unwrap()
@@ -203,16 +203,17 @@ mod tests {
             let file = std::fs::File::open(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             let mut out = Vec::new();
-            frame::put_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0).unwrap();
+            frame::encode_reply(&mut out, 2, Flags::default(), &Reply::Failed(Errno::EIO), 0)
+                .unwrap();
             let flags = Flags {
                 descriptor: true,
                 cacheable: false,
             };
-            frame::put_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
+            frame::encode_reply(&mut out, 3, flags, &Reply::Data, 7).unwrap();
             far.send_all(&out, &[], Some(file.as_fd())).unwrap();
             chunk::send_payload(&far, &[], b"payload", 0).unwrap();
         });
-        let mut link = Link::new(Stream::Unix(near));
+        let mut link = Connection::new(Stream::Unix(near));
         let call = Call {
             seq: 3,
             caller: None,

@@ -14,9 +14,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::fmt;
 
 /// Bytes of a header.
-pub const HEADER: usize = 28;
+pub const HEADER_BYTES: usize = 28;
 /// Longest body, in bytes.
-pub const MAX_BODY: usize = 256 * 1024;
+pub const MAX_BODY_BYTES: usize = 256 * 1024;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u8 = 2;
 
@@ -57,7 +57,7 @@ pub struct Header {
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadFrame {
+pub enum FrameError {
     /// The first bytes are not a frame's.
     Magic,
     /// The peer's version.
@@ -72,60 +72,60 @@ pub enum BadFrame {
     Body,
 }
 
-impl fmt::Display for BadFrame {
+impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadFrame::Magic => f.write_str("not a Forebay peer: the first bytes are not 'FBAY'"),
-            BadFrame::Version(v) => {
+            FrameError::Magic => f.write_str("not a Forebay peer: the first bytes are not 'FBAY'"),
+            FrameError::Version(v) => {
                 write!(f, "the peer speaks frame version {v}, this side {VERSION}")
             }
-            BadFrame::Kind => f.write_str("unknown kind of frame"),
-            BadFrame::Length => write!(
+            FrameError::Kind => f.write_str("unknown kind of frame"),
+            FrameError::Length => write!(
                 f,
-                "frame too long: at most {MAX_BODY} bytes of body and {MAX_DATA} of data"
+                "frame too long: at most {MAX_BODY_BYTES} bytes of body and {MAX_DATA} of data"
             ),
-            BadFrame::Checksum => f.write_str("frame damaged: checksum does not fit"),
-            BadFrame::Body => f.write_str("frame does not hold a message of this version"),
+            FrameError::Checksum => f.write_str("frame damaged: checksum does not fit"),
+            FrameError::Body => f.write_str("frame does not hold a message of this version"),
         }
     }
 }
 
-impl std::error::Error for BadFrame {}
+impl std::error::Error for FrameError {}
 
-impl From<BadFrame> for std::io::Error {
-    fn from(bad: BadFrame) -> std::io::Error {
+impl From<FrameError> for std::io::Error {
+    fn from(bad: FrameError) -> std::io::Error {
         std::io::Error::new(std::io::ErrorKind::InvalidData, bad)
     }
 }
 
-impl From<BadFrame> for Errno {
-    fn from(_: BadFrame) -> Errno {
+impl From<FrameError> for Errno {
+    fn from(_: FrameError) -> Errno {
         Errno::EPROTO
     }
 }
 
 /// Parse a header.
-pub fn parse_header(bytes: &[u8; HEADER]) -> Result<Header, BadFrame> {
+pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
     let word =
         |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if bytes[..4] != MAGIC {
-        return Err(BadFrame::Magic);
+        return Err(FrameError::Magic);
     }
     if bytes[4] != VERSION {
-        return Err(BadFrame::Version(bytes[4]));
+        return Err(FrameError::Version(bytes[4]));
     }
     let direction = match bytes[5] {
         0 => Direction::Call,
         1 => Direction::Reply,
-        _ => return Err(BadFrame::Kind),
+        _ => return Err(FrameError::Kind),
     };
     let flags = u16::from_le_bytes([bytes[6], bytes[7]]);
     if flags > 3 {
-        return Err(BadFrame::Kind);
+        return Err(FrameError::Kind);
     }
     let (body, payload) = (word(8) as usize, word(12) as usize);
-    if body > MAX_BODY || payload > MAX_DATA {
-        return Err(BadFrame::Length);
+    if body > MAX_BODY_BYTES || payload > MAX_DATA {
+        return Err(FrameError::Length);
     }
     let seq = u64::from(word(16)) | u64::from(word(20)) << 32;
     let flags = Flags {
@@ -153,17 +153,17 @@ fn put<T: Serialize>(
     seq: u64,
     message: &T,
     payload: usize,
-) -> Result<(), BadFrame> {
+) -> Result<(), FrameError> {
     let start = out.len();
-    out.extend_from_slice(&[0; HEADER]);
+    out.extend_from_slice(&[0; HEADER_BYTES]);
     let taken = std::mem::take(out);
-    *out = postcard::to_extend(message, taken).map_err(|_| BadFrame::Body)?;
-    let body = out.len() - start - HEADER;
-    if body > MAX_BODY || payload > MAX_DATA {
+    *out = postcard::to_extend(message, taken).map_err(|_| FrameError::Body)?;
+    let body = out.len() - start - HEADER_BYTES;
+    if body > MAX_BODY_BYTES || payload > MAX_DATA {
         out.truncate(start);
-        return Err(BadFrame::Length);
+        return Err(FrameError::Length);
     }
-    let (head, body_bytes) = out[start..].split_at_mut(HEADER);
+    let (head, body_bytes) = out[start..].split_at_mut(HEADER_BYTES);
     head[..4].copy_from_slice(&MAGIC);
     head[4] = VERSION;
     head[5] = u8::from(direction == Direction::Reply);
@@ -178,7 +178,7 @@ fn put<T: Serialize>(
 
 /// Append header and body of a call to `out`. The caller sends a payload of that many bytes behind
 /// them.
-pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), BadFrame> {
+pub fn encode_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), FrameError> {
     put(
         out,
         Direction::Call,
@@ -191,66 +191,66 @@ pub fn put_call(out: &mut Vec<u8>, call: &Call, payload: usize) -> Result<(), Ba
 
 /// Append header and body of a reply to call `seq` to `out`. The caller sends a payload of that many
 /// bytes behind them, and a descriptor with the first byte if the flags say so.
-pub fn put_reply(
+pub fn encode_reply(
     out: &mut Vec<u8>,
     seq: u64,
     flags: Flags,
     reply: &Reply,
     payload: usize,
-) -> Result<(), BadFrame> {
+) -> Result<(), FrameError> {
     put(out, Direction::Reply, flags, seq, reply, payload)
 }
 
 /// Check header and body and decode the body. `head` are the header's bytes as received.
-pub fn open<T: DeserializeOwned>(
-    head: &[u8; HEADER],
+pub fn decode_body<T: DeserializeOwned>(
+    head: &[u8; HEADER_BYTES],
     header: &Header,
     body: &[u8],
-) -> Result<T, BadFrame> {
+) -> Result<T, FrameError> {
     if checksum(&head[..24], body) != header.checksum {
-        return Err(BadFrame::Checksum);
+        return Err(FrameError::Checksum);
     }
-    postcard::from_bytes(body).map_err(|_| BadFrame::Body)
+    postcard::from_bytes(body).map_err(|_| FrameError::Body)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_protocol::ids::{Ino, Timestamp};
-    use forebay_protocol::message::{Attr, Kind, MAX_INODES, Request};
+    use forebay_protocol::message::{Attr, FileKind, MAX_REQUEST_INODES, Request};
     use proptest::prelude::*;
 
     fn frame(call: &Call) -> Vec<u8> {
         let mut out = Vec::new();
-        put_call(&mut out, call, 0).unwrap();
+        encode_call(&mut out, call, 0).unwrap();
         out
     }
 
     /// The header that fits a body, whatever that is.
-    fn framed(body: &[u8]) -> ([u8; HEADER], Header) {
+    fn framed(body: &[u8]) -> ([u8; HEADER_BYTES], Header) {
         let call = Call {
             seq: 7,
             caller: None,
             request: Request::StatFs,
         };
-        let mut head = *frame(&call).first_chunk::<HEADER>().unwrap();
+        let mut head = *frame(&call).first_chunk::<HEADER_BYTES>().unwrap();
         head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let sum = checksum(&head[..24], body);
         head[24..28].copy_from_slice(&sum.to_le_bytes());
         (head, parse_header(&head).unwrap())
     }
 
-    fn parse(bytes: &[u8]) -> Result<Call, BadFrame> {
-        let head: [u8; HEADER] = bytes
-            .get(..HEADER)
-            .ok_or(BadFrame::Length)?
+    fn parse(bytes: &[u8]) -> Result<Call, FrameError> {
+        let head: [u8; HEADER_BYTES] = bytes
+            .get(..HEADER_BYTES)
+            .ok_or(FrameError::Length)?
             .try_into()
-            .map_err(|_| BadFrame::Length)?;
+            .map_err(|_| FrameError::Length)?;
         let header = parse_header(&head)?;
         let body = bytes
-            .get(HEADER..HEADER + header.body)
-            .ok_or(BadFrame::Length)?;
-        open(&head, &header, body)
+            .get(HEADER_BYTES..HEADER_BYTES + header.body)
+            .ok_or(FrameError::Length)?;
+        decode_body(&head, &header, body)
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         };
         let longest = Attr {
             ino: Ino(u64::MAX),
-            kind: Kind::BlockDevice,
+            kind: FileKind::BlockDevice,
             mode: u16::MAX,
             nlink: u32::MAX,
             uid: u32::MAX,
@@ -272,12 +272,12 @@ mod tests {
             atime: time,
             mtime: time,
             ctime: time,
-            unsettled: Some(time),
+            provisional: Some(time),
             extended: true,
         };
-        let reply = Reply::Attrs(vec![longest; MAX_INODES]);
+        let reply = Reply::Attrs(vec![longest; MAX_REQUEST_INODES]);
         assert_eq!(
-            put_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0),
+            encode_reply(&mut Vec::new(), 1, Flags::default(), &reply, 0),
             Ok(())
         );
     }
@@ -320,8 +320,8 @@ mod tests {
             ];
             for body in bodies {
                 let (head, header) = framed(&body);
-                let _ = open::<Call>(&head, &header, &body);
-                let _ = open::<Reply>(&head, &header, &body);
+                let _ = decode_body::<Call>(&head, &header, &body);
+                let _ = decode_body::<Reply>(&head, &header, &body);
             }
         }
     }

@@ -17,8 +17,8 @@
 //! An address that is translated on the way (NAT, a forwarded port) therefore does not work.
 
 use crate::auth::{self, PoolKey, challenge};
-use crate::munge::{Credential, Munge};
-use forebay_protocol::identity::{Peer, Proof};
+use crate::munge::{DecodedCredential, Munge};
+use forebay_protocol::identity::{PeerIdentity, Proof};
 use forebay_protocol::{Errno, Reply, Request};
 use std::fmt;
 use std::io;
@@ -105,19 +105,23 @@ impl Opening {
     }
 
     /// Whom a key's proof makes the client, and the daemon's own proof to it.
-    pub fn believe_key(&self, key: &PoolKey, proof: &Proof) -> Result<(Peer, Proof), Errno> {
+    pub fn believe_key(
+        &self,
+        key: &PoolKey,
+        proof: &Proof,
+    ) -> Result<(PeerIdentity, Proof), Errno> {
         let peer = auth::proof_peer(key, proof, &self.of_client())?;
         let own = key.answer(&self.of_daemon(peer.uid, peer.gid));
         Ok((peer, own))
     }
 
     /// Whom a MUNGE credential makes the client.
-    pub fn believe_munge(&self, credential: &Credential) -> Result<Peer, Errno> {
+    pub fn believe_munge(&self, credential: &DecodedCredential) -> Result<PeerIdentity, Errno> {
         auth::credential_peer(credential, &self.of_client())
     }
 
     /// The daemon's own proof, for a client that has proved by MUNGE who it is.
-    pub fn answer_munge(&self, munge: &Munge, peer: &Peer) -> io::Result<Proof> {
+    pub fn answer_munge(&self, munge: &Munge, peer: &PeerIdentity) -> io::Result<Proof> {
         let challenge = self.of_daemon(peer.uid, peer.gid);
         auth::answer(Some(munge), None, &challenge)
     }
@@ -143,7 +147,7 @@ impl<'a> Dialling<'a> {
         let opening = Opening {
             with: Daemon::Storage,
             daemon: challenge,
-            client: forebay_protocol::random::nonce()?,
+            client: forebay_protocol::random::random_nonce()?,
             at,
         };
         Ok(Dialling {

@@ -6,7 +6,7 @@
 //! ```
 //! Integers are little-endian.
 
-use forebay_protocol::staging::{Answer, JobCall};
+use forebay_protocol::staging::{JobRequest, StagingReply};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ pub const MAX_BODY: usize = 32 << 20;
 const VERSION: u16 = 2;
 
 /// Make a call to the service at `socket` and wait for its answer, however long that takes.
-pub fn ask(socket: &Path, call: &JobCall) -> io::Result<Answer> {
+pub fn call_service(socket: &Path, call: &JobRequest) -> io::Result<StagingReply> {
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         // No socket has such a path.
         io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
@@ -104,7 +104,7 @@ pub fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_protocol::staging::{Call, Kind};
+    use forebay_protocol::staging::{PathKind, StagingCall};
     use proptest::prelude::*;
 
     #[test]
@@ -115,17 +115,21 @@ mod tests {
         let server = std::thread::spawn(move || {
             for _ in 0..50 {
                 let (mut stream, _) = listener.accept().unwrap();
-                send(&mut stream, &Answer::Refused(libc::EACCES, "no".into())).unwrap();
+                send(
+                    &mut stream,
+                    &StagingReply::Refused(libc::EACCES, "no".into()),
+                )
+                .unwrap();
             }
         });
         // So much that it does not fit into the socket's buffer.
-        let call = JobCall {
+        let call = JobRequest {
             job: "job".into(),
-            call: Call::Query(Kind::File, vec!["x".repeat(4 << 20)]),
+            call: StagingCall::Query(PathKind::File, vec!["x".repeat(4 << 20)]),
         };
         for _ in 0..50 {
-            let answer = ask(&socket, &call).unwrap();
-            assert_eq!(answer, Answer::Refused(libc::EACCES, "no".into()));
+            let answer = call_service(&socket, &call).unwrap();
+            assert_eq!(answer, StagingReply::Refused(libc::EACCES, "no".into()));
         }
         server.join().unwrap();
         std::fs::remove_file(&socket).unwrap();
@@ -135,19 +139,19 @@ mod tests {
         #[test]
         fn what_goes_in_comes_out(paths: Vec<String>) {
             let job = paths.concat();
-            let call = JobCall { job, call: Call::Query(Kind::File, paths) };
+            let call = JobRequest { job, call: StagingCall::Query(PathKind::File, paths) };
             let mut bytes = Vec::new();
             send(&mut bytes, &call).unwrap();
-            prop_assert_eq!(receive::<JobCall>(&mut bytes.as_slice()).unwrap(), call);
+            prop_assert_eq!(receive::<JobRequest>(&mut bytes.as_slice()).unwrap(), call);
         }
 
         #[test]
         fn any_bytes_are_refused_or_parsed_without_panic(bytes: Vec<u8>) {
-            let _ = receive::<JobCall>(&mut bytes.as_slice());
+            let _ = receive::<JobRequest>(&mut bytes.as_slice());
             let mut framed = vec![VERSION as u8, 0, bytes.len() as u8, 0, 0, 0];
             framed.extend(&bytes);
-            let _ = receive::<JobCall>(&mut framed.as_slice());
-            let _ = receive::<Answer>(&mut framed.as_slice());
+            let _ = receive::<JobRequest>(&mut framed.as_slice());
+            let _ = receive::<StagingReply>(&mut framed.as_slice());
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Longest credential that is looked at, in bytes.
-pub const MAX_CREDENTIAL: usize = 16 * 1024;
+pub const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
 /// `MUNGE_OPT_ADDR4`.
 const OPTION_ADDRESS: c_int = 5;
 /// `MUNGE_OPT_SOCKET`.
@@ -33,7 +33,7 @@ impl std::error::Error for MungeError {}
 
 /// Whom a valid credential is from, and what was put into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credential {
+pub struct DecodedCredential {
     /// Effective user of the process that made it.
     pub uid: u32,
     /// Its effective group.
@@ -200,8 +200,8 @@ impl Munge {
 
     /// Whom `credential` is from. Each credential is believed once on a host, and for some
     /// minutes.
-    pub fn decode(&self, credential: &[u8]) -> Result<Credential, MungeError> {
-        if credential.len() > MAX_CREDENTIAL {
+    pub fn decode(&self, credential: &[u8]) -> Result<DecodedCredential, MungeError> {
+        if credential.len() > MAX_CREDENTIAL_BYTES {
             return Err(MungeError("the credential is too long".to_owned()));
         }
         let text = CString::new(credential)
@@ -235,7 +235,7 @@ impl Munge {
         // SAFETY: this option takes a pointer to an `in_addr`, which it fills.
         let code = unsafe { (call.functions.get)(call.context, OPTION_ADDRESS, &raw mut origin) };
         call.check(code)?;
-        Ok(Credential {
+        Ok(DecodedCredential {
             uid,
             gid,
             origin: Ipv4Addr::from(u32::from_be(origin.s_addr)),

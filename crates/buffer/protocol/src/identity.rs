@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The far end of a connection, established by the kernel or by the pool's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerIdentity {
     /// User.
     pub uid: u32,
     /// Group.
@@ -17,7 +17,7 @@ pub struct Peer {
     pub local: bool,
 }
 
-impl Peer {
+impl PeerIdentity {
     /// Is `gid` one of the peer's groups?
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

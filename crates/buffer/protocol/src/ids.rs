@@ -50,12 +50,12 @@ pub enum LockOwner {
 
 impl LockOwner {
     /// Nobody in particular: comes before all others.
-    pub const FIRST: LockOwner = LockOwner::Fcntl(0);
+    pub const MIN: LockOwner = LockOwner::Fcntl(0);
     /// Comes behind all others.
-    pub const LAST: LockOwner = LockOwner::Flock(u64::MAX);
+    pub const MAX: LockOwner = LockOwner::Flock(u64::MAX);
 
     /// Can locks of the two be in each other's way at all?
-    pub fn is_kin(self, other: LockOwner) -> bool {
+    pub fn is_same_family(self, other: LockOwner) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
@@ -65,20 +65,20 @@ impl LockOwner {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Node(pub u16);
+pub struct NodeIndex(pub u16);
 
 impl Ino {
     /// The root directory of every instance.
     pub const ROOT: Ino = Ino(1);
 
     /// The `count`-th inode owned by namespace shard `shard`; `count` must be below 2^48.
-    pub fn new(shard: Node, count: u64) -> Ino {
+    pub fn new(shard: NodeIndex, count: u64) -> Ino {
         Ino((u64::from(shard.0) << 48) | (count & ((1 << 48) - 1)))
     }
 
     /// The namespace shard that owns this inode.
-    pub fn shard(self) -> Node {
-        Node((self.0 >> 48) as u16)
+    pub fn metadata_node(self) -> NodeIndex {
+        NodeIndex((self.0 >> 48) as u16)
     }
 }
 

@@ -5,17 +5,17 @@
 //! object and file are byte for byte the same. A directory's entries live on the shard its inode
 //! names; a new directory goes to the shard that the hash of parent and name chooses.
 
-use crate::ids::{Ino, Node};
+use crate::ids::{Ino, NodeIndex};
 
 /// Unit in which promises of space are used up, in bytes.
-pub const BLOCK: u64 = 4096;
+pub const BLOCK_BYTES: u64 = 4096;
 
 /// The blocks that a write of `length` bytes at `offset` may need, in bytes.
-pub fn blocks(offset: u64, length: u64) -> u64 {
+pub fn block_bytes(offset: u64, length: u64) -> u64 {
     if length == 0 {
         return 0;
     }
-    ((offset + length - 1) / BLOCK - offset / BLOCK + 1) * BLOCK
+    ((offset + length - 1) / BLOCK_BYTES - offset / BLOCK_BYTES + 1) * BLOCK_BYTES
 }
 
 /// How an instance spreads files over its nodes.
@@ -27,9 +27,9 @@ pub struct Layout {
 
 /// A run of bytes of a file that lies in one piece in one data object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Extent {
     /// The node that holds it.
-    pub node: Node,
+    pub node: NodeIndex,
     /// Offset in the node's data object.
     pub object_offset: u64,
     /// Offset in the file.
@@ -40,7 +40,7 @@ pub struct Piece {
 
 impl Layout {
     /// The layout of an instance on one node.
-    pub const ALONE: Layout = Layout {
+    pub const SINGLE_NODE: Layout = Layout {
         nodes: 1,
         stripe: 1 << 20,
     };
@@ -51,9 +51,9 @@ impl Layout {
     }
 
     /// The node of stripe `index` of `ino`.
-    pub fn node(&self, ino: Ino, index: u64) -> Node {
+    pub fn node_of_stripe(&self, ino: Ino, index: u64) -> NodeIndex {
         let nodes = u64::from(self.nodes);
-        Node(((mix(ino.0) % nodes + index % nodes) % nodes) as u16)
+        NodeIndex(((mix(ino.0) % nodes + index % nodes) % nodes) as u16)
     }
 
     /// The number of nodes.
@@ -62,13 +62,13 @@ impl Layout {
     }
 
     /// Bytes of a stripe.
-    pub fn stripe(&self) -> u64 {
+    pub fn stripe_bytes(&self) -> u64 {
         self.stripe
     }
 
     /// How far the file `ino` goes if its data object on `node` has `length` bytes: the largest of
     /// the ends of all objects is the file's length.
-    pub fn end(&self, ino: Ino, node: Node, length: u64) -> u64 {
+    pub fn file_end(&self, ino: Ino, node: NodeIndex, length: u64) -> u64 {
         if self.nodes == 1 || length == 0 {
             return length;
         }
@@ -81,7 +81,7 @@ impl Layout {
 
     /// The most that the data object on `node` of a file of `length` bytes may have; exactly that
     /// on the node of the last byte.
-    pub fn object_length(&self, ino: Ino, node: Node, length: u64) -> u64 {
+    pub fn object_length(&self, ino: Ino, node: NodeIndex, length: u64) -> u64 {
         if self.nodes == 1 {
             return length;
         }
@@ -89,7 +89,7 @@ impl Layout {
         let (nodes, first) = (u64::from(self.nodes), self.first(ino, node));
         // Whole stripes with numbers first, first + nodes, ... below `whole`.
         let rows = whole.saturating_sub(first).div_ceil(nodes);
-        let tail = if rest > 0 && self.node(ino, whole) == node {
+        let tail = if rest > 0 && self.node_of_stripe(ino, whole) == node {
             rest
         } else {
             0
@@ -98,26 +98,26 @@ impl Layout {
     }
 
     /// The number of the first stripe on `node`.
-    fn first(&self, ino: Ino, node: Node) -> u64 {
+    fn first(&self, ino: Ino, node: NodeIndex) -> u64 {
         let nodes = u64::from(self.nodes);
         (u64::from(node.0) % nodes + nodes - mix(ino.0) % nodes) % nodes
     }
 
     /// The shard that a new directory `name` in `parent` is put on.
-    pub fn shard_for_dir(&self, parent: Ino, name: &[u8]) -> Node {
+    pub fn metadata_node_for_dir(&self, parent: Ino, name: &[u8]) -> NodeIndex {
         let hash = name
             .iter()
             .fold(mix(parent.0), |h, b| mix(h ^ u64::from(*b)));
-        Node((hash % u64::from(self.nodes)) as u16)
+        NodeIndex((hash % u64::from(self.nodes)) as u16)
     }
 
     /// The pieces of `[offset, offset + length)` of `ino`, in the order of their offsets.
-    pub fn pieces(
+    pub fn extents(
         &self,
         ino: Ino,
         offset: u64,
         length: u64,
-    ) -> impl Iterator<Item = Piece> + use<> {
+    ) -> impl Iterator<Item = Extent> + use<> {
         let layout = *self;
         let end = offset.saturating_add(length);
         let mut at = offset;
@@ -134,8 +134,8 @@ impl Layout {
             };
             let object_offset = index / u64::from(layout.nodes) * layout.stripe + within;
             let object_offset = if layout.nodes == 1 { at } else { object_offset };
-            let piece = Piece {
-                node: layout.node(ino, index),
+            let piece = Extent {
+                node: layout.node_of_stripe(ino, index),
                 object_offset,
                 offset: at,
                 length,
@@ -167,7 +167,7 @@ mod tests {
         ) {
             let layout = Layout::new(nodes, stripe).unwrap();
             let mut at = offset;
-            for piece in layout.pieces(Ino(ino), offset, length) {
+            for piece in layout.extents(Ino(ino), offset, length) {
                 prop_assert_eq!(piece.offset, at);
                 prop_assert!(piece.node.0 < nodes && piece.length > 0);
                 at += piece.length;
@@ -180,7 +180,7 @@ mod tests {
             let layout = Layout::new(nodes, stripe).unwrap();
             let mut seen = HashSet::new();
             for byte in 0..500 {
-                let piece = layout.pieces(Ino(ino), byte, 1).next().unwrap();
+                let piece = layout.extents(Ino(ino), byte, 1).next().unwrap();
                 prop_assert!(seen.insert((piece.node, piece.object_offset)));
             }
         }
@@ -193,16 +193,16 @@ mod tests {
             let ino = Ino(ino);
             let mut ends = vec![0; usize::from(nodes)];
             for byte in 0..length {
-                let piece = layout.pieces(ino, byte, 1).next().unwrap();
+                let piece = layout.extents(ino, byte, 1).next().unwrap();
                 let end = &mut ends[usize::from(piece.node.0)];
                 *end = (*end).max(piece.object_offset + 1);
             }
             let mut longest = 0;
-            for node in (0..nodes).map(Node) {
+            for node in (0..nodes).map(NodeIndex) {
                 let object = layout.object_length(ino, node, length);
                 prop_assert_eq!(object, ends[usize::from(node.0)]);
-                prop_assert!(layout.end(ino, node, object) <= length);
-                longest = longest.max(layout.end(ino, node, object));
+                prop_assert!(layout.file_end(ino, node, object) <= length);
+                longest = longest.max(layout.file_end(ino, node, object));
             }
             prop_assert_eq!(longest, length);
         }
@@ -210,8 +210,8 @@ mod tests {
         #[test]
         fn on_one_node_object_and_file_are_the_same(stripe in 1u64..100, ino: u64, offset in 0u64..9999) {
             let layout = Layout::new(1, stripe).unwrap();
-            let pieces: Vec<_> = layout.pieces(Ino(ino), offset, 777).collect();
-            prop_assert_eq!(pieces, vec![Piece { node: Node(0), object_offset: offset, offset, length: 777 }]);
+            let pieces: Vec<_> = layout.extents(Ino(ino), offset, 777).collect();
+            prop_assert_eq!(pieces, vec![Extent { node: NodeIndex(0), object_offset: offset, offset, length: 777 }]);
         }
     }
 }

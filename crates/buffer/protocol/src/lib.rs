@@ -19,5 +19,5 @@ pub mod random;
 pub mod staging;
 pub mod writeback;
 
-pub use ids::{Errno, HandleId, Ino, InstanceId, LockOwner, Node, SessionId, Timestamp};
-pub use message::{Attr, Call, Caller, Kind, Reply, Request};
+pub use ids::{Errno, HandleId, Ino, InstanceId, LockOwner, NodeIndex, SessionId, Timestamp};
+pub use message::{Attr, Call, Caller, FileKind, Reply, Request};

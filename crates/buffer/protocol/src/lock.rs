@@ -4,7 +4,7 @@ use crate::ids::{HandleId, LockOwner};
 use serde::{Deserialize, Serialize};
 
 /// The last byte that a lock may cover, as the kernel has it.
-pub const LAST: u64 = i64::MAX as u64;
+pub const MAX_LOCK_OFFSET: u64 = i64::MAX as u64;
 
 /// A lock on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct FileLock {
 impl FileLock {
     /// Can two locks of different owners not be held at the same time?
     pub fn conflicts(&self, other: &FileLock) -> bool {
-        self.owner.is_kin(other.owner)
+        self.owner.is_same_family(other.owner)
             && self.start <= other.end
             && other.start <= self.end
             && (self.exclusive || other.exclusive)
@@ -33,7 +33,7 @@ impl FileLock {
 
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLock {
     /// The lock.
     pub lock: FileLock,
     /// The handle through which it was taken; it goes with it.
@@ -42,11 +42,11 @@ pub struct Held {
 
 /// What one owner holds of one file: ranges in order that do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranges(Vec<Held>);
+pub struct HeldRanges(Vec<HeldLock>);
 
-impl Ranges {
+impl HeldRanges {
     /// The ranges, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Held> {
+    pub fn iter(&self) -> impl Iterator<Item = &HeldLock> {
         self.0.iter()
     }
 
@@ -61,9 +61,9 @@ impl Ranges {
     }
 
     /// Take a lock: it replaces what is held of its range.
-    pub fn set(&mut self, mut new: Held) {
-        self.clear(new.lock.start, new.lock.end);
-        let alike = |a: &Held, b: &Held| {
+    pub fn acquire(&mut self, mut new: HeldLock) {
+        self.release(new.lock.start, new.lock.end);
+        let alike = |a: &HeldLock, b: &HeldLock| {
             a.lock.exclusive == b.lock.exclusive && a.handle == b.handle && a.lock.pid == b.lock.pid
         };
         let mut at = self
@@ -88,7 +88,7 @@ impl Ranges {
     }
 
     /// Give up what is held between `start` and `end`, both included. `false`: that is nothing.
-    pub fn clear(&mut self, start: u64, end: u64) -> bool {
+    pub fn release(&mut self, start: u64, end: u64) -> bool {
         let first = self.0.partition_point(|held| held.lock.end < start);
         let mut kept = Vec::new();
         let mut last = first;
@@ -115,7 +115,7 @@ impl Ranges {
     }
 
     /// Give up what was taken through a handle. `false`: that is nothing.
-    pub fn clear_handle(&mut self, handle: HandleId) -> bool {
+    pub fn release_handle(&mut self, handle: HandleId) -> bool {
         let before = self.0.len();
         self.0.retain(|held| held.handle != handle);
         self.0.len() < before
@@ -150,30 +150,30 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_are_what_a_table_of_bytes_says(acts in acts()) {
-            let mut ranges = Ranges::default();
+            let mut ranges = HeldRanges::default();
             let mut bytes: Vec<Option<(bool, u64)>> = vec![None; BYTES as usize];
             for act in acts {
                 match act {
                     Act::Set(start, end, exclusive, handle) => {
                         let owner = LockOwner::Fcntl(1);
                         let lock = FileLock { owner, start, end, exclusive, pid: 0 };
-                        ranges.set(Held { lock, handle: HandleId(handle) });
+                        ranges.acquire(HeldLock { lock, handle: HandleId(handle) });
                         bytes[start as usize..=end as usize].fill(Some((exclusive, handle)));
                     }
                     Act::Clear(start, end) => {
                         let held = &mut bytes[start as usize..=end as usize];
-                        prop_assert_eq!(ranges.clear(start, end), held.iter().any(Option::is_some));
+                        prop_assert_eq!(ranges.release(start, end), held.iter().any(Option::is_some));
                         held.fill(None);
                     }
                     Act::ClearHandle(handle) => {
                         let mine = |byte: &Option<(bool, u64)>| byte.is_some_and(|b| b.1 == handle);
                         let any = bytes.iter().any(mine);
-                        prop_assert_eq!(ranges.clear_handle(HandleId(handle)), any);
+                        prop_assert_eq!(ranges.release_handle(HandleId(handle)), any);
                         bytes.iter_mut().filter(|byte| mine(byte)).for_each(|byte| *byte = None);
                     }
                 }
                 let mut found = vec![None; BYTES as usize];
-                let mut last: Option<Held> = None;
+                let mut last: Option<HeldLock> = None;
                 for held in ranges.iter() {
                     prop_assert!(held.lock.start <= held.lock.end);
                     if let Some(last) = last {
@@ -201,12 +201,12 @@ mod tests {
             exclusive: true,
             pid: 0,
         };
-        let mut ranges = Ranges::default();
-        ranges.set(Held {
+        let mut ranges = HeldRanges::default();
+        ranges.acquire(HeldLock {
             lock,
             handle: HandleId(1),
         });
-        ranges.set(Held {
+        ranges.acquire(HeldLock {
             lock: FileLock {
                 start: 0,
                 end: 4,
@@ -215,7 +215,7 @@ mod tests {
             handle: HandleId(1),
         });
         assert_eq!(ranges.len(), 1);
-        assert!(ranges.clear(7, u64::MAX));
+        assert!(ranges.release(7, u64::MAX));
         assert_eq!(ranges.iter().next().unwrap().lock.end, 6);
     }
 }

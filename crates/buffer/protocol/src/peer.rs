@@ -1,7 +1,7 @@
 //! What the storage daemons of one instance say to each other.
 
-use crate::ids::{Errno, Ino, InstanceId, Node, Timestamp};
-use crate::message::{Kind, OnExisting};
+use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
+use crate::message::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +20,16 @@ pub struct PeerMessage {
     /// The instance.
     pub instance: InstanceId,
     /// The place of the node that sends it.
-    pub from: Node,
+    pub from: NodeIndex,
     /// The sender's start.
     pub sender: Incarnation,
     /// The receiver's start, as the sender knows it; another one does not act on the message.
     pub receiver: Incarnation,
     /// Counts the sender's messages to this receiver. One that is not higher than the last one
     /// taken is ignored.
-    pub number: u64,
+    pub sequence: u64,
     /// What is said.
-    pub say: Say,
+    pub payload: PeerPayload,
 }
 
 /// A transaction: a random number that its coordinator chose.
@@ -67,7 +67,7 @@ pub enum Step {
         gid: u32,
     },
     /// What is renamed gets this name.
-    Enter {
+    InsertEntry {
         /// The directory.
         dir: Ino,
         /// The name.
@@ -75,12 +75,12 @@ pub enum Step {
         /// What gets it.
         ino: Ino,
         /// And its kind.
-        kind: Kind,
+        kind: FileKind,
         /// What becomes of what has the name.
         existing: OnExisting,
     },
     /// A name goes.
-    RemoveName {
+    RemoveLink {
         /// The inode that had it.
         ino: Ino,
         /// Whether it must be an empty directory, or must not be a directory.
@@ -89,12 +89,12 @@ pub enum Step {
         owner_only: bool,
     },
     /// A further name of something that is not a directory.
-    AddName {
+    AddLink {
         /// The inode.
         ino: Ino,
     },
     /// Its name changes.
-    Move {
+    ChangeParent {
         /// The inode.
         ino: Ino,
         /// The directory it is in afterwards, if it is itself one and that changes.
@@ -108,27 +108,27 @@ pub enum Step {
 
 /// What a node found when it prepared a [`Step`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Found {
+pub enum StepResult {
     /// It is ready, and there is nothing to say.
     Ready,
     /// The number and kind of an inode that was made or gets a name.
-    Inode(Ino, Kind),
+    Inode(Ino, FileKind),
     /// What has the name so far, and whether only its owner may take that away.
-    Entry(Option<(Ino, Kind)>, bool),
+    Entry(Option<(Ino, FileKind)>, bool),
 }
 
 /// What daemons say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Say {
+pub enum PeerPayload {
     /// Nothing but who one is. Answered by `Known`.
-    Greet,
+    Probe,
     /// The greeting has arrived.
-    Known,
+    ProbeAck,
     /// Home asks for what objects say: tasks, which come back with the answers, and files.
     /// Answered by `Objects`.
-    Stat(Vec<(u64, Ino)>),
+    StatObjects(Vec<(u64, Ino)>),
     /// Home cuts or extends a file to this length. Answered by `Object`.
-    Resize {
+    ResizeObject {
         /// Comes back with the answer. It is done once, however often it is said.
         task: u64,
         /// Lower tasks are over: what still arrives of them is not done any more.
@@ -139,26 +139,26 @@ pub enum Say {
         length: u64,
     },
     /// What objects say, by the tasks of the question.
-    Objects(Vec<(u64, Option<ObjectInfo>)>),
+    ObjectStats(Vec<(u64, Option<ObjectInfo>)>),
     /// What a resized object says, or why it could not be resized.
-    Object {
+    ObjectResized {
         /// From the question.
         task: u64,
         /// The answer.
         info: Result<Option<ObjectInfo>, Errno>,
     },
     /// These files are no more: their objects can go. Answered by `Removed`.
-    Remove(Vec<Ino>),
+    RemoveObjects(Vec<Ino>),
     /// Their objects are gone.
-    Removed(Vec<Ino>),
+    ObjectsRemoved(Vec<Ino>),
     /// Are these files, of which there are objects here, still there? Answered by `Checked`.
-    Check(Vec<Ino>),
+    CheckOrphans(Vec<Ino>),
     /// Which of the files asked about are there, and which are not.
-    Checked {
+    OrphansChecked {
         /// These are.
-        there: Vec<Ino>,
+        existing: Vec<Ino>,
         /// These are not.
-        gone: Vec<Ino>,
+        removed: Vec<Ino>,
     },
 
     /// Get ready for part of a transaction. Answered by `Vote`.
@@ -166,7 +166,7 @@ pub enum Say {
         /// Which.
         tx: TxId,
         /// Numbers what one node is asked for one after the other.
-        wave: u8,
+        round: u8,
         /// For whom.
         who: Who,
         /// The time of the change.
@@ -179,19 +179,19 @@ pub enum Say {
         /// Which.
         tx: TxId,
         /// From the question.
-        wave: u8,
+        round: u8,
         /// What was found, for each step.
-        found: Result<Vec<Found>, Errno>,
+        found: Result<Vec<StepResult>, Errno>,
     },
     /// Which directory is this one in? Answered by `ParentIs`.
-    ParentOf {
+    QueryParent {
         /// The transaction that wants to know.
         tx: TxId,
         /// The directory.
         dir: Ino,
     },
     /// In that one; `ESTALE` if it is not there.
-    ParentIs {
+    ParentReply {
         /// From the question.
         tx: TxId,
         /// From the question.
@@ -207,14 +207,14 @@ pub enum Say {
         commit: bool,
     },
     /// The transaction has happened here.
-    Done {
+    TxDone {
         /// Which.
         tx: TxId,
         /// And a power cut does not change that.
         durable: bool,
     },
     /// What became of the transaction? Answered by `Resolve` once that is known.
-    Ask {
+    QueryOutcome {
         /// Which.
         tx: TxId,
     },

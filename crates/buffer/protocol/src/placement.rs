@@ -1,23 +1,23 @@
 //! Instances that lie on several storage nodes: where, and who may open what there.
 
-use crate::ids::{Errno, Ino, InstanceId, Node, Timestamp};
+use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
 use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 /// Most nodes an instance may lie on.
 pub const MAX_NODES: u16 = 1024;
 /// How long a [`Permit`] holds, in seconds.
-pub const PERMIT_TIME: i64 = 3600;
+pub const CAPABILITY_LIFETIME_S: i64 = 3600;
 
 /// Where an instance lies, as one of its nodes sees it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Placement {
     /// This node's place among them.
-    pub node: Node,
+    pub node: NodeIndex,
     /// Number of nodes, at most [`MAX_NODES`].
     pub nodes: u16,
     /// Length of a stripe in bytes; a multiple of [`BLOCK`](crate::layout::BLOCK).
-    pub stripe: u64,
+    pub stripe_bytes: u64,
     /// Known to the instance's nodes only; the same on all of them, and random.
     pub secret: [u8; 32],
     /// Addresses of all nodes in the order of their places, as [`Address`](crate::address::Address)
@@ -25,44 +25,44 @@ pub struct Place {
     pub peers: Vec<String>,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place")
             .field("node", &self.node)
             .field("nodes", &self.nodes)
-            .field("stripe", &self.stripe)
+            .field("stripe", &self.stripe_bytes)
             .field("peers", &self.peers)
             .finish_non_exhaustive()
     }
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::alone()
+impl Default for Placement {
+    fn default() -> Placement {
+        Placement::single_node()
     }
 }
 
-impl Place {
+impl Placement {
     /// On one node: every file is one data object.
-    pub fn alone() -> Place {
-        Place {
-            node: Node(0),
+    pub fn single_node() -> Placement {
+        Placement {
+            node: NodeIndex(0),
             nodes: 1,
-            stripe: 1 << 20,
+            stripe_bytes: 1 << 20,
             secret: [0; 32],
             peers: Vec::new(),
         }
     }
 
     /// The places of all nodes of a new instance, with a secret from the kernel's random source.
-    pub fn spread(stripe: u64, peers: &[String]) -> std::io::Result<Vec<Place>> {
+    pub fn distributed(stripe: u64, peers: &[String]) -> std::io::Result<Vec<Placement>> {
         let mut secret = [0; 32];
-        crate::random::random(&mut secret)?;
+        crate::random::fill_random(&mut secret)?;
         let nodes = u16::try_from(peers.len()).unwrap_or(u16::MAX);
-        let place = |node| Place {
-            node: Node(node),
+        let place = |node| Placement {
+            node: NodeIndex(node),
             nodes,
-            stripe,
+            stripe_bytes: stripe,
             secret,
             peers: peers.to_vec(),
         };
@@ -70,31 +70,31 @@ impl Place {
     }
 
     /// Does it lie on several nodes?
-    pub fn is_spread(&self) -> bool {
+    pub fn is_distributed(&self) -> bool {
         self.nodes > 1
     }
 
     /// How files are spread. A place that [`check`](Place::check) refuses has the layout of one
     /// node.
     pub fn layout(&self) -> Layout {
-        Layout::new(self.nodes, self.stripe).unwrap_or(Layout::ALONE)
+        Layout::new(self.nodes, self.stripe_bytes).unwrap_or(Layout::SINGLE_NODE)
     }
 
     /// `EINVAL` unless the numbers go together.
-    pub fn check(&self) -> Result<(), Errno> {
+    pub fn validate(&self) -> Result<(), Errno> {
         let spread = self.nodes > 1;
         let good = (1..=MAX_NODES).contains(&self.nodes)
             && self.node.0 < self.nodes
-            && self.stripe > 0
-            && self.stripe.is_multiple_of(crate::layout::BLOCK)
-            && self.stripe <= 1 << 40
+            && self.stripe_bytes > 0
+            && self.stripe_bytes.is_multiple_of(crate::layout::BLOCK_BYTES)
+            && self.stripe_bytes <= 1 << 40
             && (!spread || self.peers.len() == usize::from(self.nodes));
         if good { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// What others may know of it.
-    pub fn without_secret(&self) -> Place {
-        Place {
+    pub fn without_secret(&self) -> Placement {
+        Placement {
             secret: [0; 32],
             ..self.clone()
         }
@@ -104,7 +104,7 @@ impl Place {
 /// What a file's home gives to who has opened it: with it the file's data objects on other nodes
 /// can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Permit {
+pub struct Capability {
     /// The file.
     pub ino: Ino,
     /// Reading is allowed.
@@ -112,12 +112,12 @@ pub struct Permit {
     /// Writing is allowed.
     pub write: bool,
     /// Until when, in seconds since 1970 on the clocks of the nodes.
-    pub until: i64,
+    pub expires_at_s: i64,
     /// Made with [`Place::secret`].
     pub mac: [u8; 32],
 }
 
-impl Permit {
+impl Capability {
     /// A permit of an instance with this secret.
     pub fn new(
         secret: &[u8; 32],
@@ -126,12 +126,12 @@ impl Permit {
         read: bool,
         write: bool,
         until: i64,
-    ) -> Permit {
-        let mut permit = Permit {
+    ) -> Capability {
+        let mut permit = Capability {
             ino,
             read,
             write,
-            until,
+            expires_at_s: until,
             mac: [0; 32],
         };
         permit.mac = *permit.hash(secret, instance).as_bytes();
@@ -139,11 +139,11 @@ impl Permit {
     }
 
     /// `EACCES` unless it was made with this secret, `EKEYREJECTED` if it has expired.
-    pub fn check(&self, secret: &[u8; 32], instance: InstanceId, now: i64) -> Result<(), Errno> {
+    pub fn verify(&self, secret: &[u8; 32], instance: InstanceId, now: i64) -> Result<(), Errno> {
         if self.hash(secret, instance) != blake3::Hash::from_bytes(self.mac) {
             return Err(Errno::EACCES);
         }
-        if now > self.until {
+        if now > self.expires_at_s {
             return Err(Errno::EKEYREJECTED);
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Permit {
             .update(&instance.0.to_le_bytes())
             .update(&self.ino.0.to_le_bytes())
             .update(&[u8::from(self.read), u8::from(self.write)])
-            .update(&self.until.to_le_bytes());
+            .update(&self.expires_at_s.to_le_bytes());
         hasher.finalize()
     }
 }
@@ -181,36 +181,42 @@ mod tests {
     #[test]
     fn a_permit_fits_one_file_one_mode_one_instance_and_its_time() {
         let secret = [7; 32];
-        let permit = Permit::new(&secret, InstanceId(1), Ino(5), true, false, 100);
-        assert_eq!(permit.check(&secret, InstanceId(1), 100), Ok(()));
+        let permit = Capability::new(&secret, InstanceId(1), Ino(5), true, false, 100);
+        assert_eq!(permit.verify(&secret, InstanceId(1), 100), Ok(()));
         assert_eq!(
-            permit.check(&secret, InstanceId(1), 101),
+            permit.verify(&secret, InstanceId(1), 101),
             Err(Errno::EKEYREJECTED)
         );
         let forged = [
-            Permit {
+            Capability {
                 write: true,
                 ..permit
             },
-            Permit {
+            Capability {
                 ino: Ino(6),
                 ..permit
             },
-            Permit {
-                until: 1000,
+            Capability {
+                expires_at_s: 1000,
                 ..permit
             },
-            Permit {
+            Capability {
                 mac: [0; 32],
                 ..permit
             },
         ];
         for forged in forged {
-            assert_eq!(forged.check(&secret, InstanceId(1), 50), Err(Errno::EACCES));
+            assert_eq!(
+                forged.verify(&secret, InstanceId(1), 50),
+                Err(Errno::EACCES)
+            );
         }
-        assert_eq!(permit.check(&secret, InstanceId(2), 50), Err(Errno::EACCES));
         assert_eq!(
-            permit.check(&[8; 32], InstanceId(1), 50),
+            permit.verify(&secret, InstanceId(2), 50),
+            Err(Errno::EACCES)
+        );
+        assert_eq!(
+            permit.verify(&[8; 32], InstanceId(1), 50),
             Err(Errno::EACCES)
         );
     }
@@ -218,19 +224,19 @@ mod tests {
     #[test]
     fn a_place_must_be_among_its_nodes() {
         let peers = ["a".to_owned(), "b".to_owned()];
-        let places = Place::spread(1 << 16, &peers).unwrap();
+        let places = Placement::distributed(1 << 16, &peers).unwrap();
         assert_eq!(places.len(), 2);
-        assert!(places.iter().all(|place| place.check().is_ok()));
-        let bad = Place {
-            node: Node(2),
+        assert!(places.iter().all(|place| place.validate().is_ok()));
+        let bad = Placement {
+            node: NodeIndex(2),
             ..places[0].clone()
         };
-        assert!(bad.check().is_err());
-        let bad = Place {
+        assert!(bad.validate().is_err());
+        let bad = Placement {
             peers: Vec::new(),
             ..places[0].clone()
         };
-        assert!(bad.check().is_err());
-        assert!(Place::alone().check().is_ok());
+        assert!(bad.validate().is_err());
+        assert!(Placement::single_node().validate().is_ok());
     }
 }

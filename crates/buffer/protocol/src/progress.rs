@@ -51,7 +51,7 @@ impl Phase {
 
 /// So many of so many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
+pub struct StageAmount {
     /// Files that are done.
     pub files: u64,
     /// Of so many.
@@ -84,23 +84,23 @@ impl Times {
 
 /// The counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StageProgress {
     /// Of the files and links found so far, those copied, and their bytes.
-    pub copied: Amount,
+    pub copied: StageAmount,
     /// Whether everything was found: the totals are final.
-    pub walked: bool,
+    pub all_found: bool,
     /// What the stage is doing.
     pub phase: Phase,
     /// Of the files copied so far that are to be read back, those that were. Nothing, if nothing
     /// is to be.
-    pub read_back: Amount,
+    pub read_back: StageAmount,
     /// How long the phases took that are over.
     pub times: Times,
 }
 
-impl Snapshot {
+impl StageProgress {
     /// What the present phase has done and has to do.
-    pub fn present(&self) -> Amount {
+    pub fn present(&self) -> StageAmount {
         match self.phase {
             Phase::ReadingBack => self.read_back,
             Phase::Copying | Phase::Syncing | Phase::Finishing => self.copied,

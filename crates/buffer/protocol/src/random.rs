@@ -3,9 +3,9 @@
 use std::io;
 
 /// 32 random bytes.
-pub fn nonce() -> io::Result<[u8; 32]> {
+pub fn random_nonce() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    random(&mut bytes)?;
+    fill_random(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -17,7 +17,7 @@ pub fn keyed_block(key: &[u8; 32], number: u128) -> [u8; 16] {
 }
 
 /// Fill `bytes` from the kernel's random source.
-pub fn random(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     use std::io::Read;
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }

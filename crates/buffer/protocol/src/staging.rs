@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 /// The variable of a job's environment that names the socket.
-pub const SOCKET: &str = "FOREBAY_JOB_SOCKET";
+pub const SOCKET_VARIABLE: &str = "FOREBAY_JOB_SOCKET";
 /// The variable of a job's environment that has the job's id.
-pub const JOB: &str = "FOREBAY_JOB_ID";
+pub const JOB_VARIABLE: &str = "FOREBAY_JOB_ID";
 /// What a stage is asked for, or asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum PathKind {
     /// A file.
     File,
     /// A directory and all below it.
@@ -18,7 +18,7 @@ pub enum Kind {
 
 /// When to stage out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum When {
+pub enum StageOutTime {
     /// As soon as possible.
     Now,
     /// When the job ends.
@@ -27,57 +27,57 @@ pub enum When {
 
 /// Two absolute paths, neither of which has `.`, `..` or a symbolic link above its last component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
+pub struct PathPair {
     /// In an instance of the job, as its processes see it.
-    pub inside: String,
+    pub instance: String,
     /// On the parallel file system.
     pub pfs: String,
 }
 
 /// A call. All paths are as in [`Pair`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Call {
+pub enum StagingCall {
     /// Stage in; answered once the stages are recorded.
-    In(Kind, Vec<Pair>),
+    StageIn(PathKind, Vec<PathPair>),
     /// Stage out; answered once the stages are recorded.
-    Out(Kind, Vec<Pair>, When),
+    StageOut(PathKind, Vec<PathPair>, StageOutTime),
     /// Do not stage at the job's end what was to be.
-    Revoke(Kind, Vec<String>),
+    Revoke(PathKind, Vec<String>),
     /// Stage now what was to be staged at the job's end.
-    Activate(Kind, Vec<String>),
+    Activate(PathKind, Vec<String>),
     /// How stages are; answered by [`Answer::Counts`].
-    Query(Kind, Vec<String>),
+    Query(PathKind, Vec<String>),
     /// Wait until stages are done; answered when they are.
-    Wait(Kind, Vec<String>),
+    Wait(PathKind, Vec<String>),
     /// Stop stages.
-    Terminate(Kind, Vec<String>),
+    Terminate(PathKind, Vec<String>),
     /// Limit how many stages of the instance at this path are moved at a time.
-    Limit(String, u32),
+    SetConcurrency(String, u32),
     /// How the file or directory with this inode number is striped; answered by
     /// [`Answer::Stripes`].
-    Stripes(String, u64),
+    QueryStripes(String, u64),
     /// What could not be staged at or below this path; answered by [`Answer::Failures`].
-    Failures(String),
+    QueryFailures(String),
 }
 
 /// A call and the job whose process makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobCall {
+pub struct JobRequest {
     /// The job's id.
     pub job: String,
     /// What is asked.
-    pub call: Call,
+    pub call: StagingCall,
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum StagingReply {
     /// It is done.
     Done,
     /// It is not: a number of `errno(3)`, and what was wrong.
     Refused(i32, String),
     /// How many files are in which state.
-    Counts(Counts),
+    Counts(StageCounts),
     /// How a file is striped.
     Stripes {
         /// Bytes in a stripe.
@@ -93,7 +93,7 @@ pub enum Answer {
 
 /// Files by the state of their stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct StageCounts {
     /// Staged.
     pub complete: u64,
     /// Being staged, or waiting for that.

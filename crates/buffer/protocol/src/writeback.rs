@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes written in order from which on, and in which portions, the device is given something to
 /// do. Shorter files often are gone again before their data would have to be written.
-pub const PORTION: u64 = 8 << 20;
+pub const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// Where one writer of a file is. Writers that share one, at different places, only lose the gain.
 #[derive(Debug, Default)]
-pub struct Behind {
+pub struct WriteBehind {
     /// The end of the last write.
     end: AtomicU64,
     /// From here on nothing was begun.
     from: AtomicU64,
 }
 
-impl Behind {
+impl WriteBehind {
     /// `length` bytes were written at `offset` of `file`.
-    pub fn wrote(&self, file: impl AsFd, offset: u64, length: u64) {
+    pub fn record_write(&self, file: impl AsFd, offset: u64, length: u64) {
         if let Some((from, length)) = self.due(offset, length) {
             begin(file, from, length);
         }
@@ -36,7 +36,9 @@ impl Behind {
             self.from.store(offset, Ordering::Relaxed);
         }
         let from = self.from.load(Ordering::Relaxed);
-        let ready = end.checked_sub(from).filter(|ready| *ready >= PORTION)?;
+        let ready = end
+            .checked_sub(from)
+            .filter(|ready| *ready >= WRITEBACK_BYTES)?;
         self.from.store(end, Ordering::Relaxed);
         Some((from, ready))
     }
@@ -66,14 +68,17 @@ mod tests {
 
     #[test]
     fn a_stretch_in_order_is_begun_portion_by_portion() {
-        let behind = Behind::default();
+        let behind = WriteBehind::default();
         let begun: Vec<_> = (0..20).filter_map(|i| behind.due(i * MIB, MIB)).collect();
-        assert_eq!(begun, [(0, PORTION), (PORTION, PORTION)]);
+        assert_eq!(
+            begun,
+            [(0, WRITEBACK_BYTES), (WRITEBACK_BYTES, WRITEBACK_BYTES)]
+        );
     }
 
     #[test]
     fn what_jumps_about_is_left_alone() {
-        let behind = Behind::default();
+        let behind = WriteBehind::default();
         for i in 0..100 {
             assert_eq!(behind.due(i * 3 * MIB, MIB), None);
         }
@@ -82,7 +87,7 @@ mod tests {
     proptest! {
         #[test]
         fn only_what_was_written_is_begun(writes: Vec<(bool, u32, u32)>) {
-            let behind = Behind::default();
+            let behind = WriteBehind::default();
             let (mut at, mut run) = (0, 0);
             for (jump, place, length) in writes {
                 if jump && u64::from(place) != at {
@@ -90,7 +95,7 @@ mod tests {
                 }
                 at += u64::from(length);
                 if let Some((from, bytes)) = behind.due(at - u64::from(length), u64::from(length)) {
-                    prop_assert!(from >= run && from + bytes == at && bytes >= PORTION);
+                    prop_assert!(from >= run && from + bytes == at && bytes >= WRITEBACK_BYTES);
                 }
             }
         }

@@ -1,16 +1,16 @@
 //! Copying the contents of one file.
 
-use forebay_protocol::writeback::Behind;
+use forebay_protocol::writeback::WriteBehind;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
-use crate::end::Body;
+use crate::end::FileHandle;
 use crate::error::Failure;
-use crate::progress::Progress;
+use crate::progress::ProgressCounters;
 use crate::request::Verify;
 
 /// Bytes that are read at a time.
-pub(crate) const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes that the kernel is asked to copy at a time: few enough to be stopped soon.
 const KERNEL_CHUNK: u64 = 16 << 20;
 /// Runs of zeros that are left out of a file with holes, where the file system does not say
@@ -18,9 +18,9 @@ const KERNEL_CHUNK: u64 = 16 << 20;
 const PIECE: usize = 64 << 10;
 
 /// A part of a file that is to be copied.
-pub(crate) struct Part<'a> {
-    pub source: &'a dyn Body,
-    pub target: &'a dyn Body,
+pub(crate) struct CopyRange<'a> {
+    pub source: &'a dyn FileHandle,
+    pub target: &'a dyn FileHandle,
     pub from: u64,
     pub to: u64,
     /// Whether the source has fewer blocks than bytes.
@@ -66,13 +66,13 @@ pub(crate) struct Sum {
 
 /// Copies a part, leaving out holes, and takes its checksum.
 pub(crate) fn copy(
-    part: &Part<'_>,
+    part: &CopyRange<'_>,
     verify: Verify,
-    progress: &Progress,
+    progress: &ProgressCounters,
     buffer: &mut [u8],
 ) -> Result<Sum, Failure> {
     let mut hasher = blake3::Hasher::new();
-    let behind = Behind::default();
+    let behind = WriteBehind::default();
     let mut some = Vec::new();
     let mut at = part.from;
     let mut kernel = verify == Verify::Off;
@@ -98,7 +98,9 @@ pub(crate) fn copy(
                     None => kernel = false,
                 }
             }
-            let wanted = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
+            let wanted = usize::try_from(end - at)
+                .unwrap_or(CHUNK_BYTES)
+                .min(buffer.len());
             let Some(chunk) = buffer.get_mut(..wanted) else {
                 break;
             };
@@ -110,10 +112,10 @@ pub(crate) fn copy(
                     continue;
                 }
                 part.target
-                    .write(piece, offset)
+                    .write_all_at(piece, offset)
                     .map_err(|e| Failure::target("writing it", e))?;
                 if let Some(descriptor) = part.target.descriptor() {
-                    behind.wrote(descriptor, offset, piece.len() as u64);
+                    behind.record_write(descriptor, offset, piece.len() as u64);
                 }
                 if verify != Verify::Off {
                     add(&mut hasher, offset, piece);
@@ -155,9 +157,9 @@ pub(crate) fn digest_of(whole: &[u8]) -> String {
 
 /// The checksum of these pieces of a copy.
 pub(crate) fn digest(
-    copy: &dyn Body,
+    copy: &dyn FileHandle,
     pieces: &Pieces,
-    progress: &Progress,
+    progress: &ProgressCounters,
     buffer: &mut [u8],
 ) -> Result<String, Failure> {
     let mut hasher = blake3::Hasher::new();
@@ -176,7 +178,9 @@ pub(crate) fn digest(
         Pieces::All(from, to) => {
             let mut at = *from;
             while at < *to {
-                let length = usize::try_from(*to - at).unwrap_or(CHUNK).min(CHUNK);
+                let length = usize::try_from(*to - at)
+                    .unwrap_or(CHUNK_BYTES)
+                    .min(CHUNK_BYTES);
                 take(at, length)?;
                 at += length as u64;
             }
@@ -192,7 +196,7 @@ pub(crate) fn digest(
 
 /// The next stretch of data at or after `at`, not going beyond `to`; empty at `to` if there is
 /// none.
-fn extent(source: &dyn Body, at: u64, to: u64) -> Result<(u64, u64), Failure> {
+fn extent(source: &dyn FileHandle, at: u64, to: u64) -> Result<(u64, u64), Failure> {
     let start = match source.seek(at, false) {
         Ok(start) => start.min(to),
         Err(Errno::NXIO) => return Ok((to, to)),
@@ -213,14 +217,14 @@ fn extent(source: &dyn Body, at: u64, to: u64) -> Result<(u64, u64), Failure> {
 }
 
 /// Lets the kernel copy, or `None` if it cannot between these two.
-fn within_kernel(part: &Part<'_>, at: u64, wanted: u64) -> Result<Option<u64>, Failure> {
+fn within_kernel(part: &CopyRange<'_>, at: u64, wanted: u64) -> Result<Option<u64>, Failure> {
     let (Some(source), Some(target)) = (part.source.descriptor(), part.target.descriptor()) else {
         return Ok(None);
     };
     part.target
-        .promise(at, wanted)
+        .reserve_space(at, wanted)
         .map_err(|e| Failure::target("copying it", e))?;
-    let wanted = usize::try_from(wanted).unwrap_or(CHUNK);
+    let wanted = usize::try_from(wanted).unwrap_or(CHUNK_BYTES);
     let (mut from, mut to) = (at, at);
     match copy_file_range(source, Some(&mut from), target, Some(&mut to), wanted) {
         Ok(0) => Err(changed()),
@@ -235,8 +239,8 @@ fn changed() -> Failure {
     Failure::File(reason, Errno::BUSY)
 }
 
-fn read_all(source: &dyn Body, buffer: &mut [u8], at: u64) -> Result<(), Failure> {
-    match source.read(buffer, at) {
+fn read_all(source: &dyn FileHandle, buffer: &mut [u8], at: u64) -> Result<(), Failure> {
+    match source.read_at(buffer, at) {
         Ok(read) if read == buffer.len() => Ok(()),
         Ok(_) => Err(changed()),
         Err(errno) => Err(Failure::source("reading it", errno)),

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 
 /// Problems that are listed one by one; more are counted.
-pub(crate) const LISTED: usize = 1000;
+pub(crate) const MAX_LISTED_PROBLEMS: usize = 1000;
 
 /// Something that went wrong with one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Problems {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.1 += 1;
-        if inner.0.len() < LISTED {
+        if inner.0.len() < MAX_LISTED_PROBLEMS {
             inner.0.push(problem);
         }
         inner.1

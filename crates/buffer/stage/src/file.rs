@@ -8,63 +8,68 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::copy::{Part, Pieces, copy};
-use crate::end::{Body, Folder, Kind, State};
+use crate::copy::{CopyRange, Pieces, copy};
+use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
 use crate::error::{Failure, Problem};
 use crate::journal::Copied;
 use crate::metadata::apply;
-use crate::mover::{Directory, HIDDEN, Job};
+use crate::mover::{DirPair, HIDDEN_PREFIX, StageContext};
 use crate::request::Verify;
-use crate::verify::{Known, Whereabouts, Written, damaged_name};
+use crate::verify::{CopyLocation, ReadBackItem, ReadBackState, damaged_name};
 
 /// Where a copy goes, and what it is called on the way.
 pub(crate) struct Destination {
-    pub parent: Arc<dyn Folder>,
+    pub parent: Arc<dyn DirHandle>,
     pub name: OsString,
     /// In the journal.
     pub key: PathBuf,
     /// For messages.
     pub shown: PathBuf,
     /// For those who look at the copy later.
-    pub at: Whereabouts,
+    pub at: CopyLocation,
 }
 
 /// A file that is being copied.
 pub(crate) struct OpenFile {
-    pub source: Box<dyn Body>,
-    pub state: State,
-    pub hidden: Box<dyn Body>,
-    pub parent: Arc<dyn Folder>,
+    pub source: Box<dyn FileHandle>,
+    pub state: FileStat,
+    pub hidden: Box<dyn FileHandle>,
+    pub parent: Arc<dyn DirHandle>,
     pub hidden_name: OsString,
     pub name: OsString,
     /// In the journal.
     pub key: PathBuf,
     /// For messages.
     pub shown: PathBuf,
-    pub at: Whereabouts,
+    pub at: CopyLocation,
 }
 
 /// The name of a file while it is not whole: the same for the same file, so that an interrupted
 /// stage finds it again.
 pub(crate) fn hidden_name(name: &OsStr) -> OsString {
     let digest = blake3::hash(name.as_bytes()).to_hex();
-    OsString::from(format!("{HIDDEN}{}", digest.get(..32).unwrap_or_default()))
+    OsString::from(format!(
+        "{HIDDEN_PREFIX}{}",
+        digest.get(..32).unwrap_or_default()
+    ))
 }
 
-impl Job<'_> {
+impl StageContext<'_> {
     /// Copies a file that is open.
     pub fn file(
         &self,
-        source: Box<dyn Body>,
+        source: Box<dyn FileHandle>,
         to: Destination,
         buffer: &mut [u8],
     ) -> Result<(), Failure> {
         let state = source
-            .opened_state()
+            .opened_stat()
             .map_err(|e| Failure::source("reading its state", e))?;
         let refused = match state.kind {
-            Kind::File => None,
-            Kind::Directory => Some(("is a directory; stage it with type=directory", Errno::ISDIR)),
+            FileKind::File => None,
+            FileKind::Directory => {
+                Some(("is a directory; stage it with type=directory", Errno::ISDIR))
+            }
             _ => Some((
                 "is a device, a pipe or a socket, which cannot be staged",
                 Errno::INVAL,
@@ -84,10 +89,10 @@ impl Job<'_> {
         let journal = self.journal.as_ref();
         if journal.is_some_and(|journal| journal.known(&to.key, None).is_some()) {
             // What an earlier run may have found damaged and set aside.
-            let _ = to.parent.remove(&damaged_name(&to.name));
+            let _ = to.parent.unlink(&damaged_name(&to.name));
         }
         let hidden_name = hidden_name(&to.name);
-        let large = state.size > self.options.segment.max(1);
+        let large = state.size > self.options.segment_bytes.max(1);
         let keep = large && self.journal.is_some();
         let hidden = to
             .parent
@@ -109,13 +114,13 @@ impl Job<'_> {
         }
         let outcome = self.whole_small(&file, buffer);
         if outcome.is_err() {
-            let _ = file.parent.remove(&file.hidden_name);
+            let _ = file.parent.unlink(&file.hidden_name);
         }
         outcome
     }
 
     fn whole_small(&self, file: &OpenFile, buffer: &mut [u8]) -> Result<(), Failure> {
-        let part = Part {
+        let part = CopyRange {
             source: &*file.source,
             target: &*file.hidden,
             from: 0,
@@ -126,7 +131,7 @@ impl Job<'_> {
         if part.sparse {
             // A hole at the end has not been written.
             file.hidden
-                .resize(file.state.size)
+                .truncate(file.state.size)
                 .map_err(|e| Failure::target("setting its length", e))?;
         }
         self.whole(file, sum.digest.clone())?;
@@ -137,20 +142,20 @@ impl Job<'_> {
     /// Has something that was copied read back in the end, if that is wanted.
     pub fn to_read_back(
         &self,
-        at: &Whereabouts,
+        at: &CopyLocation,
         parts: impl IntoIterator<Item = (Pieces, String)>,
     ) {
         if self.options.verify != Verify::ReadBack {
             return;
         }
-        let known = Arc::new(Known::default());
-        let part = |(pieces, digest)| Written {
+        let known = Arc::new(ReadBackState::default());
+        let part = |(pieces, digest)| ReadBackItem {
             at: at.clone(),
             pieces,
             digest,
             known: known.clone(),
         };
-        let parts: Vec<Written> = parts.into_iter().map(part).collect();
+        let parts: Vec<ReadBackItem> = parts.into_iter().map(part).collect();
         known.left.store(parts.len(), Ordering::Relaxed);
         let bytes = parts.iter().map(|part| part.pieces.length()).sum();
         self.progress.to_read_back(bytes);
@@ -159,7 +164,7 @@ impl Job<'_> {
     }
 
     /// Whether an earlier run has copied the file already and nothing has changed since.
-    fn is_there(&self, to: &Destination, state: &State) -> bool {
+    fn is_there(&self, to: &Destination, state: &FileStat) -> bool {
         let known = self
             .journal
             .as_ref()
@@ -167,21 +172,21 @@ impl Job<'_> {
         let Some(known) = known.filter(|known| known.is_of(state)) else {
             return false;
         };
-        let copy = to.parent.look(&to.name);
-        let there = copy.is_ok_and(|copy| copy.kind == Kind::File && known.is_like(&copy));
+        let copy = to.parent.lstat(&to.name);
+        let there = copy.is_ok_and(|copy| copy.kind == FileKind::File && known.is_like(&copy));
         there && self.read_back_again(to, state, &known.digest)
     }
 
     /// Has a copy of an earlier run read back in the end. `false`: what its checksums were taken of
     /// is not known any more.
-    fn read_back_again(&self, to: &Destination, state: &State, digest: &str) -> bool {
+    fn read_back_again(&self, to: &Destination, state: &FileStat, digest: &str) -> bool {
         if self.options.verify != Verify::ReadBack {
             return true;
         }
         if state.is_sparse() || digest == "-" {
             return false;
         }
-        let segment = self.options.segment.max(1);
+        let segment = self.options.segment_bytes.max(1);
         if state.size <= segment {
             let all = Pieces::All(0, state.size);
             self.to_read_back(&to.at, [(all, digest.to_owned())]);
@@ -204,7 +209,7 @@ impl Job<'_> {
     pub fn whole(&self, file: &OpenFile, digest: String) -> Result<(), Failure> {
         let now = file
             .source
-            .state()
+            .stat()
             .map_err(|e| Failure::source("reading its state", e))?;
         if !file.state.is_unchanged(&now) {
             let reason = "changed while it was staged; stage it again when nobody writes to it";
@@ -213,9 +218,9 @@ impl Job<'_> {
         if let Some(lost) = apply(&*file.source, &file.state, &*file.hidden)? {
             self.warnings.warn(&file.shown, lost);
         }
-        if file.hidden.must_flush() {
+        if file.hidden.needs_fdatasync() {
             file.hidden
-                .flush()
+                .fdatasync()
                 .map_err(|e| Failure::target("putting it on stable storage", e))?;
         }
         file.parent
@@ -223,14 +228,14 @@ impl Job<'_> {
             .map_err(|e| Failure::target("giving its copy its name", e))?;
         self.record(&file.key, None, &file.state, digest)?;
         self.count(&file.state);
-        if file.state.size <= self.options.segment.max(1) {
+        if file.state.size <= self.options.segment_bytes.max(1) {
             self.sync_sometimes(file.state.size)?;
         }
         Ok(())
     }
 
     /// A file's copy has its name.
-    pub fn count(&self, state: &State) {
+    pub fn count(&self, state: &FileStat) {
         self.totals.files.fetch_add(1, Ordering::Relaxed);
         self.totals.bytes.fetch_add(state.size, Ordering::Relaxed);
         self.progress.staged_file();
@@ -240,7 +245,7 @@ impl Job<'_> {
         &self,
         key: &Path,
         part: Option<u64>,
-        state: &State,
+        state: &FileStat,
         digest: String,
     ) -> Result<(), Failure> {
         let Some(journal) = &self.journal else {
@@ -251,11 +256,11 @@ impl Job<'_> {
     }
 
     /// Copies a symbolic link that was found like this.
-    pub fn link(&self, here: &Directory, name: &OsStr, seen: &State) -> Result<(), Failure> {
-        let goal = here.source.goal(name, seen);
+    pub fn link(&self, here: &DirPair, name: &OsStr, seen: &FileStat) -> Result<(), Failure> {
+        let goal = here.source.readlink(name, seen);
         let goal = goal.map_err(|e| Failure::source("reading the link", e))?;
         let making = |e| Failure::target("making the link", e);
-        match here.target.point(name, &goal, seen) {
+        match here.target.symlink(name, &goal, seen) {
             Err(Errno::EXIST) => replace_link(&*here.target, name, &goal, seen).map_err(making)?,
             outcome => outcome.map_err(making)?,
         }
@@ -267,17 +272,17 @@ impl Job<'_> {
 
 /// Puts a symbolic link in the place of what has the name.
 fn replace_link(
-    folder: &dyn Folder,
+    folder: &dyn DirHandle,
     name: &OsStr,
     goal: &OsStr,
-    like: &State,
+    like: &FileStat,
 ) -> Result<(), Errno> {
     let hidden = hidden_name(name);
-    match folder.point(&hidden, goal, like) {
+    match folder.symlink(&hidden, goal, like) {
         // The rest of an interrupted stage.
         Err(Errno::EXIST) => {
-            folder.remove(&hidden)?;
-            folder.point(&hidden, goal, like)?;
+            folder.unlink(&hidden)?;
+            folder.symlink(&hidden, goal, like)?;
         }
         outcome => outcome?,
     }

@@ -9,14 +9,14 @@ use rustix::io::Errno;
 
 use crate::error::{Failure, Problem};
 use crate::metadata::apply;
-use crate::mover::{Directory, HIDDEN_LINK, Job};
+use crate::mover::{DirPair, HIDDEN_LINK_NAME, StageContext};
 use crate::progress::Phase;
 use crate::request::Verify;
 use crate::verify::verify;
-use crate::walk::{Found, FoundDirectory, FoundName};
+use crate::walk::{Found, FoundDir, FoundHardLink};
 
 /// Finishes a stage whose files are copied. Problems are noted in the job.
-pub(crate) fn finish(job: &Job<'_>, found: &Found) {
+pub(crate) fn finish(job: &StageContext<'_>, found: &Found) {
     // Before files get further names: a copy that is damaged is to have none.
     if job.options.verify == Verify::ReadBack {
         job.enter(Phase::Syncing);
@@ -71,13 +71,13 @@ fn parts(path: &Path) -> (Arc<Path>, &OsStr) {
 
 /// Makes a further name. `nearby` are the directories of the last one.
 fn further_name(
-    name: &FoundName,
-    (first_nearby, nearby): &mut (Option<Directory>, Option<Directory>),
+    name: &FoundHardLink,
+    (first_nearby, nearby): &mut (Option<DirPair>, Option<DirPair>),
 ) -> Result<(), Failure> {
     let (first_directory, first) = parts(&name.first);
     let (directory, last) = parts(&name.path);
-    let from = Directory::at(first_nearby, &name.tree, &first_directory)?;
-    let to = Directory::at(nearby, &name.tree, &directory)?;
+    let from = DirPair::at(first_nearby, &name.tree, &first_directory)?;
+    let to = DirPair::at(nearby, &name.tree, &directory)?;
     let made = |errno| match errno {
         Errno::NOENT => Failure::File(
             format!("its other name {} was not staged", name.first.display()),
@@ -90,19 +90,19 @@ fn further_name(
         Err(Errno::EXIST) => {}
         outcome => return outcome.map_err(made),
     }
-    let source = from.target.look(first).map_err(made)?;
+    let source = from.target.lstat(first).map_err(made)?;
     if to
         .target
-        .look(last)
+        .lstat(last)
         .is_ok_and(|there| there.inode == source.inode)
     {
         return Ok(());
     }
-    let hidden = OsStr::new(HIDDEN_LINK);
+    let hidden = OsStr::new(HIDDEN_LINK_NAME);
     match to.target.link(hidden, &*from.target, first) {
         // The rest of an interrupted stage.
         Err(Errno::EXIST) => {
-            to.target.remove(hidden).map_err(made)?;
+            to.target.unlink(hidden).map_err(made)?;
             to.target.link(hidden, &*from.target, first).map_err(made)?;
         }
         outcome => outcome.map_err(made)?,
@@ -110,11 +110,11 @@ fn further_name(
     to.target.rename(hidden, last).map_err(made)
 }
 
-fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure> {
-    let here = Directory::open(&found.tree, &found.path)?;
+fn finish_directory(job: &StageContext<'_>, found: &FoundDir) -> Result<(), Failure> {
+    let here = DirPair::open(&found.tree, &found.path)?;
     let now = here
         .source
-        .state()
+        .stat()
         .map_err(|e| Failure::source("reading its state", e))?;
     // The target of a request that existed before keeps what it has.
     let own = found.tree.made || !found.path.as_os_str().is_empty();
@@ -129,7 +129,7 @@ fn finish_directory(job: &Job<'_>, found: &FoundDirectory) -> Result<(), Failure
 }
 
 /// Puts everything on stable storage: only after that may anyone remove the source.
-fn complete(job: &Job<'_>) -> Result<(), Problem> {
+fn complete(job: &StageContext<'_>) -> Result<(), Problem> {
     job.sync()?;
     match &job.journal {
         Some(journal) if job.problems.is_empty() => journal.complete(),

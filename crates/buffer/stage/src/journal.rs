@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::end::State;
+use crate::end::FileStat;
 use crate::error::Problem;
 
 const FORMAT: &str = "forebay-stage-3";
@@ -41,7 +41,7 @@ pub(crate) struct Copied {
 
 impl Copied {
     /// What a file with this state and checksum is known by.
-    pub fn of(state: &State, digest: String) -> Copied {
+    pub fn of(state: &FileStat, digest: String) -> Copied {
         Copied {
             size: state.size,
             modified: state.modified.nanoseconds_since_1970(),
@@ -51,12 +51,12 @@ impl Copied {
     }
 
     /// Whether a source with this state is what was copied.
-    pub fn is_of(&self, source: &State) -> bool {
+    pub fn is_of(&self, source: &FileStat) -> bool {
         self.is_like(source) && self.changed == source.changed.nanoseconds_since_1970()
     }
 
     /// Whether a copy with this state may be what was made of it.
-    pub fn is_like(&self, copy: &State) -> bool {
+    pub fn is_like(&self, copy: &FileStat) -> bool {
         let modified = copy.modified.nanoseconds_since_1970();
         (self.size, self.modified) == (copy.size, modified)
     }
@@ -74,17 +74,17 @@ impl Copied {
 
 /// The host of a mover: the disk that journals lie on, and the time. A simulation takes the place
 /// of it.
-pub trait Host: fmt::Debug + Send + Sync {
+pub trait JournalHost: fmt::Debug + Send + Sync {
     /// All of a file; `None` if there is none.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
     /// Puts a file in the place of what is there, as a whole and durably, to be added to.
-    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>>;
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>>;
     /// The time on a clock that is never set.
     fn now(&self) -> Instant;
 }
 
 /// A file that is added to.
-pub trait Pages: Write + Send {
+pub trait AppendFile: Write + Send {
     /// Puts what was written on stable storage.
     fn sync(&self) -> io::Result<()>;
 }
@@ -93,7 +93,7 @@ pub trait Pages: Write + Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
-impl Host for Os {
+impl JournalHost for Os {
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         match std::fs::read(path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -102,7 +102,7 @@ impl Host for Os {
         }
     }
 
-    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>> {
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
         let temporary = path.with_extension("new");
         let mut file = OpenOptions::new()
             .create(true)
@@ -120,7 +120,7 @@ impl Host for Os {
     }
 }
 
-impl Pages for File {
+impl AppendFile for File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
@@ -131,12 +131,12 @@ pub(crate) struct Journal {
     known: BTreeMap<Key, Copied>,
     complete: bool,
     goes_on: bool,
-    writer: Mutex<BufWriter<Box<dyn Pages>>>,
+    writer: Mutex<BufWriter<Box<dyn AppendFile>>>,
 }
 
 impl Journal {
     /// Opens the journal of the stage with this name; one of another stage is begun anew.
-    pub fn open(host: &Arc<dyn Host>, path: &Path, stage: &str) -> Result<Journal, Problem> {
+    pub fn open(host: &Arc<dyn JournalHost>, path: &Path, stage: &str) -> Result<Journal, Problem> {
         let problem = |error: std::io::Error| Problem {
             path: path.to_owned(),
             reason: format!("the journal cannot be used: {error}"),
@@ -217,12 +217,12 @@ impl Journal {
         self.put(&mut self.writer(), "C\n")
     }
 
-    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn Pages>>> {
+    fn writer(&self) -> MutexGuard<'_, BufWriter<Box<dyn AppendFile>>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a line, and puts it and all before it on stable storage.
-    fn put(&self, writer: &mut BufWriter<Box<dyn Pages>>, line: &str) -> Result<(), Problem> {
+    fn put(&self, writer: &mut BufWriter<Box<dyn AppendFile>>, line: &str) -> Result<(), Problem> {
         let written = writer.write_all(line.as_bytes());
         let written = written.and_then(|()| writer.flush());
         let durable = written.and_then(|()| writer.get_ref().sync());
@@ -371,7 +371,7 @@ mod tests {
     fn what_nobody_made_sure_of_does_not_count_for_the_next_run_nor_the_one_after() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
-        let host: Arc<dyn Host> = Arc::new(Os);
+        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let path = Path::new("x");
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.has_made(Path::new("0/")).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     fn what_could_not_be_put_on_stable_storage_is_copied_again() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
-        let host: Arc<dyn Host> = Arc::new(Os);
+        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(Path::new("safe"), None, &copied(1)).unwrap();
         journal.synced(|| Ok(())).unwrap();
@@ -410,7 +410,7 @@ mod tests {
     fn parts_of_a_file_that_was_begun_anew_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
-        let host: Arc<dyn Host> = Arc::new(Os);
+        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let path = Path::new("x");
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(path, Some(0), &copied(1)).unwrap();
@@ -432,7 +432,7 @@ mod tests {
     fn a_journal_is_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("journal");
-        let host: Arc<dyn Host> = Arc::new(Os);
+        let host: Arc<dyn JournalHost> = Arc::new(Os);
         let journal = Journal::open(&host, &file, "s").unwrap();
         journal.add(Path::new("x"), None, &copied(7)).unwrap();
         journal.synced(|| Ok(())).unwrap();

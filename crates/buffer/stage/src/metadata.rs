@@ -2,17 +2,17 @@
 
 use rustix::io::Errno;
 
-use crate::end::{Attributes, State, is_kept};
+use crate::end::{FileStat, Metadata, is_kept};
 use crate::error::{Failure, describe};
 
 /// Gives `target` what `source` has: owner, extended attributes, permissions, times. Returns what
 /// could not be kept.
-pub(crate) fn apply<S: Attributes + ?Sized, T: Attributes + ?Sized>(
+pub(crate) fn apply<S: Metadata + ?Sized, T: Metadata + ?Sized>(
     source: &S,
-    state: &State,
+    state: &FileStat,
     target: &T,
 ) -> Result<Option<String>, Failure> {
-    let taken = target.take_on(state, &mut || extended(source, target));
+    let taken = target.set_metadata(state, &mut || extended(source, target));
     match taken {
         Ok(kept) => Ok(kept.err()),
         Err(errno) => Err(Failure::target(
@@ -23,7 +23,7 @@ pub(crate) fn apply<S: Attributes + ?Sized, T: Attributes + ?Sized>(
 }
 
 /// Copies extended attributes of users and access control lists.
-fn extended<S: Attributes + ?Sized, T: Attributes + ?Sized>(
+fn extended<S: Metadata + ?Sized, T: Metadata + ?Sized>(
     source: &S,
     target: &T,
 ) -> Result<(), String> {

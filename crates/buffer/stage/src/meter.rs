@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::progress::{Phase, Snapshot};
+use crate::progress::{Phase, StageProgress};
 
 /// Turns snapshots into a rate and a time to go, over a sliding window that begins with the phase at
 /// the earliest.
 #[derive(Debug)]
 pub struct Meter {
     window: Duration,
-    samples: VecDeque<(Instant, Snapshot)>,
+    samples: VecDeque<(Instant, StageProgress)>,
 }
 
 impl Default for Meter {
@@ -24,7 +24,7 @@ impl Default for Meter {
 
 impl Meter {
     /// Adds a snapshot taken at `now`; more than some ten a second add nothing.
-    pub fn add(&mut self, now: Instant, snapshot: Snapshot) {
+    pub fn add(&mut self, now: Instant, snapshot: StageProgress) {
         const MOST: usize = 256;
         let last = self.samples.back();
         if last.is_some_and(|(_, last)| last.phase != snapshot.phase) {
@@ -39,7 +39,7 @@ impl Meter {
         }
     }
 
-    fn span(&self) -> Option<(f64, &Snapshot, &Snapshot)> {
+    fn span(&self) -> Option<(f64, &StageProgress, &StageProgress)> {
         let ((from, first), (to, last)) = (self.samples.front()?, self.samples.back()?);
         let seconds = to.saturating_duration_since(*from).as_secs_f64();
         // How far putting things on stable storage is nobody can see.
@@ -67,7 +67,7 @@ impl Meter {
     /// be counted.
     pub fn time_to_go(&self) -> Option<Duration> {
         let (_, _, last) = self.span()?;
-        if !last.walked {
+        if !last.all_found {
             return None;
         }
         let left = |total: u64, done: u64, rate: Option<f64>| match total.saturating_sub(done) {
@@ -95,10 +95,10 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Amount;
+    use crate::progress::StageAmount;
 
-    fn bytes(bytes: u64, bytes_total: u64) -> Amount {
-        Amount {
+    fn bytes(bytes: u64, bytes_total: u64) -> StageAmount {
+        StageAmount {
             files: u64::from(bytes == bytes_total),
             files_total: 1,
             bytes,
@@ -106,11 +106,11 @@ mod tests {
         }
     }
 
-    fn copying(copied: Amount, walked: bool) -> Snapshot {
-        Snapshot {
+    fn copying(copied: StageAmount, walked: bool) -> StageProgress {
+        StageProgress {
             copied,
-            walked,
-            ..Snapshot::default()
+            all_found: walked,
+            ..StageProgress::default()
         }
     }
 
@@ -143,12 +143,12 @@ mod tests {
     fn every_phase_has_its_own_rate_and_end() {
         let start = Instant::now();
         let mut meter = Meter::default();
-        let mut at = |second: u64, snapshot: Snapshot| {
+        let mut at = |second: u64, snapshot: StageProgress| {
             meter.add(start + Duration::from_secs(second), snapshot);
             (meter.rate(), meter.time_to_go().map(|left| left.as_secs()))
         };
         let all = bytes(1000, 1000);
-        let in_phase = |phase, read_back| Snapshot {
+        let in_phase = |phase, read_back| StageProgress {
             phase,
             read_back,
             ..copying(all, true)

@@ -8,34 +8,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::copy::CHUNK;
-use crate::end::{Folder, Kind, State};
-use crate::error::{Failure, LISTED, Problem, Problems, StageError};
+use crate::copy::CHUNK_BYTES;
+use crate::end::{DirHandle, FileKind, FileStat};
+use crate::error::{Failure, MAX_LISTED_PROBLEMS, Problem, Problems, StageError};
 use crate::file::Destination;
 use crate::journal::Journal;
-use crate::large::Queue;
-use crate::place::{Place, descend};
-use crate::progress::{Phase, Progress};
-use crate::request::{Options, Report, Request};
-use crate::small::Unsure;
-use crate::stable::Unsynced;
-use crate::verify::{Ledger, Whereabouts};
+use crate::large_file::Queue;
+use crate::path::{StageLocation, descend};
+use crate::progress::{Phase, ProgressCounters};
+use crate::request::{StageOptions, StageReport, StageRequest};
+use crate::small_file::UnconfirmedCopies;
+use crate::stable::UnsyncedCopies;
+use crate::verify::{CopyLocation, ReadBackQueue};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 
 /// Files that are found ahead of being copied.
 const AHEAD: usize = 1 << 16;
 /// Beginning of the names of files that are not whole yet.
-pub(crate) const HIDDEN: &str = ".forebay-stage-";
+pub(crate) const HIDDEN_PREFIX: &str = ".forebay-stage-";
 /// A further name of a file before it gets its own.
-pub(crate) const HIDDEN_LINK: &str = ".forebay-stage-link";
+pub(crate) const HIDDEN_LINK_NAME: &str = ".forebay-stage-link";
 
 /// A directory tree that is copied.
-pub(crate) struct Tree {
+pub(crate) struct DirTree {
     /// The item's place in the request: part of its files' names in the journal.
     pub index: usize,
-    pub source: Box<dyn Folder>,
-    pub target: Box<dyn Folder>,
+    pub source: Box<dyn DirHandle>,
+    pub target: Box<dyn DirHandle>,
     /// For messages.
     pub shown: PathBuf,
     /// For messages about the copies.
@@ -45,31 +45,31 @@ pub(crate) struct Tree {
 }
 
 /// What the walk hands to the copying threads.
-pub(crate) enum Task {
+pub(crate) enum CopyTask {
     /// A file in a directory (relative to its tree).
     File {
-        tree: Arc<Tree>,
+        tree: Arc<DirTree>,
         directory: Arc<Path>,
         name: OsString,
-        seen: State,
+        seen: FileStat,
     },
     /// A symbolic link.
     Link {
-        tree: Arc<Tree>,
+        tree: Arc<DirTree>,
         directory: Arc<Path>,
         name: OsString,
-        seen: State,
+        seen: FileStat,
     },
     /// A file named by itself.
     Single {
         index: usize,
-        source: Place,
-        target: Place,
+        source: StageLocation,
+        target: StageLocation,
     },
 }
 
 /// A directory that gets copies, with a path for messages.
-pub(crate) type Target = (PathBuf, Arc<dyn Folder>);
+pub(crate) type Target = (PathBuf, Arc<dyn DirHandle>);
 
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -82,9 +82,9 @@ pub(crate) struct Totals {
 }
 
 /// What the threads of one stage share.
-pub(crate) struct Job<'a> {
-    pub options: &'a Options,
-    pub progress: &'a Progress,
+pub(crate) struct StageContext<'a> {
+    pub options: &'a StageOptions,
+    pub progress: &'a ProgressCounters,
     pub problems: Problems,
     pub warnings: Problems,
     pub journal: Option<Journal>,
@@ -92,26 +92,26 @@ pub(crate) struct Job<'a> {
     fatal: Mutex<Option<Problem>>,
     stopped: AtomicBool,
     pub large: Queue,
-    pub unsynced: Mutex<Unsynced>,
+    pub unsynced: Mutex<UnsyncedCopies>,
     /// Tasks that were found and are not dealt with yet.
     pub pending: AtomicU64,
     /// Directories that get copies: one on each file system, by its device number.
     pub targets: Mutex<BTreeMap<u64, Target>>,
     /// What is to be read back in the end.
-    pub written: Ledger,
+    pub written: ReadBackQueue,
     /// What is not to be noted in the journal yet.
-    pub unsure: Mutex<Unsure>,
+    pub unsure: Mutex<UnconfirmedCopies>,
     /// What it is doing, and since when.
     since: Mutex<(Phase, Instant)>,
 }
 
 /// Stages everything in `request`. Blocks until it is done, has failed or was cancelled through
 /// `progress`.
-pub fn stage(
-    request: &Request,
-    options: &Options,
-    progress: &Progress,
-) -> Result<Report, StageError> {
+pub fn run_stage(
+    request: &StageRequest,
+    options: &StageOptions,
+    progress: &ProgressCounters,
+) -> Result<StageReport, StageError> {
     let begun = options.host.now();
     let journal = match &options.journal {
         None => None,
@@ -122,12 +122,12 @@ pub fn stage(
     };
     if journal.as_ref().is_some_and(Journal::is_complete) {
         progress.all_found();
-        return Ok(Report {
+        return Ok(StageReport {
             time: options.host.now().saturating_duration_since(begun),
-            ..Report::default()
+            ..StageReport::default()
         });
     }
-    let job = Job {
+    let job = StageContext {
         options,
         progress,
         problems: Problems::default(),
@@ -137,7 +137,7 @@ pub fn stage(
         fatal: Mutex::new(None),
         stopped: AtomicBool::new(false),
         large: Mutex::new(VecDeque::new()),
-        unsynced: Mutex::new(Unsynced::none(options.host.now())),
+        unsynced: Mutex::new(UnsyncedCopies::none(options.host.now())),
         pending: AtomicU64::new(0),
         targets: Mutex::new(BTreeMap::new()),
         written: Mutex::default(),
@@ -164,7 +164,7 @@ pub fn stage(
 }
 
 /// A name for the stage: the same request has the same one.
-fn fingerprint(request: &Request) -> String {
+fn fingerprint(request: &StageRequest) -> String {
     let mut hasher = blake3::Hasher::new();
     for item in &request.items {
         for path in [item.source.display(), item.target.display()] {
@@ -175,7 +175,7 @@ fn fingerprint(request: &Request) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-impl Job<'_> {
+impl StageContext<'_> {
     /// The next phase begins.
     pub fn enter(&self, phase: Phase) {
         self.spend(Some(phase));
@@ -212,15 +212,18 @@ impl Job<'_> {
             Ok(()) | Err(Failure::Cancelled) => {}
             Err(Failure::Fatal(reason, errno)) => self.stop(Problem::new(shown, reason, errno)),
             Err(Failure::File(reason, errno)) => {
-                if self.problems.add(Problem::new(shown, reason, errno)) > LISTED as u64 {
-                    let reason = format!("stopped after {LISTED} problems; this was the last");
+                if self.problems.add(Problem::new(shown, reason, errno))
+                    > MAX_LISTED_PROBLEMS as u64
+                {
+                    let reason =
+                        format!("stopped after {MAX_LISTED_PROBLEMS} problems; this was the last");
                     self.stop(Problem::new(shown, reason, errno));
                 }
             }
         }
     }
 
-    fn outcome(&self, time: Duration) -> Result<Report, StageError> {
+    fn outcome(&self, time: Duration) -> Result<StageReport, StageError> {
         if let Some(problem) = self
             .fatal
             .lock()
@@ -238,7 +241,7 @@ impl Job<'_> {
         }
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let now = self.progress.snapshot();
-        Ok(Report {
+        Ok(StageReport {
             files: read(&self.totals.files),
             directories: read(&self.totals.directories),
             symbolic_links: read(&self.totals.symbolic_links),
@@ -253,7 +256,7 @@ impl Job<'_> {
     }
 
     /// Copies at once what was found, large files with all their parts.
-    pub fn at_once(&self, task: Task) {
+    pub fn at_once(&self, task: CopyTask) {
         if self.is_stopped() {
             return;
         }
@@ -265,7 +268,7 @@ impl Job<'_> {
     }
 
     /// One copying thread: parts of large files first, then the next thing that was found.
-    fn work(&self, tasks: &Receiver<Task>) {
+    fn work(&self, tasks: &Receiver<CopyTask>) {
         let mut desk = Desk::default();
         let mut more = true;
         loop {
@@ -295,14 +298,14 @@ impl Job<'_> {
         }
     }
 
-    fn task(&self, task: Task, desk: &mut Desk) {
+    fn task(&self, task: CopyTask, desk: &mut Desk) {
         let Desk {
             nearby,
             buffer,
             whole,
         } = desk;
         match task {
-            Task::File {
+            CopyTask::File {
                 tree,
                 directory,
                 name,
@@ -310,8 +313,8 @@ impl Job<'_> {
             } => {
                 let shown = tree.shown.join(&directory).join(&name);
                 let key = tree_key(&tree, &directory, &name);
-                let outcome = Directory::at(nearby, &tree, &directory).and_then(|here| {
-                    let at = Whereabouts::Tree {
+                let outcome = DirPair::at(nearby, &tree, &directory).and_then(|here| {
+                    let at = CopyLocation::Tree {
                         tree: tree.clone(),
                         directory: directory.clone(),
                         name: name.clone(),
@@ -334,18 +337,18 @@ impl Job<'_> {
                 });
                 self.note(&shown, outcome);
             }
-            Task::Link {
+            CopyTask::Link {
                 tree,
                 directory,
                 name,
                 seen,
             } => {
                 let shown = tree.shown.join(&directory).join(&name);
-                let outcome = Directory::at(nearby, &tree, &directory)
+                let outcome = DirPair::at(nearby, &tree, &directory)
                     .and_then(|here| self.link(here, &name, &seen));
                 self.note(&shown, outcome);
             }
-            Task::Single {
+            CopyTask::Single {
                 index,
                 source,
                 target,
@@ -361,22 +364,22 @@ impl Job<'_> {
     fn single(
         &self,
         index: usize,
-        source: &Place,
-        target: &Place,
+        source: &StageLocation,
+        target: &StageLocation,
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
         let file = source.open_file()?;
         let (parent, name) = target.open_parent()?;
         if parent
-            .look(&name)
-            .is_ok_and(|there| there.kind == Kind::Other)
+            .lstat(&name)
+            .is_ok_and(|there| there.kind == FileKind::Other)
         {
             let reason = "is a device, a pipe or a socket; a file is not put in its place";
             return Err(target.problem(reason, Errno::EXIST));
         }
-        let parent: Arc<dyn Folder> = Arc::from(parent);
+        let parent: Arc<dyn DirHandle> = Arc::from(parent);
         self.remember(&parent, target.display())?;
-        let size = file.opened_state().map_or(0, |state| state.size);
+        let size = file.opened_stat().map_or(0, |state| state.size);
         self.progress.found(size);
         let shown = source.display();
         let to = Destination {
@@ -384,7 +387,7 @@ impl Job<'_> {
             name,
             key: PathBuf::from(index.to_string()),
             shown: shown.clone(),
-            at: Whereabouts::Single(target.clone()),
+            at: CopyLocation::Single(target.clone()),
         };
         let outcome = self.file(file, to, buffer);
         self.note(&shown, outcome);
@@ -392,7 +395,7 @@ impl Job<'_> {
     }
 }
 
-pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
+pub(crate) fn tree_key(tree: &DirTree, directory: &Path, name: &OsStr) -> PathBuf {
     Path::new(&tree.index.to_string())
         .join(directory)
         .join(name)
@@ -400,7 +403,7 @@ pub(crate) fn tree_key(tree: &Tree, directory: &Path, name: &OsStr) -> PathBuf {
 
 /// What a copying thread has at hand.
 struct Desk {
-    nearby: Option<Directory>,
+    nearby: Option<DirPair>,
     buffer: Vec<u8>,
     /// All of a small file.
     whole: Vec<u8>,
@@ -410,42 +413,42 @@ impl Default for Desk {
     fn default() -> Desk {
         Desk {
             nearby: None,
-            buffer: vec![0; CHUNK],
+            buffer: vec![0; CHUNK_BYTES],
             whole: Vec::new(),
         }
     }
 }
 
 /// A directory on both sides; the one a thread used last is kept open.
-pub(crate) struct Directory {
+pub(crate) struct DirPair {
     tree: usize,
     path: Arc<Path>,
-    pub source: Box<dyn Folder>,
-    pub target: Arc<dyn Folder>,
+    pub source: Box<dyn DirHandle>,
+    pub target: Arc<dyn DirHandle>,
 }
 
-impl Directory {
+impl DirPair {
     pub fn at<'d>(
-        last: &'d mut Option<Directory>,
-        tree: &Tree,
+        last: &'d mut Option<DirPair>,
+        tree: &DirTree,
         path: &Arc<Path>,
-    ) -> Result<&'d Directory, Failure> {
+    ) -> Result<&'d DirPair, Failure> {
         let same = last
             .as_ref()
             .is_some_and(|d| d.tree == tree.index && d.path == *path);
         if !same {
-            *last = Some(Directory::open(tree, path)?);
+            *last = Some(DirPair::open(tree, path)?);
         }
         last.as_ref()
             .ok_or_else(|| Failure::Fatal("no directory is open".to_owned(), Errno::IO))
     }
 
-    pub fn open(tree: &Tree, path: &Arc<Path>) -> Result<Directory, Failure> {
+    pub fn open(tree: &DirTree, path: &Arc<Path>) -> Result<DirPair, Failure> {
         let source = descend(&*tree.source, path)
             .map_err(|e| Failure::source("opening its directory", e))?;
         let target = descend(&*tree.target, path)
             .map_err(|e| Failure::target("opening its directory's copy", e))?;
-        Ok(Directory {
+        Ok(DirPair {
             tree: tree.index,
             path: path.clone(),
             source,

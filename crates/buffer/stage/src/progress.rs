@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use forebay_protocol::progress::{Amount, Phase, Snapshot, Times};
+pub use forebay_protocol::progress::{Phase, StageAmount, StageProgress, Times};
 
 /// Counters that a stage's threads advance and anyone may read; also how it is cancelled.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ProgressCounters {
     copied: Counters,
     read_back: Counters,
     walked: AtomicBool,
@@ -31,8 +31,8 @@ impl Counters {
         self.bytes_total.fetch_add(bytes, Relaxed);
     }
 
-    fn amount(&self) -> Amount {
-        Amount {
+    fn amount(&self) -> StageAmount {
+        StageAmount {
             files: self.files.load(Relaxed),
             files_total: self.files_total.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -41,10 +41,10 @@ impl Counters {
     }
 }
 
-impl Progress {
+impl ProgressCounters {
     /// Counters at zero.
-    pub fn new() -> Progress {
-        Progress::default()
+    pub fn new() -> ProgressCounters {
+        ProgressCounters::default()
     }
 
     /// Asks the stage to stop; it returns soon after, but waits for what is being put on stable
@@ -59,14 +59,14 @@ impl Progress {
     }
 
     /// The counters now.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> StageProgress {
         let time = |phase: Phase| {
             let nanos = self.times.get(phase as usize);
             Duration::from_nanos(nanos.map_or(0, |nanos| nanos.load(Relaxed)))
         };
-        Snapshot {
+        StageProgress {
             copied: self.copied.amount(),
-            walked: self.walked.load(Relaxed),
+            all_found: self.walked.load(Relaxed),
             phase: Phase::from_index(self.phase.load(Relaxed)),
             read_back: self.read_back.amount(),
             times: Times {
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn phases_are_told_apart_and_timed() {
-        let progress = Progress::new();
-        assert_eq!(progress.snapshot(), Snapshot::default());
+        let progress = ProgressCounters::new();
+        assert_eq!(progress.snapshot(), StageProgress::default());
         progress.found(10);
         progress.to_read_back(7);
         let second = Duration::from_secs(1);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Problem;
-use crate::journal::{Host, Os};
-use crate::place::Place;
+use crate::journal::{JournalHost, Os};
+use crate::path::StageLocation;
 use crate::progress::Times;
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ItemKind {
     /// A regular file; a symbolic link as source is followed.
     File,
     /// A directory and all below it.
@@ -20,20 +20,20 @@ pub enum What {
 
 /// Something to copy, and the name that its copy gets.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct StageItem {
     /// File or directory.
-    pub what: What,
+    pub kind: ItemKind,
     /// From where.
-    pub source: Place,
+    pub source: StageLocation,
     /// To where: the copy's own path. A directory that exists there already is added to.
-    pub target: Place,
+    pub target: StageLocation,
 }
 
 /// Everything one stage copies.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct StageRequest {
     /// Each with its own target.
-    pub items: Vec<Item>,
+    pub items: Vec<StageItem>,
 }
 
 /// How contents are checked.
@@ -51,7 +51,7 @@ pub enum Verify {
 
 /// How to stage.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StageOptions {
     /// Threads that copy; without any, the calling one copies what it finds.
     pub workers: usize,
     /// How contents are checked.
@@ -60,22 +60,22 @@ pub struct Options {
     pub journal: Option<PathBuf>,
     /// What was copied is put on stable storage at least so often, if there is a journal: what an
     /// interrupted stage had copied since is copied again.
-    pub sync_every: Duration,
+    pub sync_interval: Duration,
     /// Large files are copied in parts of so many bytes, by several threads.
-    pub segment: u64,
+    pub segment_bytes: u64,
     /// Where the journal lies, and the time.
-    pub host: Arc<dyn Host>,
+    pub host: Arc<dyn JournalHost>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
+impl Default for StageOptions {
+    fn default() -> StageOptions {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
-        Options {
+        StageOptions {
             workers: (4 * processors).clamp(4, 16),
             verify: Verify::Checksum,
             journal: None,
-            sync_every: Duration::from_secs(30),
-            segment: 64 << 20,
+            sync_interval: Duration::from_secs(30),
+            segment_bytes: 64 << 20,
             host: Arc::new(Os),
         }
     }
@@ -83,7 +83,7 @@ impl Default for Options {
 
 /// What was staged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct StageReport {
     /// Regular files, hard links not counted twice.
     pub files: u64,
     /// Directories.

@@ -4,33 +4,33 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use crate::end::Folder;
+use crate::end::DirHandle;
 use crate::error::{Failure, Problem, describe};
 use crate::file::fatal;
-use crate::mover::Job;
+use crate::mover::StageContext;
 
 /// Bytes after which what was copied is put on stable storage.
 const SYNC_EVERY: u64 = 8 << 30;
 
 /// What would be copied once more if the stage were interrupted now.
-pub(crate) struct Unsynced {
+pub(crate) struct UnsyncedCopies {
     bytes: u64,
     since: Instant,
 }
 
-impl Unsynced {
-    pub fn none(now: Instant) -> Unsynced {
-        Unsynced {
+impl UnsyncedCopies {
+    pub fn none(now: Instant) -> UnsyncedCopies {
+        UnsyncedCopies {
             bytes: 0,
             since: now,
         }
     }
 }
 
-impl Job<'_> {
+impl StageContext<'_> {
     /// Keeps a directory that gets copies open until its file system is put on stable storage: only
     /// who has something open there since before is told that some of it was lost.
-    pub fn remember(&self, target: &Arc<dyn Folder>, shown: PathBuf) -> Result<(), Problem> {
+    pub fn remember(&self, target: &Arc<dyn DirHandle>, shown: PathBuf) -> Result<(), Problem> {
         let device = target
             .device()
             .map_err(|errno| Problem::new(&shown, describe(errno), errno))?;
@@ -50,10 +50,10 @@ impl Job<'_> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         unsynced.bytes = unsynced.bytes.saturating_add(bytes);
         let time = now.saturating_duration_since(unsynced.since);
-        if unsynced.bytes < SYNC_EVERY && time < self.options.sync_every {
+        if unsynced.bytes < SYNC_EVERY && time < self.options.sync_interval {
             return Ok(());
         }
-        *unsynced = Unsynced::none(now);
+        *unsynced = UnsyncedCopies::none(now);
         drop(unsynced);
         self.sync().map_err(fatal)?;
         // It may have taken longer than what comes between two of them.
@@ -70,7 +70,7 @@ impl Job<'_> {
         };
         let flush = || {
             targets.iter().try_for_each(|(shown, target)| {
-                target.flush().map_err(|errno| {
+                target.syncfs().map_err(|errno| {
                     let reason = describe(errno);
                     let reason = format!("its copy cannot be put on stable storage: {reason}");
                     Problem::new(shown, reason, errno)

@@ -10,43 +10,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
-use crate::copy::{CHUNK, Pieces, digest};
-use crate::end::{Body, Folder, SMALL};
+use crate::copy::{CHUNK_BYTES, Pieces, digest};
+use crate::end::{DirHandle, FileHandle, MAX_SMALL_FILE};
 use crate::error::{Failure, Problem};
 use crate::file::hidden_name;
-use crate::mover::{Job, Tree};
-use crate::place::{Place, descend};
+use crate::mover::{DirTree, StageContext};
+use crate::path::{StageLocation, descend};
 
 /// Where a copy is.
 #[derive(Clone)]
-pub(crate) enum Whereabouts {
+pub(crate) enum CopyLocation {
     /// In a directory of a tree.
     Tree {
-        tree: Arc<Tree>,
+        tree: Arc<DirTree>,
         directory: Arc<Path>,
         name: OsString,
     },
     /// At a place of its own.
-    Single(Place),
+    Single(StageLocation),
 }
 
-impl Whereabouts {
+impl CopyLocation {
     /// Its path, for messages.
     fn shown(&self) -> PathBuf {
         match self {
-            Whereabouts::Tree {
+            CopyLocation::Tree {
                 tree,
                 directory,
                 name,
             } => tree.copies.join(directory).join(name),
-            Whereabouts::Single(place) => place.display(),
+            CopyLocation::Single(place) => place.display(),
         }
     }
 }
 
 /// What is known of a copy of which parts are read back.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ReadBackState {
     /// Whether a part was found to be damaged.
     pub damaged: AtomicBool,
     /// Parts that are not known to be good yet.
@@ -54,21 +54,21 @@ pub(crate) struct Known {
 }
 
 /// Something that was copied and is to be read back.
-pub(crate) struct Written {
-    pub at: Whereabouts,
+pub(crate) struct ReadBackItem {
+    pub at: CopyLocation,
     pub pieces: Pieces,
     pub digest: String,
     /// Of the whole copy.
-    pub known: Arc<Known>,
+    pub known: Arc<ReadBackState>,
 }
 
 /// All that is to be read back.
-pub(crate) type Ledger = Mutex<Vec<Written>>;
+pub(crate) type ReadBackQueue = Mutex<Vec<ReadBackItem>>;
 
 /// Reads back everything that was copied, with twice as many threads as copied it: while some take
 /// checksums, enough others wait for data to keep the storage busy. A copy that differs is told, and
 /// gets a hidden name, so that the next try makes it anew.
-pub(crate) fn verify(job: &Job<'_>) {
+pub(crate) fn verify(job: &StageContext<'_>) {
     let written = std::mem::take(&mut *job.written.lock().unwrap_or_else(PoisonError::into_inner));
     let next = Mutex::new(0);
     if job.options.workers == 0 {
@@ -86,11 +86,11 @@ pub(crate) fn verify(job: &Job<'_>) {
 const AT_ONCE: (usize, u64) = (32, 1 << 20);
 
 /// The next copies for one thread.
-fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
+fn claim<'w>(written: &'w [ReadBackItem], next: &Mutex<usize>) -> &'w [ReadBackItem] {
     let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
     let rest = written.get(*next..).unwrap_or_default();
     let mut bytes = 0u64;
-    let fits = |one: &&Written| {
+    let fits = |one: &&ReadBackItem| {
         bytes = bytes.saturating_add(one.pieces.length());
         bytes <= AT_ONCE.1
     };
@@ -100,8 +100,8 @@ fn claim<'w>(written: &'w [Written], next: &Mutex<usize>) -> &'w [Written] {
     some
 }
 
-fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
-    let mut buffer = vec![0u8; CHUNK];
+fn read_back(job: &StageContext<'_>, written: &[ReadBackItem], next: &Mutex<usize>) {
+    let mut buffer = vec![0u8; CHUNK_BYTES];
     let mut nearby = None;
     loop {
         let some = claim(written, next);
@@ -137,13 +137,13 @@ fn read_back(job: &Job<'_>, written: &[Written], next: &Mutex<usize>) {
 }
 
 /// The directory of copies that a thread used last.
-type Nearby = Option<(usize, Arc<Path>, Box<dyn Folder>)>;
+type Nearby = Option<(usize, Arc<Path>, Box<dyn DirHandle>)>;
 
 fn folder<'n>(
     nearby: &'n mut Nearby,
-    tree: &Tree,
+    tree: &DirTree,
     directory: &Arc<Path>,
-) -> Result<&'n dyn Folder, Failure> {
+) -> Result<&'n dyn DirHandle, Failure> {
     let same = |(index, path, _): &(usize, Arc<Path>, _)| *index == tree.index && path == directory;
     if !nearby.as_ref().is_some_and(same) {
         let opened = descend(&*tree.target, directory)
@@ -162,16 +162,19 @@ fn told(problem: Problem) -> Failure {
 }
 
 /// Opens a copy; `None` if it has been found to be damaged meanwhile.
-fn opened(written: &Written, nearby: &mut Nearby) -> Result<Option<Box<dyn Body>>, Failure> {
+fn opened(
+    written: &ReadBackItem,
+    nearby: &mut Nearby,
+) -> Result<Option<Box<dyn FileHandle>>, Failure> {
     let opened = match &written.at {
-        Whereabouts::Tree {
+        CopyLocation::Tree {
             tree,
             directory,
             name,
         } => folder(nearby, tree, directory)?
             .open(name, None)
             .map_err(|e| Failure::target("reading it back", e)),
-        Whereabouts::Single(place) => place.open_file().map_err(told),
+        CopyLocation::Single(place) => place.open_file().map_err(told),
     };
     match opened {
         // Another thread has found another part of it damaged.
@@ -181,9 +184,9 @@ fn opened(written: &Written, nearby: &mut Nearby) -> Result<Option<Box<dyn Body>
 }
 
 fn compare(
-    job: &Job<'_>,
-    written: &Written,
-    body: Box<dyn Body>,
+    job: &StageContext<'_>,
+    written: &ReadBackItem,
+    body: Box<dyn FileHandle>,
     nearby: &mut Nearby,
     buffer: &mut [u8],
 ) -> Result<(), Failure> {
@@ -204,12 +207,12 @@ fn compare(
         return Ok(());
     }
     let aside = match &written.at {
-        Whereabouts::Tree {
+        CopyLocation::Tree {
             tree,
             directory,
             name,
         } => set_aside(folder(nearby, tree, directory)?, name),
-        Whereabouts::Single(place) => match place.open_parent() {
+        CopyLocation::Single(place) => match place.open_parent() {
             Ok((parent, name)) => set_aside(&*parent, &name),
             Err(problem) => return Err(told(problem)),
         },
@@ -224,7 +227,7 @@ fn compare(
 }
 
 /// Takes a copy's name away. Nothing is removed: what stands there may be someone else's by now.
-fn set_aside(folder: &dyn Folder, name: &OsStr) -> Result<OsString, Errno> {
+fn set_aside(folder: &dyn DirHandle, name: &OsStr) -> Result<OsString, Errno> {
     let aside = damaged_name(name);
     folder.rename(name, &aside)?;
     Ok(aside)
@@ -240,7 +243,7 @@ pub(crate) fn damaged_name(name: &OsStr) -> OsString {
 
 /// Has the kernel forget these pieces of a file, so that they are read from its storage and not from
 /// the memory they were just written to. Other parts of it may be being read ahead for other threads.
-fn forget(body: &dyn Body, pieces: &Pieces) {
+fn forget(body: &dyn FileHandle, pieces: &Pieces) {
     /// The kernel keeps a page of which only a part is to be forgotten.
     const PAGES: u64 = 64 << 10;
     let Some(descriptor) = body.descriptor() else {
@@ -255,8 +258,8 @@ fn forget(body: &dyn Body, pieces: &Pieces) {
 }
 
 /// Has the kernel read a small file without being waited for.
-fn begin_to_read(body: &dyn Body, pieces: &Pieces) {
-    let Pieces::All(0, to @ ..=SMALL) = pieces else {
+fn begin_to_read(body: &dyn FileHandle, pieces: &Pieces) {
+    let Pieces::All(0, to @ ..=MAX_SMALL_FILE) = pieces else {
         return;
     };
     if let (Some(descriptor), Some(length)) = (body.descriptor(), NonZeroU64::new(*to)) {

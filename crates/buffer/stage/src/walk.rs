@@ -11,22 +11,22 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::Sender;
 use rustix::io::Errno;
 
-use crate::end::{Kind, State};
+use crate::end::{FileKind, FileStat};
 use crate::error::{Failure, Problem, describe};
-use crate::mover::{HIDDEN, Job, Task, Tree};
-use crate::place::descend;
-use crate::request::{Item, Request, What};
+use crate::mover::{CopyTask, DirTree, HIDDEN_PREFIX, StageContext};
+use crate::path::descend;
+use crate::request::{ItemKind, StageItem, StageRequest};
 
 /// A directory that was found, with its state at that time.
-pub(crate) struct FoundDirectory {
-    pub tree: Arc<Tree>,
+pub(crate) struct FoundDir {
+    pub tree: Arc<DirTree>,
     pub path: Arc<Path>,
-    pub state: State,
+    pub state: FileStat,
 }
 
 /// A further name of a file.
-pub(crate) struct FoundName {
-    pub tree: Arc<Tree>,
+pub(crate) struct FoundHardLink {
+    pub tree: Arc<DirTree>,
     /// The name under which the file is copied.
     pub first: PathBuf,
     /// The further name.
@@ -37,20 +37,20 @@ pub(crate) struct FoundName {
 #[derive(Default)]
 pub(crate) struct Found {
     /// A directory comes before those in it.
-    pub directories: Vec<FoundDirectory>,
-    pub names: Vec<FoundName>,
+    pub directories: Vec<FoundDir>,
+    pub names: Vec<FoundHardLink>,
 }
 
 pub(crate) struct Walk<'a, 'j> {
-    job: &'a Job<'j>,
-    tasks: Option<Sender<Task>>,
+    job: &'a StageContext<'j>,
+    tasks: Option<Sender<CopyTask>>,
     /// Nobody else copies.
     alone: bool,
     pub found: Found,
 }
 
 impl<'a, 'j> Walk<'a, 'j> {
-    pub fn new(job: &'a Job<'j>, tasks: Sender<Task>, alone: bool) -> Walk<'a, 'j> {
+    pub fn new(job: &'a StageContext<'j>, tasks: Sender<CopyTask>, alone: bool) -> Walk<'a, 'j> {
         Walk {
             job,
             tasks: Some(tasks),
@@ -60,18 +60,18 @@ impl<'a, 'j> Walk<'a, 'j> {
     }
 
     /// Finds everything; returns early when the stage is stopped.
-    pub fn run(&mut self, request: &Request) {
+    pub fn run(&mut self, request: &StageRequest) {
         for (index, item) in request.items.iter().enumerate() {
             if self.job.is_stopped() {
                 return;
             }
-            match item.what {
-                What::File => self.send(Task::Single {
+            match item.kind {
+                ItemKind::File => self.send(CopyTask::Single {
                     index,
                     source: item.source.clone(),
                     target: item.target.clone(),
                 }),
-                What::Directory => match self.tree(index, item) {
+                ItemKind::Directory => match self.tree(index, item) {
                     Ok(tree) => self.directory_tree(&Arc::new(tree)),
                     Err(problem) => {
                         self.job.problems.add(problem);
@@ -87,7 +87,7 @@ impl<'a, 'j> Walk<'a, 'j> {
         self.tasks = None;
     }
 
-    fn send(&self, task: Task) {
+    fn send(&self, task: CopyTask) {
         if self.alone {
             return self.job.at_once(task);
         }
@@ -98,9 +98,9 @@ impl<'a, 'j> Walk<'a, 'j> {
         }
     }
 
-    fn tree(&self, index: usize, item: &Item) -> Result<Tree, Problem> {
-        let source = item.source.open_folder()?;
-        let (target, made) = item.target.make()?;
+    fn tree(&self, index: usize, item: &StageItem) -> Result<DirTree, Problem> {
+        let source = item.source.open_dir()?;
+        let (target, made) = item.target.open_or_mkdir()?;
         // An interrupted run may have made it: then it is still ours to finish.
         let key = PathBuf::from(format!("{index}/"));
         let mut ours = made;
@@ -110,11 +110,11 @@ impl<'a, 'j> Walk<'a, 'j> {
             }
             ours |= journal.known(&key, None).is_some();
         }
-        let again = target.again();
+        let again = target.try_clone();
         let again = again.map_err(|errno| item.target.problem(describe(errno), errno))?;
         self.job
             .remember(&Arc::from(again), item.target.display())?;
-        Ok(Tree {
+        Ok(DirTree {
             index,
             source,
             target,
@@ -124,7 +124,7 @@ impl<'a, 'j> Walk<'a, 'j> {
         })
     }
 
-    fn directory_tree(&mut self, tree: &Arc<Tree>) {
+    fn directory_tree(&mut self, tree: &Arc<DirTree>) {
         let mut open: Vec<Arc<Path>> = vec![Arc::from(Path::new(""))];
         let mut names: HashMap<(u64, u64), PathBuf> = HashMap::new();
         while let Some(path) = open.pop() {
@@ -138,7 +138,7 @@ impl<'a, 'j> Walk<'a, 'j> {
 
     fn directory(
         &mut self,
-        tree: &Arc<Tree>,
+        tree: &Arc<DirTree>,
         path: &Arc<Path>,
         open: &mut Vec<Arc<Path>>,
         names: &mut HashMap<(u64, u64), PathBuf>,
@@ -146,23 +146,23 @@ impl<'a, 'j> Walk<'a, 'j> {
         let source = descend(&*tree.source, path)
             .map_err(|e| Failure::source("opening the directory", e))?;
         let state = source
-            .state()
+            .stat()
             .map_err(|e| Failure::source("reading its state", e))?;
         if let Some(name) = path.file_name() {
             let above = descend(&*tree.target, path.parent().unwrap_or(Path::new("")))
                 .map_err(|e| Failure::target("opening the directory above its copy", e))?;
-            let made = above.make(name).and_then(|_| above.folder(name));
+            let made = above.mkdir(name).and_then(|_| above.open_dir(name));
             made.map_err(|e| Failure::target("making the directory", e))?;
         }
-        self.found.directories.push(FoundDirectory {
+        self.found.directories.push(FoundDir {
             tree: tree.clone(),
             path: path.clone(),
             state,
         });
         self.job.totals.directories.fetch_add(1, Ordering::Relaxed);
-        let read = source.entries(&mut |name, seen| {
+        let read = source.read_dir(&mut |name, seen| {
             let shown = || tree.shown.join(path).join(name);
-            if name.as_bytes().starts_with(HIDDEN.as_bytes()) {
+            if name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes()) {
                 let reason = "left out: it is the rest of an interrupted stage";
                 self.job.warnings.warn(&shown(), reason);
             } else {
@@ -181,32 +181,32 @@ impl<'a, 'j> Walk<'a, 'j> {
 
     fn entry(
         &mut self,
-        tree: &Arc<Tree>,
+        tree: &Arc<DirTree>,
         path: &Arc<Path>,
         name: OsString,
-        seen: State,
+        seen: FileStat,
         open: &mut Vec<Arc<Path>>,
         names: &mut HashMap<(u64, u64), PathBuf>,
     ) {
         let progress = self.job.progress;
         let (tree, directory) = (tree.clone(), path.clone());
         match seen.kind {
-            Kind::Directory => open.push(Arc::from(path.join(&name))),
-            Kind::Link => {
+            FileKind::Directory => open.push(Arc::from(path.join(&name))),
+            FileKind::Symlink => {
                 progress.found(0);
-                self.send(Task::Link {
+                self.send(CopyTask::Link {
                     tree,
                     directory,
                     name,
                     seen,
                 });
             }
-            Kind::File => {
+            FileKind::File => {
                 let full = path.join(&name);
-                if seen.names > 1 {
+                if seen.nlink > 1 {
                     if let Some(first) = names.get(&seen.inode) {
                         progress.found(0);
-                        self.found.names.push(FoundName {
+                        self.found.names.push(FoundHardLink {
                             tree,
                             first: first.clone(),
                             path: full,
@@ -216,14 +216,14 @@ impl<'a, 'j> Walk<'a, 'j> {
                     names.insert(seen.inode, full);
                 }
                 progress.found(seen.size);
-                self.send(Task::File {
+                self.send(CopyTask::File {
                     tree,
                     directory,
                     name,
                     seen,
                 });
             }
-            Kind::Other => {
+            FileKind::Other => {
                 let shown = tree.shown.join(path).join(&name);
                 let reason = "is a device, a pipe or a socket, which cannot be staged";
                 let failure = Failure::File(reason.to_owned(), Errno::INVAL);

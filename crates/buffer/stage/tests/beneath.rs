@@ -11,15 +11,15 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_stage::end::{Beneath, FileSystem};
-use forebay_stage::{Identity, Options, Place, StageError, What};
+use forebay_stage::end::{ConfinedFileSystem, FileSystem};
+use forebay_stage::{Identity, ItemKind, StageError, StageLocation, StageOptions};
 use proptest::prelude::*;
 use support::{one, run, sides};
 
 const OUT: &str = "leads out of the directories";
 
 fn read(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Vec<u8>, String> {
-    let read = Place::on(fs, path).read(1000);
+    let read = StageLocation::on_file_system(fs, path).read(1000);
     read.map_err(|problem| problem.reason)
 }
 
@@ -40,7 +40,7 @@ fn links_lead_anywhere_below_and_nowhere_else() {
     symlink("../secret/file", path("a/to-secret-file")).unwrap();
     symlink("loop", path("a/loop")).unwrap();
     symlink("/proc/self/root", path("a/magic")).unwrap();
-    let fs = Beneath::open(&[path("a"), path("b"), path("none")], None);
+    let fs = ConfinedFileSystem::open(&[path("a"), path("b"), path("none")], None);
     let read = |name: &str| read(&fs, &path(name));
     assert_eq!(read("a/file").unwrap(), b"a");
     assert_eq!(read("a/deep/up").unwrap(), b"a");
@@ -73,17 +73,17 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
     fs::write(outside.join("file"), "theirs").unwrap();
     symlink(&outside, sides.pfs.join("link")).unwrap();
     sides.buffer.write("r", b"result");
-    let fs = Beneath::open(std::slice::from_ref(&sides.pfs), None);
-    let place = |path: &str| Place::on(&fs, sides.pfs.join(path));
+    let fs = ConfinedFileSystem::open(std::slice::from_ref(&sides.pfs), None);
+    let place = |path: &str| StageLocation::on_file_system(&fs, sides.pfs.join(path));
     let attempts = [
-        one(What::File, place("link/file"), sides.inside("x")),
-        one(What::Directory, place("link"), sides.inside("x")),
-        one(What::File, sides.inside("r"), place("link/r")),
-        one(What::Directory, sides.inside(""), place("link/tree")),
-        one(What::Directory, sides.inside(""), place("link")),
+        one(ItemKind::File, place("link/file"), sides.inside("x")),
+        one(ItemKind::Directory, place("link"), sides.inside("x")),
+        one(ItemKind::File, sides.inside("r"), place("link/r")),
+        one(ItemKind::Directory, sides.inside(""), place("link/tree")),
+        one(ItemKind::Directory, sides.inside(""), place("link")),
     ];
     for attempt in attempts {
-        let Err(StageError::Incomplete { problems, .. }) = run(&attempt, &Options::default())
+        let Err(StageError::Incomplete { problems, .. }) = run(&attempt, &StageOptions::default())
         else {
             panic!("{attempt:?} was staged");
         };
@@ -92,10 +92,10 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
     assert!(!sides.buffer.exists("x"));
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     // A link that is staged stays a link: it is not followed.
-    let tree = one(What::Directory, place(""), sides.inside("tree"));
-    run(&tree, &Options::default()).unwrap();
+    let tree = one(ItemKind::Directory, place(""), sides.inside("tree"));
+    run(&tree, &StageOptions::default()).unwrap();
     let link = sides.buffer.attr("tree/link").unwrap();
-    assert_eq!(link.kind, forebay_protocol::Kind::Symlink);
+    assert_eq!(link.kind, forebay_protocol::FileKind::Symlink);
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn a_user_gets_no_further_than_without() {
         fs::Permissions::from_mode(0o700),
     )
     .unwrap();
-    let who = Identity::of(12_345, 12_345).map(Arc::new);
-    let as_root = Beneath::open(std::slice::from_ref(&pfs), None);
+    let who = Identity::for_user(12_345, 12_345).map(Arc::new);
+    let as_root = ConfinedFileSystem::open(std::slice::from_ref(&pfs), None);
     assert_eq!(read(&as_root, &pfs.join("file")).unwrap(), b"f");
-    let as_user = Beneath::open(std::slice::from_ref(&pfs), who);
+    let as_user = ConfinedFileSystem::open(std::slice::from_ref(&pfs), who);
     let refused = read(&as_user, &pfs.join("file")).unwrap_err();
     assert!(refused.contains("Permission denied"), "{refused}");
 }
@@ -139,7 +139,7 @@ proptest! {
             symlink(home.path(), directory.join("abs")).unwrap();
             symlink("/", directory.join("root")).unwrap();
         }
-        let fs = Beneath::open(std::slice::from_ref(&below), None);
+        let fs = ConfinedFileSystem::open(std::slice::from_ref(&below), None);
         let path = format!("{}/{}", below.display(), parts.join("/"));
         if let Ok(bytes) = read(&fs, Path::new(&path)) {
             prop_assert_eq!(bytes, b"below");

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
-use forebay_stage::{Options, Progress, StageError, Verify, stage};
+use forebay_stage::{ProgressCounters, StageError, StageOptions, Verify, run_stage};
 use support::{noise, run, sides};
 
 #[test]
@@ -21,18 +21,18 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
     sides.buffer.write("small", &small);
     sides.buffer.write("large", &large);
     let (out, request) = sides.files_out(&["small", "large"]);
-    let options = Options {
+    let options = StageOptions {
         workers: 1,
         verify: Verify::Checksum,
         journal: Some(sides.directory.path().join("journal")),
-        sync_every: Duration::from_secs(3600),
-        segment: 1 << 20,
-        ..Options::default()
+        sync_interval: Duration::from_secs(3600),
+        segment_bytes: 1 << 20,
+        ..StageOptions::default()
     };
     // Two runs end early; after each, the file system has forgotten all contents, and knows names,
     // lengths and times.
     for round in 1..3 {
-        let progress = Progress::new();
+        let progress = ProgressCounters::new();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while progress.snapshot().copied.bytes < round * (4 << 20) {
@@ -40,7 +40,7 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
                 }
                 progress.cancel();
             });
-            stage(&request, &options, &progress)
+            run_stage(&request, &options, &progress)
         });
         assert_eq!(outcome, Err(StageError::Cancelled));
         let entries = fs::read_dir(&out).unwrap();

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_stage::{
-    Identity, Item, Options, Place, Progress, Request, StageError, Verify, What, stage,
+    Identity, ItemKind, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
+    StageRequest, Verify, run_stage,
 };
 use support::{noise, one, picture, run, sides, sides_of};
 
@@ -38,20 +39,20 @@ fn over_a_network_everything_arrives_too() {
     fs::hard_link(sides.pfs.join("in/a/f3"), sides.pfs.join("in/other")).unwrap();
     std::os::unix::fs::symlink("large", sides.pfs.join("in/link")).unwrap();
     for verify in [Verify::Off, Verify::ReadBack] {
-        let options = Options {
+        let options = StageOptions {
             verify,
-            segment: 1 << 20,
-            ..Options::default()
+            segment_bytes: 1 << 20,
+            ..StageOptions::default()
         };
         let there = format!("{verify:?}");
-        let inside = || Place::inside(&far.space, &there);
-        let request = one(What::Directory, sides.outside("in"), inside());
+        let inside = || StageLocation::in_instance(&far.space, &there);
+        let request = one(ItemKind::Directory, sides.outside("in"), inside());
         run(&request, &options).unwrap();
         assert_eq!(far.picture(&there), picture(&sides.pfs.join("in")));
         let attr = far.attr(&format!("{there}/sparse")).unwrap();
         assert!(attr.blocks < 100, "a hole stays one: {attr:?}");
         let back = format!("back{there}");
-        let request = one(What::Directory, inside(), sides.outside(&back));
+        let request = one(ItemKind::Directory, inside(), sides.outside(&back));
         run(&request, &options).unwrap();
         assert_eq!(
             picture(&sides.pfs.join(&back)),
@@ -69,9 +70,9 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     let sides = sides();
     fs::set_permissions(sides.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let user = sides.as_user(USER, USER);
-    let who = Identity::of(USER, USER).map(Arc::new);
+    let who = Identity::for_user(USER, USER).map(Arc::new);
     assert!(who.is_some());
-    let outside = |path: &str| Place::outside_as(sides.pfs.join(path), who.clone());
+    let outside = |path: &str| StageLocation::pfs_as(sides.pfs.join(path), who.clone());
     fs::create_dir(sides.pfs.join("in")).unwrap();
     fs::write(sides.pfs.join("in/open"), b"for all").unwrap();
     fs::write(sides.pfs.join("in/secret"), b"root's").unwrap();
@@ -81,11 +82,12 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     )
     .unwrap();
     let request = one(
-        What::Directory,
+        ItemKind::Directory,
         outside("in"),
-        Place::inside(&user.space, "in"),
+        StageLocation::in_instance(&user.space, "in"),
     );
-    let Err(StageError::Incomplete { problems, count }) = run(&request, &Options::default()) else {
+    let Err(StageError::Incomplete { problems, count }) = run(&request, &StageOptions::default())
+    else {
         panic!("a secret was staged");
     };
     assert_eq!((count, problems[0].code), (1, libc::EACCES));
@@ -96,13 +98,13 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     // Out: to a directory of the user's, and to one of root's.
     fs::create_dir(sides.pfs.join("mine")).unwrap();
     std::os::unix::fs::chown(sides.pfs.join("mine"), Some(USER), Some(USER)).unwrap();
-    let inside = || Place::inside(&user.space, "in/open");
-    let out = one(What::File, inside(), outside("mine/copy"));
-    run(&out, &Options::default()).unwrap();
+    let inside = || StageLocation::in_instance(&user.space, "in/open");
+    let out = one(ItemKind::File, inside(), outside("mine/copy"));
+    run(&out, &StageOptions::default()).unwrap();
     let copy = fs::metadata(sides.pfs.join("mine/copy")).unwrap();
     assert_eq!((copy.uid(), copy.gid()), (USER, USER));
-    let out = one(What::File, inside(), outside("in/copy"));
-    let error = run(&out, &Options::default()).unwrap_err();
+    let out = one(ItemKind::File, inside(), outside("in/copy"));
+    let error = run(&out, &StageOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
     assert!(!sides.pfs.join("in/copy").exists());
     // Others' files in the instance stay theirs.
@@ -114,11 +116,11 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     let ino = sides.buffer.attr("roots").unwrap().ino;
     sides.buffer.fs.set_attr(ino, None, mode).unwrap();
     let out = one(
-        What::File,
-        Place::inside(&user.space, "roots"),
+        ItemKind::File,
+        StageLocation::in_instance(&user.space, "roots"),
         outside("mine/x"),
     );
-    let error = run(&out, &Options::default()).unwrap_err();
+    let error = run(&out, &StageOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
     // This thread is root again.
     fs::write(sides.pfs.join("in/mine"), b"").unwrap();
@@ -131,12 +133,12 @@ fn a_full_instance_is_told_and_nothing_half_is_left() {
     fs::write(sides.pfs.join("big"), noise(4 << 20, 1)).unwrap();
     for verify in [Verify::Off, Verify::Checksum] {
         for segment in [1 << 18, 64 << 20] {
-            let options = Options {
+            let options = StageOptions {
                 verify,
-                segment,
-                ..Options::default()
+                segment_bytes: segment,
+                ..StageOptions::default()
             };
-            let request = sides.stage_in(What::File, "big", "big");
+            let request = sides.stage_in(ItemKind::File, "big", "big");
             let Err(StageError::Stopped(problem)) = run(&request, &options) else {
                 panic!("4 MiB fitted into 1 MiB");
             };
@@ -149,8 +151,8 @@ fn a_full_instance_is_told_and_nothing_half_is_left() {
     // What it held is free again.
     fs::write(sides.pfs.join("fits"), noise(700_000, 1)).unwrap();
     run(
-        &sides.stage_in(What::File, "fits", "fits"),
-        &Options::default(),
+        &sides.stage_in(ItemKind::File, "fits", "fits"),
+        &StageOptions::default(),
     )
     .unwrap();
 }
@@ -163,19 +165,19 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
         sides.buffer.write(&name, &noise(16 << 20, index));
     }
     fs::create_dir(sides.pfs.join("out")).unwrap();
-    let place = |index: u64| Item {
-        what: What::File,
+    let place = |index: u64| StageItem {
+        kind: ItemKind::File,
         source: sides.inside(&format!("f{index}")),
         target: sides.outside(&format!("out/f{index}")),
     };
-    let request = Request {
+    let request = StageRequest {
         items: (0..8).map(place).collect(),
     };
-    let options = Options {
+    let options = StageOptions {
         workers: 1,
-        ..Options::default()
+        ..StageOptions::default()
     };
-    let progress = Progress::new();
+    let progress = ProgressCounters::new();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             while progress.snapshot().copied.files == 0 {
@@ -183,7 +185,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
             }
             fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();
         });
-        stage(&request, &options, &progress)
+        run_stage(&request, &options, &progress)
     });
     let Err(StageError::Incomplete { problems, .. }) = outcome else {
         panic!("files went to a directory that was not there: {outcome:?}");
@@ -213,8 +215,10 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
     let pipe = sides.pfs.join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let request = sides.stage_out(What::File, "file", "pipe");
-    let error = run(&request, &Options::default()).unwrap_err().to_string();
+    let request = sides.stage_out(ItemKind::File, "file", "pipe");
+    let error = run(&request, &StageOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("pipe: is a device, a pipe or a socket; a file is not put in its place"),
         "{error}"
@@ -227,8 +231,10 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
 fn a_file_where_a_directory_is_named_is_told() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
-    let request = sides.stage_in(What::Directory, "file", "tree");
-    let error = run(&request, &Options::default()).unwrap_err().to_string();
+    let request = sides.stage_in(ItemKind::Directory, "file", "tree");
+    let error = run(&request, &StageOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("file: is no directory; stage it with type=file"),
         "{error}"

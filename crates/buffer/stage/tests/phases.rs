@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_stage::{
-    Options, Phase, Place, Progress, Report, Request, Snapshot, StageError, Verify, What, stage,
+    ItemKind, Phase, ProgressCounters, StageError, StageLocation, StageOptions, StageProgress,
+    StageReport, StageRequest, Verify, run_stage,
 };
 use support::gate::{At, Gate, gated};
 use support::{Sides, noise, one, picture, run, sides};
@@ -21,7 +22,7 @@ const SIZES: [usize; 3] = [0, 5_000, 90_000];
 const BYTES: u64 = 95_000;
 
 /// A tree inside the instance that is to go out through a gate.
-fn furnished(sides: &Sides, gate: &Arc<Gate>) -> Request {
+fn furnished(sides: &Sides, gate: &Arc<Gate>) -> StageRequest {
     let tree = sides.pfs.join("in");
     fs::create_dir(&tree).unwrap();
     for (index, size) in SIZES.into_iter().enumerate() {
@@ -29,19 +30,19 @@ fn furnished(sides: &Sides, gate: &Arc<Gate>) -> Request {
     }
     fs::hard_link(tree.join("f1"), tree.join("same")).unwrap();
     std::os::unix::fs::symlink("f1", tree.join("link")).unwrap();
-    let request = sides.stage_in(What::Directory, "in", "tree");
-    run(&request, &Options::default()).unwrap();
+    let request = sides.stage_in(ItemKind::Directory, "in", "tree");
+    run(&request, &StageOptions::default()).unwrap();
     let outside = gated(&sides.pfs, gate);
-    let target = Place::on(&outside, sides.pfs.join("out"));
-    one(What::Directory, sides.inside("tree"), target)
+    let target = StageLocation::on_file_system(&outside, sides.pfs.join("out"));
+    one(ItemKind::Directory, sides.inside("tree"), target)
 }
 
-fn options(sides: &Sides, verify: Verify) -> Options {
-    Options {
+fn options(sides: &Sides, verify: Verify) -> StageOptions {
+    StageOptions {
         verify,
         journal: Some(sides.directory.path().join("journal")),
-        segment: 65_536,
-        ..Options::default()
+        segment_bytes: 65_536,
+        ..StageOptions::default()
     }
 }
 
@@ -56,20 +57,20 @@ impl Drop for Opened<'_> {
 
 /// Stages until something waits at the gate; there `look` may do something before it is opened.
 fn held(
-    request: &Request,
-    options: &Options,
+    request: &StageRequest,
+    options: &StageOptions,
     (gate, at): (&Gate, At),
-    look: impl FnOnce(&Progress),
-) -> (Result<Report, StageError>, Snapshot) {
-    let progress = Progress::new();
+    look: impl FnOnce(&ProgressCounters),
+) -> (Result<StageReport, StageError>, StageProgress) {
+    let progress = ProgressCounters::new();
     gate.close(Some(at));
     let outcome = std::thread::scope(|scope| {
-        let stage = scope.spawn(|| stage(request, options, &progress));
+        let stage = scope.spawn(|| run_stage(request, options, &progress));
         let opened = Opened(gate);
         gate.wait();
         look(&progress);
         drop(opened);
-        stage.join().unwrap()
+        run_stage.join().unwrap()
     });
     (outcome, progress.snapshot())
 }

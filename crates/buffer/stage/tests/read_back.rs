@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_stage::{Options, Problem, StageError, Verify};
+use forebay_stage::{Problem, StageError, StageOptions, Verify};
 use support::{noise, run, sides};
 
 const LARGE: usize = 200 << 20;
@@ -37,18 +37,18 @@ fn damage(looked_for: impl Fn() -> Option<PathBuf>, byte: u8) {
     }
 }
 
-fn options(journal: &Path) -> Options {
-    Options {
+fn options(journal: &Path) -> StageOptions {
+    StageOptions {
         workers: 1,
         verify: Verify::ReadBack,
         journal: Some(journal.to_owned()),
-        segment: 1 << 20,
-        ..Options::default()
+        segment_bytes: 1 << 20,
+        ..StageOptions::default()
     }
 }
 
 /// The one problem that a stage had.
-fn problem(outcome: Result<forebay_stage::Report, StageError>) -> Problem {
+fn problem(outcome: Result<forebay_stage::StageReport, StageError>) -> Problem {
     match outcome {
         Err(StageError::Incomplete { problems, count: 1 }) => problems[0].clone(),
         other => panic!("{other:?}"),

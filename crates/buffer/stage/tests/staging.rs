@@ -12,7 +12,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_stage::{Meter, Options, Place, Progress, StageError, Verify, What, stage};
+use forebay_stage::{
+    ItemKind, Meter, ProgressCounters, StageError, StageLocation, StageOptions, Verify, run_stage,
+};
 use rustix::fs::{XattrFlags, setxattr};
 use support::{noise, one, picture, run, sides};
 
@@ -79,19 +81,23 @@ fn a_tree_arrives_as_it_was_and_returns() {
     fs::create_dir(sides.pfs.join("in")).unwrap();
     furnish(&sides.pfs.join("in"));
     for verify in [Verify::Off, Verify::Checksum, Verify::ReadBack] {
-        let options = Options {
+        let options = StageOptions {
             verify,
-            segment: 65_536,
-            ..Options::default()
+            segment_bytes: 65_536,
+            ..StageOptions::default()
         };
         let (there, back) = (format!("deep/{verify:?}"), format!("back{verify:?}"));
-        let report = run(&sides.stage_in(What::Directory, "in", &there), &options).unwrap();
+        let report = run(&sides.stage_in(ItemKind::Directory, "in", &there), &options).unwrap();
         assert_eq!((report.files, report.directories), (4, 5), "{report:?}");
         assert_eq!((report.symbolic_links, report.hard_links), (2, 2));
         assert_eq!(report.bytes, 300_000 + 10 + 1);
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
         assert_eq!(sides.buffer.picture(&there), picture(&sides.pfs.join("in")));
-        run(&sides.stage_out(What::Directory, &there, &back), &options).unwrap();
+        run(
+            &sides.stage_out(ItemKind::Directory, &there, &back),
+            &options,
+        )
+        .unwrap();
         assert_eq!(
             picture(&sides.pfs.join(&back)),
             picture(&sides.pfs.join("in"))
@@ -105,8 +111,8 @@ fn single_files_are_replaced_whole() {
     sides.buffer.write("new", b"new contents");
     fs::write(sides.pfs.join("result"), b"old").unwrap();
     run(
-        &sides.stage_out(What::File, "new", "result"),
-        &Options::default(),
+        &sides.stage_out(ItemKind::File, "new", "result"),
+        &StageOptions::default(),
     )
     .unwrap();
     assert_eq!(fs::read(sides.pfs.join("result")).unwrap(), b"new contents");
@@ -115,8 +121,8 @@ fn single_files_are_replaced_whole() {
     // A link inside the instance is followed to the file that it means.
     sides.buffer.symlink(Path::new("new"), "latest");
     run(
-        &sides.stage_out(What::File, "latest", "copy"),
-        &Options::default(),
+        &sides.stage_out(ItemKind::File, "latest", "copy"),
+        &StageOptions::default(),
     )
     .unwrap();
     assert_eq!(fs::read(sides.pfs.join("copy")).unwrap(), b"new contents");
@@ -132,11 +138,15 @@ fn holes_stay_holes() {
     file.write_all_at(b"end", (2 << 30) - 3).unwrap();
     file.sync_all().unwrap();
     for verify in [Verify::Off, Verify::ReadBack] {
-        let options = Options {
+        let options = StageOptions {
             verify,
-            ..Options::default()
+            ..StageOptions::default()
         };
-        run(&sides.stage_in(What::File, "sparse", "sparse"), &options).unwrap();
+        run(
+            &sides.stage_in(ItemKind::File, "sparse", "sparse"),
+            &options,
+        )
+        .unwrap();
         let attr = sides.buffer.attr("sparse").unwrap();
         assert_eq!(attr.size, 3 << 30);
         assert!(attr.blocks * 512 < 10 << 20, "{} blocks", attr.blocks);
@@ -155,7 +165,11 @@ fn extended_attributes_are_kept() {
         eprintln!("this file system has no extended attributes: not tried");
         return;
     }
-    run(&sides.stage_in(What::File, "f", "f"), &Options::default()).unwrap();
+    run(
+        &sides.stage_in(ItemKind::File, "f", "f"),
+        &StageOptions::default(),
+    )
+    .unwrap();
     let ino = sides.buffer.attr("f").unwrap().ino;
     assert_eq!(
         sides.buffer.fs.get_xattr(ino, b"user.origin").unwrap(),
@@ -176,19 +190,19 @@ fn an_interrupted_stage_goes_on() {
     }
     fs::write(sides.pfs.join("in/large"), noise(40 << 20, 99)).unwrap();
     let journal = sides.pfs.join("journal");
-    let options = Options {
+    let options = StageOptions {
         journal: Some(journal),
-        sync_every: Duration::from_millis(1),
-        segment: 1 << 20,
+        sync_interval: Duration::from_millis(1),
+        segment_bytes: 1 << 20,
         workers: 2,
-        ..Options::default()
+        ..StageOptions::default()
     };
-    let request = sides.stage_in(What::Directory, "in", "in");
+    let request = sides.stage_in(ItemKind::Directory, "in", "in");
     let mut rounds = 0;
     let report = loop {
         rounds += 1;
         assert!(rounds < 100, "it never ends");
-        let progress = Progress::new();
+        let progress = ProgressCounters::new();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Interrupts the first rounds after some megabytes each.
@@ -199,7 +213,7 @@ fn an_interrupted_stage_goes_on() {
                     progress.cancel();
                 }
             });
-            stage(&request, &options, &progress)
+            run_stage(&request, &options, &progress)
         });
         match outcome {
             Ok(report) => break report,
@@ -224,11 +238,11 @@ fn a_file_that_changed_between_runs_is_copied_again() {
     let fifo = std::ffi::CString::new(sides.pfs.join("in/pipe").to_str().unwrap()).unwrap();
     // SAFETY: the argument is a C string that lives during the call.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-    let options = Options {
+    let options = StageOptions {
         journal: Some(sides.pfs.join("journal")),
-        ..Options::default()
+        ..StageOptions::default()
     };
-    let request = sides.stage_in(What::Directory, "in", "in");
+    let request = sides.stage_in(ItemKind::Directory, "in", "in");
     let error = run(&request, &options).unwrap_err().to_string();
     assert!(
         error.contains("in/pipe: is a device, a pipe or a socket"),
@@ -252,15 +266,15 @@ fn a_file_that_was_rewritten_and_has_its_old_time_is_copied_again() {
         fs::write(name, bytes).unwrap();
     }
     for verify in [Verify::Checksum, Verify::ReadBack] {
-        let options = Options {
+        let options = StageOptions {
             verify,
             journal: Some(sides.pfs.join(format!("journal{verify:?}"))),
-            segment: 65_536,
-            ..Options::default()
+            segment_bytes: 65_536,
+            ..StageOptions::default()
         };
         let there = format!("{verify:?}");
-        let mut request = sides.stage_in(What::Directory, "in", &there);
-        let absent = sides.stage_in(What::File, "absent", "absent");
+        let mut request = sides.stage_in(ItemKind::Directory, "in", &there);
+        let absent = sides.stage_in(ItemKind::File, "absent", "absent");
         request.items.extend(absent.items);
         assert!(run(&request, &options).is_err(), "one file is not there");
         for (seed, name) in [3, 4].into_iter().zip(&names) {
@@ -283,12 +297,12 @@ fn what_changes_or_vanishes_is_told() {
     let sides = sides();
     let source = sides.pfs.join("growing");
     fs::write(&source, noise(64 << 20, 5)).unwrap();
-    let progress = Progress::new();
-    let request = sides.stage_in(What::File, "growing", "growing");
-    let options = Options {
-        segment: 1 << 20,
+    let progress = ProgressCounters::new();
+    let request = sides.stage_in(ItemKind::File, "growing", "growing");
+    let options = StageOptions {
+        segment_bytes: 1 << 20,
         workers: 1,
-        ..Options::default()
+        ..StageOptions::default()
     };
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -303,7 +317,7 @@ fn what_changes_or_vanishes_is_told() {
                 .write_all(b"more")
                 .unwrap();
         });
-        stage(&request, &options, &progress)
+        run_stage(&request, &options, &progress)
     });
     let error = outcome.unwrap_err().to_string();
     assert!(
@@ -312,8 +326,8 @@ fn what_changes_or_vanishes_is_told() {
     );
     assert_eq!(sides.buffer.entries("").len(), 0, "no half of it is left");
     let gone = run(
-        &sides.stage_in(What::File, "gone", "x"),
-        &Options::default(),
+        &sides.stage_in(ItemKind::File, "gone", "x"),
+        &StageOptions::default(),
     )
     .unwrap_err();
     assert!(
@@ -322,8 +336,8 @@ fn what_changes_or_vanishes_is_told() {
     );
     sides.buffer.write("r", b"r");
     let error = run(
-        &sides.stage_out(What::File, "r", "unmounted/r"),
-        &Options::default(),
+        &sides.stage_out(ItemKind::File, "r", "unmounted/r"),
+        &StageOptions::default(),
     )
     .unwrap_err();
     assert!(
@@ -352,8 +366,8 @@ fn nothing_leads_out_of_an_instance() {
         "directory/../../pfs/secret",
     ] {
         let error = run(
-            &sides.stage_out(What::File, path, "stolen"),
-            &Options::default(),
+            &sides.stage_out(ItemKind::File, path, "stolen"),
+            &StageOptions::default(),
         )
         .unwrap_err();
         assert!(
@@ -364,7 +378,11 @@ fn nothing_leads_out_of_an_instance() {
     }
     fs::write(sides.pfs.join("in"), b"x").unwrap();
     for path in ["directory/x", "../pfs/victim/x"] {
-        let error = run(&sides.stage_in(What::File, "in", path), &Options::default()).unwrap_err();
+        let error = run(
+            &sides.stage_in(ItemKind::File, "in", path),
+            &StageOptions::default(),
+        )
+        .unwrap_err();
         assert!(
             error.to_string().contains("symbolic link") || error.to_string().contains("leads out"),
             "{error}"
@@ -385,17 +403,17 @@ fn many_small_files_go_through_and_are_counted() {
         symlink("f0", path.join("link")).unwrap();
         fs::hard_link(path.join("f1"), path.join("hard")).unwrap();
     }
-    let progress = Progress::new();
+    let progress = ProgressCounters::new();
     let (mut meter, mut rated) = (Meter::default(), false);
-    let request = sides.stage_in(What::Directory, "many", "many");
+    let request = sides.stage_in(ItemKind::Directory, "many", "many");
     let report = std::thread::scope(|scope| {
-        let stage = scope.spawn(|| stage(&request, &Options::default(), &progress));
-        while !stage.is_finished() {
+        let stage = scope.spawn(|| run_stage(&request, &StageOptions::default(), &progress));
+        while !run_stage.is_finished() {
             meter.add(std::time::Instant::now(), progress.snapshot());
             rated |= meter.files_rate().is_some_and(|rate| rate > 0.0);
             std::thread::sleep(Duration::from_millis(5));
         }
-        stage.join().unwrap().unwrap()
+        run_stage.join().unwrap().unwrap()
     });
     assert_eq!(
         (report.files, report.symbolic_links, report.hard_links),
@@ -408,7 +426,7 @@ fn many_small_files_go_through_and_are_counted() {
         (5040, 5040, 10_000)
     );
     assert_eq!(end.read_back.files_total, 0, "nothing is to be read back");
-    assert!(end.walked && rated);
+    assert!(end.all_found && rated);
     assert_eq!(
         sides.buffer.picture("many"),
         picture(&sides.pfs.join("many"))
@@ -431,8 +449,8 @@ fn a_full_target_is_told_and_nothing_half_is_left() {
     }
     sides.buffer.write("big", &noise(4 << 20, 1));
     let outcome = run(
-        &sides.stage_out(What::File, "big", "small/big"),
-        &Options::default(),
+        &sides.stage_out(ItemKind::File, "big", "small/big"),
+        &StageOptions::default(),
     );
     let left = fs::read_dir(&small).unwrap().count();
     assert!(
@@ -461,18 +479,18 @@ fn a_small_file_takes_one_request_each_way() {
         )
         .unwrap();
     }
-    let watch = sides.daemon.watch();
-    let requests = || watch.report(Duration::ZERO).all_requests().count();
+    let watch = sides.daemon.stats();
+    let requests = || watch.collect_report(Duration::ZERO).total_latency().count();
     let around = 100; // to attach, to read the directory, to sync
     for (name, buffer) in [("here", None), ("there", Some(sides.over_tcp()))] {
         let buffer = buffer.as_ref().unwrap_or(&sides.buffer);
-        let inside = || Place::inside(&buffer.space, name);
-        let options = Options {
+        let inside = || StageLocation::in_instance(&buffer.space, name);
+        let options = StageOptions {
             journal: Some(sides.pfs.join(format!("journal-{name}"))),
-            ..Options::default()
+            ..StageOptions::default()
         };
         let before = requests();
-        let request = one(What::Directory, sides.outside("in"), inside());
+        let request = one(ItemKind::Directory, sides.outside("in"), inside());
         assert_eq!(run(&request, &options).unwrap().files, FILES);
         let into = requests() - before;
         assert!(into <= FILES + around, "{name}: {into} requests");
@@ -480,8 +498,8 @@ fn a_small_file_takes_one_request_each_way() {
         let again = run(&request, &options).unwrap();
         assert_eq!((again.files, again.resumed), (0, 0), "{name}");
         let before = requests();
-        let request = one(What::Directory, inside(), sides.outside(name));
-        run(&request, &Options::default()).unwrap();
+        let request = one(ItemKind::Directory, inside(), sides.outside(name));
+        run(&request, &StageOptions::default()).unwrap();
         let out = requests() - before;
         assert!(out <= FILES + around, "{name}: {out} requests");
         assert_eq!(picture(&sides.pfs.join(name)), picture(&source));

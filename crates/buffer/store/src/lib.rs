@@ -4,7 +4,7 @@
 pub mod daemon;
 pub mod log;
 pub mod namespace;
+pub mod node;
 pub mod objects;
 pub mod recovery;
-pub mod shard;
 pub mod storage;

@@ -1,17 +1,18 @@
 //! What is answered when: not before it is durable, and not never.
 #![allow(clippy::unwrap_used, reason = "what cannot be unwrapped has failed")]
 
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, New, OnExisting, OpenMode, PROTOCOL, Resume, SetAttr,
+    Hello, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
 };
-use forebay_protocol::peer::{Found, Incarnation, PeerMessage, Say, Step, TxId, Who};
-use forebay_protocol::placement::Place;
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId, Who};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{
-    Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request, SessionId, Timestamp,
+    Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
+    Timestamp,
 };
+use forebay_store::node::{ConnId, Effect, Input, Limits, NodeState, Now, Shard};
 use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State};
 
 const CONN: ConnId = ConnId(1);
 const OTHER: ConnId = ConnId(2);
@@ -38,11 +39,11 @@ fn start() -> Shard<MemoryObjects> {
 
 /// With these objects, and clients on the daemon's host or not.
 fn start_with(objects: MemoryObjects, local: bool) -> Shard<MemoryObjects> {
-    let state = State::default();
+    let state = NodeState::default();
     let (now, limits) = (Now::default(), Limits::default());
     let mut shard = Shard::start(state, 0, objects, limits, None, now, [1; 32]).unwrap();
-    shard.set_boot(5);
-    let root = Peer {
+    shard.set_boot_id(5);
+    let root = PeerIdentity {
         uid: 0,
         gid: 0,
         groups: Vec::new(),
@@ -57,12 +58,12 @@ fn start_with(objects: MemoryObjects, local: bool) -> Shard<MemoryObjects> {
 
 fn greeting(instance: Option<InstanceId>) -> Hello {
     Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume: None,
+        token: None,
         slot: 0,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     }
 }
 
@@ -70,7 +71,7 @@ fn hello(instance: Option<InstanceId>) -> Request {
     Request::Hello(greeting(instance))
 }
 
-fn spec(place: Place) -> InstanceSpec {
+fn spec(place: Placement) -> InstanceSpec {
     InstanceSpec {
         id: InstanceId(7),
         uid: 0,
@@ -78,7 +79,7 @@ fn spec(place: Place) -> InstanceSpec {
         mode: 0o755,
         capacity: 1 << 20,
         inodes: 10,
-        place,
+        placement: place,
     }
 }
 
@@ -90,7 +91,7 @@ fn instances_are_made_and_removed_durably_before_that_is_answered() {
         let Effect::Reply { reply, .. } = effect else {
             return false;
         };
-        matches!(reply, Reply::Welcome { boot: 5, .. })
+        matches!(reply, Reply::Attached { boot: 5, .. })
     };
     assert!(welcome.iter().any(told));
 
@@ -99,7 +100,7 @@ fn instances_are_made_and_removed_durably_before_that_is_answered() {
         force: false,
     };
     let requests = [
-        (2, Request::CreateInstance(spec(Place::alone()))),
+        (2, Request::CreateInstance(spec(Placement::single_node()))),
         (3, remove),
     ];
     for (seq, request) in requests {
@@ -118,13 +119,13 @@ fn start_beside_nobody() -> Shard<MemoryObjects> {
     let mut shard = start();
     say(&mut shard, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
-    let place = Place::spread(4096, &peers).unwrap().remove(0);
+    let place = Placement::distributed(4096, &peers).unwrap().remove(0);
     say(&mut shard, CONN, 2, Request::CreateInstance(spec(place)));
     say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
     shard
 }
 
-fn make(name: &str, new: New) -> Request {
+fn make(name: &str, new: NewInode) -> Request {
     Request::Make {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
@@ -146,7 +147,7 @@ fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
 fn is_given_back(shard: &mut Shard<MemoryObjects>) {
     for (second, expected) in [(10, vec![]), (30, vec![Reply::Failed(Errno::EAGAIN)])] {
         let now = Now {
-            steady: second * 1_000_000_000,
+            steady_ns: second * 1_000_000_000,
             ..Now::default()
         };
         let mut effects = Vec::new();
@@ -157,7 +158,12 @@ fn is_given_back(shard: &mut Shard<MemoryObjects>) {
 
 /// A file gets another length, which concerns the other node.
 fn cut_a_file(shard: &mut Shard<MemoryObjects>) {
-    let made = say(shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+    let made = say(
+        shard,
+        OTHER,
+        2,
+        make("f", NewInode::Node(FileKind::File, 0)),
+    );
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -186,7 +192,7 @@ fn who_waits_for_a_directory_on_a_node_that_never_answers_is_told_to_try_again()
     let mut seq = 1;
     let there = (0..20).find(|number| {
         seq += 1;
-        let request = make(&format!("d{number}"), New::Dir);
+        let request = make(&format!("d{number}"), NewInode::Dir);
         replies(&say(&mut shard, OTHER, seq, request)).is_empty()
     });
     let name = format!("d{}", there.unwrap());
@@ -205,15 +211,15 @@ fn hear(
     shard: &mut Shard<MemoryObjects>,
     receiver: Incarnation,
     number: u64,
-    say: Say,
+    say: PeerPayload,
 ) -> Vec<Effect<ObjectId>> {
     let message = PeerMessage {
         instance: InstanceId(7),
-        from: Node(1),
+        from: NodeIndex(1),
         sender: Incarnation { epoch: 1, nonce: 1 },
         receiver,
-        number,
-        say,
+        sequence: number,
+        payload: say,
     };
     self::say(shard, CONN, 100 + number, Request::Peer(Box::new(message)))
 }
@@ -222,12 +228,12 @@ fn hear(
 fn incarnation(shard: &mut Shard<MemoryObjects>) -> Incarnation {
     let mut effects = Vec::new();
     let now = Now {
-        steady: 1_000_000_000,
+        steady_ns: 1_000_000_000,
         ..Now::default()
     };
     shard.step(now, Input::Tick, &mut effects);
     let sender = effects.iter().find_map(|effect| match effect {
-        Effect::ToPeer { message, .. } => Some(message.sender),
+        Effect::SendToPeer { message, .. } => Some(message.sender),
         _ => None,
     });
     sender.unwrap()
@@ -236,16 +242,16 @@ fn incarnation(shard: &mut Shard<MemoryObjects>) -> Incarnation {
 /// The other node has had this one get ready to give a name away, and is not heard of again.
 fn keep_a_name(shard: &mut Shard<MemoryObjects>, name: &str) {
     let own = incarnation(shard);
-    let step = Step::Enter {
+    let step = Step::InsertEntry {
         dir: Ino::ROOT,
         name: name.as_bytes().to_vec(),
         ino: Ino(1 << 48 | 9),
-        kind: Kind::File,
+        kind: FileKind::File,
         existing: OnExisting::Fail,
     };
-    let prepare = Say::Prepare {
+    let prepare = PeerPayload::Prepare {
         tx: TxId(77),
-        wave: 1,
+        round: 1,
         who: Who {
             uid: 0,
             gid: 0,
@@ -288,7 +294,7 @@ fn who_waits_when_an_instance_goes_is_told() {
     assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
     // The same for a transaction of this node's own, and for an object on the other one.
     let mut shard = start_beside_nobody();
-    let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), New::Dir)));
+    let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), NewInode::Dir)));
     let waits = requests.any(|(seq, make)| replies(&say(&mut shard, OTHER, seq, make)).is_empty());
     assert!(waits);
     let remove = || Request::RemoveInstance {
@@ -307,25 +313,41 @@ fn who_waits_when_an_instance_goes_is_told() {
 fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     let mut shard = start_beside_nobody();
     let own = incarnation(&mut shard);
-    hear(&mut shard, own, 1, Say::Known);
+    hear(&mut shard, own, 1, PeerPayload::ProbeAck);
     let asked = (2..22).find_map(|seq| {
-        let effects = say(&mut shard, OTHER, seq, make(&format!("d{seq}"), New::Dir));
+        let effects = say(
+            &mut shard,
+            OTHER,
+            seq,
+            make(&format!("d{seq}"), NewInode::Dir),
+        );
         effects.iter().find_map(|effect| match effect {
-            Effect::ToPeer { message, .. } => match &message.say {
-                Say::Prepare { tx, wave, .. } => Some((seq, *tx, *wave)),
+            Effect::SendToPeer { message, .. } => match &message.payload {
+                PeerPayload::Prepare {
+                    tx, round: wave, ..
+                } => Some((seq, *tx, *wave)),
                 _ => None,
             },
             _ => None,
         })
     });
     let (seq, tx, wave) = asked.unwrap();
-    let found = Ok(vec![Found::Inode(Ino(1 << 48 | 9), Kind::Dir)]);
-    hear(&mut shard, own, 2, Say::Vote { tx, wave, found });
-    shard.step(Now::default(), Input::Synced(u64::MAX), &mut Vec::new());
+    let found = Ok(vec![StepResult::Inode(Ino(1 << 48 | 9), FileKind::Dir)]);
+    hear(
+        &mut shard,
+        own,
+        2,
+        PeerPayload::Vote {
+            tx,
+            round: wave,
+            found,
+        },
+    );
+    shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
     // It has happened here, and the other node is not heard of again. The client's connection breaks,
     // and another one repeats the request.
     let again = ConnId(3);
-    let root = Peer {
+    let root = PeerIdentity {
         uid: 0,
         gid: 0,
         groups: Vec::new(),
@@ -334,14 +356,14 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
     };
     for (conn, second) in [(OTHER, 0), (again, 70)] {
         let at = |second: u64| Now {
-            steady: second * 1_000_000_000,
+            steady_ns: second * 1_000_000_000,
             ..Now::default()
         };
         if conn == again {
             let connected = Input::Connected(again, root.clone());
             shard.step(at(second), connected, &mut Vec::new());
             let hello = Request::Hello(Hello {
-                resume: Some(Resume {
+                token: Some(SessionToken {
                     session: SessionId(2),
                     secret: shard.state().sessions[&SessionId(2)].secret,
                 }),
@@ -355,9 +377,9 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
             let mut effects = Vec::new();
             let greeted = Input::Call(again, call(seq, hello));
             shard.step(at(second), greeted, &mut effects);
-            assert!(matches!(replies(&effects)[..], [Reply::Welcome { .. }]));
+            assert!(matches!(replies(&effects)[..], [Reply::Attached { .. }]));
             effects.clear();
-            let repeated = call(seq, make(&format!("d{seq}"), New::Dir));
+            let repeated = call(seq, make(&format!("d{seq}"), NewInode::Dir));
             shard.step(at(second), Input::Call(again, repeated), &mut effects);
             assert_eq!(replies(&effects), []);
         }
@@ -373,7 +395,12 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
 fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     let mut shard = start_beside_nobody();
     let own = incarnation(&mut shard);
-    let made = say(&mut shard, OTHER, 2, make("f", New::Node(Kind::File, 0)));
+    let made = say(
+        &mut shard,
+        OTHER,
+        2,
+        make("f", NewInode::Node(FileKind::File, 0)),
+    );
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
@@ -386,17 +413,27 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     // bring the file back.
     let told = |effects: &[Effect<ObjectId>]| {
         effects.iter().any(|effect| match effect {
-            Effect::ToPeer { message, .. } => {
-                matches!(&message.say, Say::Checked { gone, .. } if *gone == [attr.ino])
+            Effect::SendToPeer { message, .. } => {
+                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *gone == [attr.ino])
             }
             _ => false,
         })
     };
-    assert!(!told(&hear(&mut shard, own, 1, Say::Check(vec![attr.ino]))));
+    assert!(!told(&hear(
+        &mut shard,
+        own,
+        1,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
     let mut effects = Vec::new();
-    shard.step(Now::default(), Input::Synced(u64::MAX), &mut effects);
+    shard.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
     assert!(told(&effects));
-    assert!(told(&hear(&mut shard, own, 2, Say::Check(vec![attr.ino]))));
+    assert!(told(&hear(
+        &mut shard,
+        own,
+        2,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
 }
 
 /// A file with an object at rest, which somebody wants to write to.
@@ -408,7 +445,7 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
         &mut shard,
         CONN,
         2,
-        Request::CreateInstance(spec(Place::alone())),
+        Request::CreateInstance(spec(Placement::single_node())),
     );
     say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
     let put = Request::Put {
@@ -425,7 +462,7 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
         instance: InstanceId(7),
         ino: attr.ino,
     };
-    objects.put_to_rest(object);
+    objects.add_durable_checksums(object);
     let open = Request::Open {
         ino: attr.ino,
         handle: HandleId(1),
@@ -446,7 +483,7 @@ fn unsealed(
     let mut effects = Vec::new();
     shard.step(
         Now::default(),
-        Input::Unsealed(object, result),
+        Input::ChecksumsInvalidated(object, result),
         &mut effects,
     );
     effects
@@ -456,8 +493,7 @@ fn unsealed(
 fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     let (mut shard, objects, object, open) = at_rest();
     let asked = |effects: &[Effect<ObjectId>]| {
-        let asks =
-            |effect: &&Effect<ObjectId>| matches!(effect, Effect::Unseal(of) if *of == object);
+        let asks = |effect: &&Effect<ObjectId>| matches!(effect, Effect::InvalidateChecksums(of) if *of == object);
         (effects.iter().filter(asks).count(), replies(effects).len())
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 3, open.clone())), (1, 0));
@@ -477,7 +513,7 @@ fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 5, open)), (1, 0));
     assert_eq!(asked(&say(&mut shard, OTHER, 6, cut)), (0, 0));
-    objects.unseal(object);
+    objects.invalidate_checksums(object);
     let opened = replies(&unsealed(&mut shard, object, Ok(())));
     assert!(
         matches!(&opened[..], [Reply::Opened { .. }, Reply::Attr(attr)] if attr.size == 3),
@@ -490,6 +526,6 @@ fn nobody_is_answered_who_has_gone_while_checksums_were_taken_off() {
     let (mut shard, objects, object, open) = at_rest();
     say(&mut shard, OTHER, 3, open);
     shard.step(Now::default(), Input::Disconnected(OTHER), &mut Vec::new());
-    objects.unseal(object);
+    objects.invalidate_checksums(object);
     assert!(unsealed(&mut shard, object, Ok(())).is_empty());
 }

@@ -2,15 +2,17 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::PoolKey;
-use forebay_net::connection::Link;
+use forebay_net::connection::Connection;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, New, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume,
+    Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
 };
-use forebay_protocol::placement::Place;
-use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Kind, Node, Reply, Request};
-use forebay_store::daemon::{Daemon, Options};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{
+    Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
+};
+use forebay_store::daemon::{Daemon, InvalidOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -22,9 +24,9 @@ const STRIPE: u64 = 64 << 10;
 
 /// A connection of a session with one daemon, over its Unix socket.
 struct Client {
-    link: Link,
+    link: Connection,
     seq: u64,
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
 }
 
 impl Client {
@@ -36,25 +38,25 @@ impl Client {
     fn join(
         daemon: &Daemon,
         instance: Option<InstanceId>,
-        resume: Option<Resume>,
+        resume: Option<SessionToken>,
         slot: u32,
         seq: u64,
     ) -> Client {
         let stream = Stream::connect(&daemon.address(), Duration::from_secs(5)).unwrap();
         let mut client = Client {
-            link: Link::new(stream),
+            link: Connection::new(stream),
             seq,
             resume,
         };
         let hello = Hello {
-            version: PROTOCOL,
+            version: PROTOCOL_VERSION,
             instance,
-            resume,
+            token: resume,
             slot,
-            bulk: false,
-            caches: false,
+            data_connection: false,
+            single_cache: false,
         };
-        let Reply::Welcome { resume, .. } = client.say(Request::Hello(hello)) else {
+        let Reply::Attached { token: resume, .. } = client.say(Request::Hello(hello)) else {
             panic!("no session");
         };
         client.resume = Some(resume);
@@ -82,13 +84,13 @@ fn key() -> PoolKey {
 }
 
 fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
-    let mut options = Options::new(dir);
+    let mut options = InvalidOptions::new(dir);
     options.sync_interval = Duration::from_millis(50);
     (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
     Daemon::start(options).unwrap()
 }
 
-fn spec(place: Place) -> InstanceSpec {
+fn spec(place: Placement) -> InstanceSpec {
     InstanceSpec {
         id: INSTANCE,
         uid: 0,
@@ -96,7 +98,7 @@ fn spec(place: Place) -> InstanceSpec {
         mode: 0o755,
         capacity: 64 << 20,
         inodes: 1000,
-        place,
+        placement: place,
     }
 }
 
@@ -110,7 +112,7 @@ fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<
         .iter()
         .map(|daemon| daemon.tcp_address().unwrap_or(daemon.address()).to_string())
         .collect();
-    let places = Place::spread(STRIPE, &peers).unwrap();
+    let places = Placement::distributed(STRIPE, &peers).unwrap();
     for (daemon, place) in daemons.iter().zip(places) {
         let reply = Client::new(daemon, None).say(Request::CreateInstance(spec(place)));
         assert_eq!(reply, Reply::Done);
@@ -123,7 +125,7 @@ fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<
 }
 
 fn home(clients: &mut [Client], ino: Ino) -> &mut Client {
-    &mut clients[usize::from(ino.shard().0)]
+    &mut clients[usize::from(ino.metadata_node().0)]
 }
 
 /// Make a directory and say where it is.
@@ -131,13 +133,13 @@ fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
     let request = Request::Make {
         parent,
         name: name.into(),
-        new: New::Dir,
+        new: NewInode::Dir,
         mode: 0o755,
     };
     match home(clients, parent).say(request) {
         Reply::Attr(attr) => attr.ino,
-        Reply::Elsewhere { ino, kind } => {
-            assert_eq!(kind, Kind::Dir);
+        Reply::Referral { ino, kind } => {
+            assert_eq!(kind, FileKind::Dir);
             ino
         }
         other => panic!("{other:?}"),
@@ -170,7 +172,9 @@ fn work(over_tcp: bool) {
         .map(|number| mkdir(&mut clients, Ino::ROOT, &format!("d{number}")))
         .collect();
     for node in 0..3 {
-        let here = dirs.iter().filter(|dir| dir.shard() == Node(node));
+        let here = dirs
+            .iter()
+            .filter(|dir| dir.metadata_node() == NodeIndex(node));
         assert!(here.count() > 0, "no directory is on node {node}");
     }
     let Reply::Attr(root) = clients[0].say(Request::GetAttr { ino: Ino::ROOT }) else {
@@ -191,10 +195,15 @@ fn work(over_tcp: bool) {
             ..OpenMode::default()
         },
     };
-    let Reply::Opened { attr, permit, .. } = home(&mut clients, dir).say(create) else {
+    let Reply::Opened {
+        attr,
+        capability: permit,
+        ..
+    } = home(&mut clients, dir).say(create)
+    else {
         panic!("no file");
     };
-    assert!(attr.unsettled.is_some());
+    assert!(attr.provisional.is_some());
     let permit = permit.unwrap();
     for client in &mut clients {
         let open = OpenMode {
@@ -205,7 +214,7 @@ fn work(over_tcp: bool) {
         let handle = HandleId(2);
         let request = Request::OpenObject {
             handle,
-            permit,
+            capability: permit,
             open,
         };
         let (reply, object) = client.ask(request);
@@ -215,7 +224,7 @@ fn work(over_tcp: bool) {
         client.say(Request::Close { handle, returned });
         let forged = Request::OpenObject {
             handle: HandleId(3),
-            permit: forebay_protocol::placement::Permit {
+            capability: forebay_protocol::placement::Capability {
                 ino: Ino(99),
                 ..permit
             },
@@ -227,14 +236,17 @@ fn work(over_tcp: bool) {
     home(&mut clients, dir).say(Request::Close { handle, returned });
     wait_until("the length is settled", || {
         match home(&mut clients, dir).say(Request::GetAttr { ino: attr.ino }) {
-            Reply::Attr(now) => now.unsettled.is_none() && now.size == 2 * STRIPE + 5000,
+            Reply::Attr(now) => now.provisional.is_none() && now.size == 2 * STRIPE + 5000,
             other => panic!("{other:?}"),
         }
     });
     assert!((0..3).all(|node| objects(&temporary, node) == 1));
 
     // It moves to a directory on another node, and goes there.
-    let to = *dirs.iter().find(|to| to.shard() != dir.shard()).unwrap();
+    let to = *dirs
+        .iter()
+        .find(|to| to.metadata_node() != dir.metadata_node())
+        .unwrap();
     let rename = Request::Rename {
         parent: dir,
         name: b"f".to_vec(),
@@ -276,8 +288,8 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     daemons.pop().unwrap().stop().unwrap();
     let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
-    let mut elsewhere =
-        names.filter(|name| layout.shard_for_dir(Ino::ROOT, name.as_bytes()) == Node(1));
+    let mut elsewhere = names
+        .filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));
     let name = elsewhere.next().unwrap();
     let waiting = std::thread::spawn(move || {
         let ino = mkdir(&mut clients, Ino::ROOT, &name);
@@ -293,7 +305,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     ));
     daemons.push(start(&temporary.path().join("1"), None));
     let (_, ino) = waiting.join().unwrap();
-    assert_eq!(ino.shard(), Node(1));
+    assert_eq!(ino.metadata_node(), NodeIndex(1));
     let mut back = Client::new(&daemons[1], Some(INSTANCE));
     assert!(matches!(back.say(Request::GetAttr { ino }), Reply::Attr(_)));
 }
@@ -302,7 +314,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
 fn what_a_client_is_about_to_open_again_is_not_taken_away() {
     let temporary = TempDir::new().unwrap();
     let daemon = start(temporary.path(), None);
-    Client::new(&daemon, None).say(Request::CreateInstance(spec(Place::alone())));
+    Client::new(&daemon, None).say(Request::CreateInstance(spec(Placement::single_node())));
     let mut first = Client::new(&daemon, Some(INSTANCE));
     let mut second = Client::new(&daemon, Some(INSTANCE));
     let open = OpenMode {
@@ -349,7 +361,7 @@ fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
     let daemon = start(temporary.path(), None);
     let mut admin = Client::new(&daemon, None);
     assert_eq!(
-        admin.say(Request::CreateInstance(spec(Place::alone()))),
+        admin.say(Request::CreateInstance(spec(Placement::single_node()))),
         Reply::Done
     );
     let (id, force) = (INSTANCE, false);

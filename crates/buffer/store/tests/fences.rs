@@ -3,23 +3,25 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::PoolKey;
-use forebay_net::chunk::{self, MAX_CHUNK};
-use forebay_net::connection::Link;
-use forebay_net::frame::{self, HEADER};
+use forebay_net::chunk::{self, MAX_CHUNK_BYTES};
+use forebay_net::connection::Connection;
+use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::handshake::Dialling;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, InstanceSpec, New, OpenMode, PROTOCOL, Resume};
-use forebay_protocol::placement::Place;
+use forebay_protocol::message::{
+    Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
+};
+use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use forebay_store::daemon::{Daemon, Options};
+use forebay_store::daemon::{Daemon, InvalidOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const INSTANCE: InstanceId = InstanceId(5);
 const HANDLE: HandleId = HandleId(9);
-const SIZE: usize = 2 * MAX_CHUNK;
+const SIZE: usize = 2 * MAX_CHUNK_BYTES;
 const BOTH: OpenMode = OpenMode {
     read: true,
     write: true,
@@ -41,19 +43,19 @@ fn call(seq: u64, request: Request) -> Call {
 
 fn encoded(call: &Call, payload: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::put_call(&mut bytes, call, payload).unwrap();
+    frame::encode_call(&mut bytes, call, payload).unwrap();
     bytes
 }
 
 /// The next answer; `None` if there is none, because the daemon has closed the connection.
 fn answer(stream: &Stream) -> Option<Reply> {
-    let mut head = [0; HEADER];
+    let mut head = [0; HEADER_BYTES];
     let mut none = VecDeque::new();
     stream.receive_all(&mut head, &mut none).ok()?;
     let header = frame::parse_header(&head).unwrap();
     let mut body = vec![0; header.body];
     stream.receive_all(&mut body, &mut none).ok()?;
-    Some(frame::open(&head, &header, &body).unwrap())
+    Some(frame::decode_body(&head, &header, &body).unwrap())
 }
 
 fn ask(stream: &Stream, seq: u64, request: Request) -> Reply {
@@ -73,7 +75,7 @@ fn write_request() -> Request {
 /// A daemon, and a session whose file is open.
 struct Scene {
     daemon: Daemon,
-    resume: Resume,
+    resume: SessionToken,
     /// The connection for requests, and its last one's number.
     slot: Stream,
     seq: u64,
@@ -83,7 +85,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let dir = TempDir::new().unwrap();
-        let mut options = Options::new(dir.path());
+        let mut options = InvalidOptions::new(dir.path());
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key());
         let daemon = Daemon::start(options).unwrap();
@@ -95,7 +97,7 @@ impl Scene {
             mode: 0o755,
             capacity: 64 << 20,
             inodes: 1000,
-            place: Place::alone(),
+            placement: Placement::single_node(),
         };
         assert_eq!(ask(&admin, 2, Request::CreateInstance(spec)), Reply::Done);
         let (slot, resume) = connect(&daemon, Some(INSTANCE), None, (0, false));
@@ -120,7 +122,7 @@ impl Scene {
             returned: 0,
             want: 8 << 20,
         };
-        assert!(matches!(scene.say(reserve), Reply::Granted(_)));
+        assert!(matches!(scene.say(reserve), Reply::SpaceGranted(_)));
         scene
     }
 
@@ -139,7 +141,7 @@ impl Scene {
             offset: 0,
             length: 4 << 20,
         };
-        let mut link = Link::new(self.lane(7));
+        let mut link = Connection::new(self.lane(7));
         let mut into = vec![0; 4 << 20];
         let got = link.call(&call(1, request), &[], &mut into).unwrap();
         into.truncate(got.payload);
@@ -150,9 +152,9 @@ impl Scene {
     fn begin_old_write(&self) -> Stream {
         let old = self.lane(3);
         let head = encoded(&call(1, write_request()), SIZE);
-        chunk::send(&old, &head, &[1; MAX_CHUNK]).unwrap();
+        chunk::send_chunk(&old, &head, &[1; MAX_CHUNK_BYTES]).unwrap();
         let start = Instant::now();
-        while self.read().len() < MAX_CHUNK {
+        while self.read().len() < MAX_CHUNK_BYTES {
             assert!(start.elapsed() < Duration::from_secs(20), "nothing comes");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -163,9 +165,9 @@ impl Scene {
 fn connect(
     daemon: &Daemon,
     instance: Option<InstanceId>,
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     (slot, bulk): (u32, bool),
-) -> (Stream, Resume) {
+) -> (Stream, SessionToken) {
     // Only clients of other hosts send data over connections.
     let address = daemon.tcp_address().unwrap();
     let stream = Stream::connect(&address, Duration::from_secs(5)).unwrap();
@@ -174,12 +176,12 @@ fn connect(
         panic!("not over TCP")
     };
     let hello = Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume,
+        token: resume,
         slot,
-        bulk,
-        caches: false,
+        data_connection: bulk,
+        single_cache: false,
     };
     let Reply::Challenge { nonce } = ask(&stream, 1, Request::Hello(hello.clone())) else {
         panic!("nothing to prove");
@@ -188,7 +190,7 @@ fn connect(
     let dialling = Dialling::new(None, Some(&key), at, nonce).unwrap();
     let proved = ask(&stream, 1, dialling.prove().unwrap());
     dialling.check(&proved).unwrap();
-    let Reply::Welcome { resume, .. } = ask(&stream, 1, Request::Hello(hello)) else {
+    let Reply::Attached { token: resume, .. } = ask(&stream, 1, Request::Hello(hello)) else {
         panic!("no session");
     };
     (stream, resume)
@@ -197,7 +199,7 @@ fn connect(
 /// The second half of the old write comes, and nothing comes of it.
 fn end_old_write(old: &Stream) {
     // The daemon may have closed it, or may be about to.
-    let _ = chunk::send(old, &[], &[1; MAX_CHUNK]);
+    let _ = chunk::send_chunk(old, &[], &[1; MAX_CHUNK_BYTES]);
     assert_eq!(answer(old), None);
 }
 
@@ -207,7 +209,7 @@ fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
     let old = scene.begin_old_write();
     let new = scene.lane(3);
     let head = encoded(&call(1, write_request()), SIZE);
-    chunk::send_at_once(&new, &head, &[2; SIZE]).unwrap();
+    chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
     assert!(matches!(answer(&new), Some(Reply::Written { .. })));
     end_old_write(&old);
     assert!(scene.read() == vec![2; SIZE]);
@@ -218,11 +220,11 @@ fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
     // All of it has been sent, and another write behind it, when the new connection comes.
-    let _ = chunk::send(&old, &[], &[1; MAX_CHUNK]);
+    let _ = chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]);
     let head = encoded(&call(1, write_request()), SIZE);
-    let _ = chunk::send_at_once(&old, &head, &[1; SIZE]);
+    let _ = chunk::send_chunks(&old, &head, &[1; SIZE]);
     let new = scene.lane(3);
-    chunk::send_at_once(&new, &head, &[2; SIZE]).unwrap();
+    chunk::send_chunks(&new, &head, &[2; SIZE]).unwrap();
     assert!(matches!(answer(&new), Some(Reply::Written { .. })));
     while answer(&old).is_some() {}
     assert!(scene.read() == vec![2; SIZE]);
@@ -233,7 +235,7 @@ fn other_lanes_go_on() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
     let _new = scene.lane(5);
-    chunk::send(&old, &[], &[1; MAX_CHUNK]).unwrap();
+    chunk::send_chunk(&old, &[], &[1; MAX_CHUNK_BYTES]).unwrap();
     assert!(matches!(answer(&old), Some(Reply::Written { .. })));
 }
 
@@ -251,7 +253,7 @@ fn nothing_is_written_through_a_handle_after_it_is_closed() {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
     });
-    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK as u64));
+    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn nothing_is_written_by_a_session_after_its_end() {
         name: b"f".to_vec(),
     };
     let attr = ask(&slot, 2, lookup);
-    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK as u64));
+    assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
 
 #[test]
@@ -275,7 +277,7 @@ fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
     let make = |name: &[u8]| Request::Make {
         parent: Ino::ROOT,
         name: name.to_vec(),
-        new: New::Dir,
+        new: NewInode::Dir,
         mode: 0o755,
     };
     let late = encoded(&call(scene.seq + 1, make(b"late")), 0);

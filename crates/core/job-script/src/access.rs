@@ -3,7 +3,7 @@
 use super::capacity;
 pub(super) use super::directive::Modifiers;
 use super::directive::{Access, AccessMode, InstanceType, OptimizationStrategy};
-use super::error::{Findings, Position, nearest, quoted};
+use super::error::{Findings, Position, closest_match, quote};
 use super::fields::{Fields, Value};
 
 /// Keys of modifiers of a scratch instance alone.
@@ -33,22 +33,22 @@ pub(super) const KEYS: [&str; 10] = [
 
 /// Modifiers and where each key's value stands, for checks that come later.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct ParsedModifiers {
     values: Modifiers,
     places: Vec<(&'static str, Position)>,
 }
 
 impl Modifiers {
-    pub(super) fn values(written: Written) -> Modifiers {
+    pub(super) fn values(written: ParsedModifiers) -> Modifiers {
         written.values
     }
 }
 
 /// Takes the modifiers out of a directive's fields.
-pub(super) fn of_fields(fields: &mut Fields<'_>, findings: &mut Findings) -> Written {
-    let mut written = Written::default();
+pub(super) fn take_modifiers(fields: &mut Fields<'_>, findings: &mut Findings) -> ParsedModifiers {
+    let mut written = ParsedModifiers::default();
     for key in KEYS {
-        if let Some(value) = fields.take(key) {
+        if let Some(value) = fields.take_value(key) {
             set(&mut written, key, &value, findings);
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn of_fields(fields: &mut Fields<'_>, findings: &mut Findings) -> Wri
 }
 
 /// Reads `mode{,mode}`, each with its modifiers in parentheses.
-pub(super) fn modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access>> {
+pub(super) fn parse_access_modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access>> {
     let mut found: Vec<Access> = Vec::new();
     let mut rest = value.text.as_str();
     let mut at = value.at;
@@ -69,45 +69,45 @@ pub(super) fn modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access
             "ldbalance" => AccessMode::LoadBalanced,
             other => {
                 let known = ["striped", "private", "ldbalance"];
-                let remedy = match nearest(other, &known) {
+                let remedy = match closest_match(other, &known) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "write striped, private or ldbalance, with commas between them and no blanks".to_owned(),
                 };
-                findings.add(at, format!("unknown access mode {}", quoted(other)), remedy);
+                findings.report(at, format!("unknown access mode {}", quote(other)), remedy);
                 return None;
             }
         };
         if found.iter().any(|access| access.mode == mode) {
-            findings.add(
+            findings.report(
                 at,
                 format!("access mode `{word}` twice"),
                 "keep one of the two",
             );
             return None;
         }
-        at = at.right(word.chars().count());
+        at = at.shift_right(word.chars().count());
         let (modifiers, tail, end) = if tail.starts_with('(') {
             let Some((inside, after)) = tail.get(1..).and_then(|t| t.split_once(')')) else {
-                findings.add(at, "`(` without `)`", "close the modifiers with `)`");
+                findings.report(at, "`(` without `)`", "close the modifiers with `)`");
                 return None;
             };
-            let modifiers = parenthesised(inside, at.right(1), findings)?;
-            (modifiers, after, at.right(inside.chars().count() + 2))
+            let modifiers = parenthesised(inside, at.shift_right(1), findings)?;
+            (modifiers, after, at.shift_right(inside.chars().count() + 2))
         } else {
-            (Written::default(), tail, at)
+            (ParsedModifiers::default(), tail, at)
         };
         found.push(Access {
             mode,
             modifiers: modifiers.values,
         });
-        at = end.right(1);
+        at = end.shift_right(1);
         match tail.strip_prefix(',') {
             Some(more) => rest = more,
             None if tail.is_empty() => return Some(found),
             None => {
-                findings.add(
+                findings.report(
                     end,
-                    format!("{} after an access mode", quoted(tail)),
+                    format!("{} after an access mode", quote(tail)),
                     "put a comma between access modes",
                 );
                 return None;
@@ -116,41 +116,41 @@ pub(super) fn modes(value: &Value, findings: &mut Findings) -> Option<Vec<Access
     }
 }
 
-fn parenthesised(text: &str, start: Position, findings: &mut Findings) -> Option<Written> {
-    let mut written = Written::default();
+fn parenthesised(text: &str, start: Position, findings: &mut Findings) -> Option<ParsedModifiers> {
+    let mut written = ParsedModifiers::default();
     let mut at = start;
     for word in text.split(',') {
         let Some((key, value)) = word.split_once('=') else {
-            findings.add(
+            findings.report(
                 at,
-                format!("{} is not of the form key=value", quoted(word)),
+                format!("{} is not of the form key=value", quote(word)),
                 "write modifiers as `MFS=10GiB,client_cache=yes`",
             );
             return None;
         };
         let Some(known) = KEYS.iter().find(|k| **k == key) else {
-            let remedy = match nearest(key, &KEYS) {
+            let remedy = match closest_match(key, &KEYS) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("the modifiers are {}", KEYS.join(", ")),
             };
-            findings.add(at, format!("unknown modifier {}", quoted(key)), remedy);
+            findings.report(at, format!("unknown modifier {}", quote(key)), remedy);
             return None;
         };
         if written.places.iter().any(|(k, _)| k == known) {
-            findings.add(at, format!("`{key}` a second time"), "keep one of the two");
+            findings.report(at, format!("`{key}` a second time"), "keep one of the two");
             return None;
         }
         let value = Value {
             text: value.to_owned(),
-            at: at.right(key.chars().count() + 1),
+            at: at.shift_right(key.chars().count() + 1),
         };
         set(&mut written, known, &value, findings);
-        at = at.right(word.chars().count() + 1);
+        at = at.shift_right(word.chars().count() + 1);
     }
     Some(written)
 }
 
-fn set(written: &mut Written, key: &'static str, value: &Value, findings: &mut Findings) {
+fn set(written: &mut ParsedModifiers, key: &'static str, value: &Value, findings: &mut Findings) {
     written.places.push((key, value.at));
     let m = &mut written.values;
     match key {
@@ -172,9 +172,9 @@ fn set(written: &mut Written, key: &'static str, value: &Value, findings: &mut F
                 "interference" => Some(OptimizationStrategy::Interference),
                 "wear" => Some(OptimizationStrategy::Wear),
                 other => {
-                    findings.add(
+                    findings.report(
                         value.at,
-                        format!("unknown strategy {}", quoted(other)),
+                        format!("unknown strategy {}", quote(other)),
                         "write bandwidth, interference or wear",
                     );
                     None
@@ -185,8 +185,10 @@ fn set(written: &mut Written, key: &'static str, value: &Value, findings: &mut F
 }
 
 fn bytes(value: &Value, findings: &mut Findings) -> Option<forebay_units::Bytes> {
-    capacity::read_bytes(&value.text)
-        .map_err(|(offset, problem, remedy)| findings.add(value.at.right(offset), problem, remedy))
+    capacity::parse_bytes(&value.text)
+        .map_err(|(offset, problem, remedy)| {
+            findings.report(value.at.shift_right(offset), problem, remedy)
+        })
         .ok()
 }
 
@@ -195,9 +197,9 @@ fn number(value: &Value, most: u64, findings: &mut Findings) -> Option<u64> {
     match value.text.parse::<u64>() {
         Ok(number) if digits && (1..=most).contains(&number) => Some(number),
         _ => {
-            findings.add(
+            findings.report(
                 value.at,
-                format!("{} is not a number from 1 to {most}", quoted(&value.text)),
+                format!("{} is not a number from 1 to {most}", quote(&value.text)),
                 "write digits only",
             );
             None
@@ -210,9 +212,9 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
         "yes" => Some(true),
         "no" => Some(false),
         other => {
-            findings.add(
+            findings.report(
                 value.at,
-                format!("{} is neither yes nor no", quoted(other)),
+                format!("{} is neither yes nor no", quote(other)),
                 "write `yes` or `no`",
             );
             None
@@ -221,21 +223,26 @@ fn yes(value: &Value, findings: &mut Findings) -> Option<bool> {
 }
 
 /// Whether the modes and their modifiers fit the type of the instance.
-pub(super) fn check(kind: &InstanceType, access: &[Access], at: Position, findings: &mut Findings) {
+pub(super) fn check_access_modes(
+    kind: &InstanceType,
+    access: &[Access],
+    at: Position,
+    findings: &mut Findings,
+) {
     let has = |mode| access.iter().any(|access| access.mode == mode);
     match kind {
         InstanceType::Scratch if has(AccessMode::LoadBalanced) && access.len() > 1 => {
-            findings.add(at, "access_mode=ldbalance beside another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
+            findings.report(at, "access_mode=ldbalance beside another mode: its copies are read-only, so the other could write nothing", "write ldbalance alone, or striped, private or both");
         }
         InstanceType::Cache { .. } if has(AccessMode::Private) => {
-            findings.add(
+            findings.report(
                 at,
                 "access_mode=private with type=cache",
                 "write striped or ldbalance; private goes with type=scratch",
             );
         }
         InstanceType::Cache { .. } if access.len() > 1 => {
-            findings.add(
+            findings.report(
                 at,
                 "two access modes with type=cache",
                 "write either striped or ldbalance",
@@ -245,11 +252,11 @@ pub(super) fn check(kind: &InstanceType, access: &[Access], at: Position, findin
     }
     for one in access {
         for key in misplaced(kind, &one.modifiers) {
-            findings.add(
+            findings.report(
                 at,
                 format!(
                     "the modifier `{key}` of `{}` does not go with this type of instance",
-                    one.mode.word()
+                    one.mode.keyword()
                 ),
                 "remove it",
             );
@@ -258,10 +265,14 @@ pub(super) fn check(kind: &InstanceType, access: &[Access], at: Position, findin
 }
 
 /// Whether the directive's own modifiers fit the type of the instance.
-pub(super) fn check_modifiers(kind: &InstanceType, written: &Written, findings: &mut Findings) {
+pub(super) fn check_modifiers(
+    kind: &InstanceType,
+    written: &ParsedModifiers,
+    findings: &mut Findings,
+) {
     let wrong = misplaced(kind, &written.values);
     for (key, at) in written.places.iter().filter(|(key, _)| wrong.contains(key)) {
-        findings.add(
+        findings.report(
             *at,
             format!("the modifier `{key}` does not go with this type of instance"),
             match kind {

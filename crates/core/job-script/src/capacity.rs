@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{nearest, quoted};
+use super::error::{closest_match, quote};
 use forebay_units::Bytes;
 
 /// How much storage a directive asks for.
@@ -42,30 +42,30 @@ pub(super) type CapacityError = (usize, String, String);
 impl Capacity {
     /// Reads a capacity as a directive's value gives it: digits and a unit, nothing else.
     pub fn parse(text: &str) -> Result<Capacity, String> {
-        read(text).map_err(|(_, problem, remedy)| format!("{problem}; {remedy}"))
+        parse_capacity(text).map_err(|(_, problem, remedy)| format!("{problem}; {remedy}"))
     }
 }
 
 /// Reads a number of bytes with a unit.
-pub(super) fn read_bytes(text: &str) -> Result<Bytes, CapacityError> {
-    match read(text)? {
+pub(super) fn parse_bytes(text: &str) -> Result<Bytes, CapacityError> {
+    match parse_capacity(text)? {
         Capacity::Bytes(bytes) => Ok(bytes),
         Capacity::Nodes(_) => Err((
             0,
-            format!("{} counts nodes where a size is wanted", quoted(text)),
+            format!("{} counts nodes where a size is wanted", quote(text)),
             "write a size such as `10GiB`".to_owned(),
         )),
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
+pub(super) fn parse_capacity(text: &str) -> Result<Capacity, CapacityError> {
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     // Digits are one byte each, so the count is also the byte offset.
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
         return Err((
             0,
-            format!("{} does not begin with a number", quoted(text)),
+            format!("{} does not begin with a number", quote(text)),
             "write a whole number and a unit, such as `100GiB`".to_owned(),
         ));
     }
@@ -73,7 +73,7 @@ pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
     if unit.starts_with(['.', ',']) {
         return Err((
             digits,
-            format!("{} is not a whole number", quoted(text)),
+            format!("{} is not a whole number", quote(text)),
             whole_number_hint(text),
         ));
     }
@@ -83,12 +83,12 @@ pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
             .to_owned()
     };
     if unit.is_empty() {
-        return Err((digits, format!("{} has no unit", quoted(text)), known()));
+        return Err((digits, format!("{} has no unit", quote(text)), known()));
     }
     if count == 0 {
         return Err((
             0,
-            format!("{} asks for nothing", quoted(text)),
+            format!("{} asks for nothing", quote(text)),
             "ask for at least 1".to_owned(),
         ));
     }
@@ -103,13 +103,13 @@ pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
             .map(|(name, _)| *name)
             .chain(NODE_UNITS)
             .collect();
-        let remedy = match nearest(unit, &names) {
+        let remedy = match closest_match(unit, &names) {
             Some(near) if unit.len() > 1 || near.eq_ignore_ascii_case(unit) => {
                 format!("did you mean `{number}{near}`? Otherwise {}", known())
             }
             _ => known(),
         };
-        return Err((digits, format!("unknown unit {}", quoted(unit)), remedy));
+        return Err((digits, format!("unknown unit {}", quote(unit)), remedy));
     };
     count
         .checked_mul(*factor)
@@ -120,7 +120,7 @@ pub(super) fn read(text: &str) -> Result<Capacity, CapacityError> {
 fn too_large(text: &str) -> CapacityError {
     (
         0,
-        format!("{} is larger than any pool", quoted(text)),
+        format!("{} is larger than any pool", quote(text)),
         format!("ask for at most {} PiB", u64::MAX >> 50),
     )
 }

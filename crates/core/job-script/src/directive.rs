@@ -20,7 +20,7 @@ pub enum AccessMode {
 
 impl AccessMode {
     /// The word in a directive.
-    pub fn word(self) -> &'static str {
+    pub fn keyword(self) -> &'static str {
         match self {
             AccessMode::Striped => "striped",
             AccessMode::Private => "private",
@@ -107,7 +107,7 @@ pub struct JobInstance {
 
 impl JobInstance {
     /// Whether `mode` is among its access modes.
-    pub fn has(&self, mode: AccessMode) -> bool {
+    pub fn has_access_mode(&self, mode: AccessMode) -> bool {
         self.access.iter().any(|access| access.mode == mode)
     }
 }
@@ -165,7 +165,7 @@ pub struct DestroyPersistent {
 /// Which instance a path is in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Space {
+pub enum InstanceRef {
     /// The job's striped name space, `$DW_JOB_STRIPED`.
     Job,
     /// The job's load-balanced name space, `$DW_JOB_LDBALANCE`: read-only to the job, and copied
@@ -175,13 +175,13 @@ pub enum Space {
     Persistent(String),
 }
 
-impl Space {
+impl InstanceRef {
     /// The variable by which scripts name it, with its dollar sign.
     pub fn variable(&self) -> String {
         match self {
-            Space::Job => "$DW_JOB_STRIPED".to_owned(),
-            Space::LoadBalanced => "$DW_JOB_LDBALANCE".to_owned(),
-            Space::Persistent(name) => format!("$DW_PERSISTENT_STRIPED_{name}"),
+            InstanceRef::Job => "$DW_JOB_STRIPED".to_owned(),
+            InstanceRef::LoadBalanced => "$DW_JOB_LDBALANCE".to_owned(),
+            InstanceRef::Persistent(name) => format!("$DW_PERSISTENT_STRIPED_{name}"),
         }
     }
 }
@@ -190,7 +190,7 @@ impl Space {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BufferPath {
     /// The instance.
-    pub space: Space,
+    pub instance: InstanceRef,
     /// Relative to the instance's root: no leading or trailing `/`, no `.`, `..` or empty
     /// component; empty for the root itself.
     pub path: String,
@@ -245,14 +245,14 @@ pub struct Stage {
 
 impl Stage {
     /// The instance the stage reads or writes.
-    pub fn space(&self) -> Option<&Space> {
+    pub fn instance(&self) -> Option<&InstanceRef> {
         let end = match self.direction {
             Direction::In => &self.destination,
             Direction::Out => &self.source,
         };
         match (end, &self.source) {
             (StagePath::Buffer(path), _) | (StagePath::Pfs(_), StagePath::Buffer(path)) => {
-                Some(&path.space)
+                Some(&path.instance)
             }
             _ => None,
         }

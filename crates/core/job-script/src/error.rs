@@ -17,7 +17,7 @@ pub struct Position {
 
 impl Position {
     /// The place `characters` further right on the same line.
-    pub fn right(self, characters: usize) -> Position {
+    pub fn shift_right(self, characters: usize) -> Position {
         let column = self
             .column
             .saturating_add(u32::try_from(characters).unwrap_or(u32::MAX));
@@ -29,7 +29,7 @@ impl Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     /// Where it is.
-    pub at: Position,
+    pub position: Position,
     /// What is wrong.
     pub problem: String,
     /// What would be right.
@@ -38,7 +38,7 @@ pub struct ScriptError {
 
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { line, column } = self.at;
+        let Position { line, column } = self.position;
         write!(
             f,
             "line {line}, column {column}: {}; {}",
@@ -71,9 +71,9 @@ pub(super) struct Findings(Vec<ScriptError>);
 
 impl Findings {
     /// Notes a mistake.
-    pub fn add(&mut self, at: Position, problem: impl Into<String>, remedy: impl Into<String>) {
+    pub fn report(&mut self, at: Position, problem: impl Into<String>, remedy: impl Into<String>) {
         self.0.push(ScriptError {
-            at,
+            position: at,
             problem: problem.into(),
             remedy: remedy.into(),
         });
@@ -91,13 +91,13 @@ impl Findings {
 
     /// The mistakes in the order of the script.
     pub fn into_errors(mut self) -> ScriptErrors {
-        self.0.sort_by_key(|error| error.at);
+        self.0.sort_by_key(|error| error.position);
         ScriptErrors(self.0)
     }
 }
 
 /// Text of a word for a message: whole when short, else its head.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     const SHOWN: usize = 80;
     let mut head: String = text
         .chars()
@@ -111,7 +111,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// The one of `known` that `word` most likely meant, if any is near.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn closest_match<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.chars().count() > 40 {
         return None;
     }
@@ -159,8 +159,11 @@ mod tests {
 
     #[test]
     fn nearest_finds_typing_errors_only() {
-        assert_eq!(nearest("capcity", &["capacity", "type"]), Some("capacity"));
-        assert_eq!(nearest("TYPE", &["capacity", "type"]), Some("type"));
-        assert_eq!(nearest("colour", &["capacity", "type"]), None);
+        assert_eq!(
+            closest_match("capcity", &["capacity", "type"]),
+            Some("capacity")
+        );
+        assert_eq!(closest_match("TYPE", &["capacity", "type"]), Some("type"));
+        assert_eq!(closest_match("colour", &["capacity", "type"]), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The words of a directive: `key=value`, flags, and values that several directives have.
 
 use super::capacity::{self, Capacity};
-use super::error::{Findings, Position, nearest, quoted};
-use super::symbols::{Symbols, expand};
-use super::words::Word;
+use super::error::{Findings, Position, closest_match, quote};
+use super::lexer::Word;
+use super::symbols::{Symbols, expand_symbols};
 
 /// Longest name of a pool or a persistent instance, in bytes.
 const MAX_NAME: usize = 64;
@@ -28,7 +28,7 @@ pub(super) struct Fields<'a> {
 }
 
 /// What words a directive may have.
-pub(super) struct Form {
+pub(super) struct DirectiveForm {
     /// Words that may stand alone.
     pub flags: &'static [&'static str],
     /// Keys of `key=value` words.
@@ -37,10 +37,10 @@ pub(super) struct Form {
 
 impl<'a> Fields<'a> {
     /// Splits the words of `directive` at their first `=`; refuses unknown and repeated keys.
-    pub fn read(
+    pub fn parse(
         directive: &Word<'a>,
         words: &[Word<'_>],
-        form: &Form,
+        form: &DirectiveForm,
         symbols: Option<&Symbols>,
         findings: &mut Findings,
     ) -> Fields<'a> {
@@ -57,12 +57,12 @@ impl<'a> Fields<'a> {
                 fields.lone(word, form, findings);
                 continue;
             };
-            let at = word.at.right(key.chars().count() + 1);
+            let at = word.at.shift_right(key.chars().count() + 1);
             if !fields.fits(word, key, value, at, form, findings) {
                 continue;
             }
             let text = match symbols {
-                Some(symbols) => expand(symbols, value, at, &mut stopped, findings),
+                Some(symbols) => expand_symbols(symbols, value, at, &mut stopped, findings),
                 None => value.to_owned(),
             };
             fields.values.push((key.to_owned(), Value { text, at }));
@@ -71,17 +71,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Where the directive's name is.
-    pub fn at(&self) -> Position {
+    pub fn position(&self) -> Position {
         self.at
     }
 
     /// Whether `flag` is set.
-    pub fn has(&self, flag: &str) -> bool {
+    pub fn has_flag(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
 
     /// Takes a word without `=`, which may be a flag.
-    fn lone(&mut self, word: &Word<'_>, form: &Form, findings: &mut Findings) {
+    fn lone(&mut self, word: &Word<'_>, form: &DirectiveForm, findings: &mut Findings) {
         if let Some(flag) = form.flags.iter().find(|flag| **flag == word.text) {
             self.flags.push(flag);
             return;
@@ -96,9 +96,9 @@ impl<'a> Fields<'a> {
                 "write `key=value`, without blanks around `=` or inside the value".to_owned()
             }
         };
-        findings.add(
+        findings.report(
             word.at,
-            format!("{} is not of the form key=value", quoted(word.text)),
+            format!("{} is not of the form key=value", quote(word.text)),
             remedy,
         );
     }
@@ -110,26 +110,26 @@ impl<'a> Fields<'a> {
         key: &str,
         value: &str,
         at: Position,
-        form: &Form,
+        form: &DirectiveForm,
         findings: &mut Findings,
     ) -> bool {
         if !form.keys.contains(&key) {
-            let remedy = match nearest(key, &form.keys) {
+            let remedy = match closest_match(key, &form.keys) {
                 Some(near) => {
                     self.misspelt.push(near.to_owned());
                     format!("did you mean `{near}`?")
                 }
                 None => format!("it takes {}", form.keys.join(", ")),
             };
-            findings.add(
+            findings.report(
                 word.at,
-                format!("`{}` has no key {}", self.directive, quoted(key)),
+                format!("`{}` has no key {}", self.directive, quote(key)),
                 remedy,
             );
             return false;
         }
         if self.values.iter().any(|(k, _)| k == key) {
-            findings.add(
+            findings.report(
                 word.at,
                 format!("`{key}` a second time in this directive"),
                 "keep one of the two",
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
         }
         if value.is_empty() {
             self.misspelt.push(key.to_owned());
-            findings.add(
+            findings.report(
                 at,
                 format!("`{key}=` without a value"),
                 "write the value directly after `=`",
@@ -149,16 +149,21 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `key`, taken out.
-    pub fn take(&mut self, key: &str) -> Option<Value> {
+    pub fn take_value(&mut self, key: &str) -> Option<Value> {
         let index = self.values.iter().position(|(k, _)| k == key)?;
         Some(self.values.remove(index).1)
     }
 
     /// The value of `key`, taken out; that it is missing is a mistake, which `example` may mend.
-    pub fn require(&mut self, key: &str, example: &str, findings: &mut Findings) -> Option<Value> {
-        let value = self.take(key);
+    pub fn require_value(
+        &mut self,
+        key: &str,
+        example: &str,
+        findings: &mut Findings,
+    ) -> Option<Value> {
+        let value = self.take_value(key);
         if value.is_none() && !self.misspelt.iter().any(|k| k == key) {
-            findings.add(
+            findings.report(
                 self.at,
                 format!("`{}` without `{key}=`", self.directive),
                 format!("add `{key}={example}`"),
@@ -168,37 +173,37 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `capacity`, which has to be there.
-    pub fn capacity(&mut self, findings: &mut Findings) -> Option<Capacity> {
-        let value = self.require("capacity", "100GiB", findings)?;
-        capacity::read(&value.text)
+    pub fn require_capacity(&mut self, findings: &mut Findings) -> Option<Capacity> {
+        let value = self.require_value("capacity", "100GiB", findings)?;
+        capacity::parse_capacity(&value.text)
             .map_err(|(offset, problem, remedy)| {
-                findings.add(value.at.right(offset), problem, remedy)
+                findings.report(value.at.shift_right(offset), problem, remedy)
             })
             .ok()
     }
 
     /// The name of a persistent instance, which has to be there.
-    pub fn name(&mut self, findings: &mut Findings) -> Option<String> {
-        let value = self.require("name", "my_data", findings)?;
-        if valid_name(&value.text) {
+    pub fn require_name(&mut self, findings: &mut Findings) -> Option<String> {
+        let value = self.require_value("name", "my_data", findings)?;
+        if is_valid_name(&value.text) {
             return Some(value.text);
         }
-        findings.add(value.at, format!("{} cannot name a persistent instance", quoted(&value.text)), format!("use at most {MAX_NAME} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"));
+        findings.report(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"));
         None
     }
 
     /// The name of a pool, if there is one.
-    pub fn pool(&mut self, findings: &mut Findings) -> Option<String> {
-        let value = self.take("pool")?;
+    pub fn take_pool(&mut self, findings: &mut Findings) -> Option<String> {
+        let value = self.take_value("pool")?;
         let good = value.text.len() <= MAX_NAME
             && value
                 .text
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
         if !good {
-            findings.add(
+            findings.report(
                 value.at,
-                format!("{} cannot name a pool", quoted(&value.text)),
+                format!("{} cannot name a pool", quote(&value.text)),
                 format!("use at most {MAX_NAME} letters, digits and `_-.`"),
             );
             return None;
@@ -209,7 +214,7 @@ impl<'a> Fields<'a> {
 
 /// Whether `name` can name a persistent instance: it becomes part of a variable's name, and
 /// Slurm refuses a digit at its beginning.
-pub(super) fn valid_name(name: &str) -> bool {
+pub(super) fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME
         && !name.starts_with(|c: char| c.is_ascii_digit())

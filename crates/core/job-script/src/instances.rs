@@ -3,27 +3,27 @@
 use super::access::{self, Modifiers};
 use super::capacity;
 use super::directive::{Access, AccessMode, CreatePersistent, InstanceType, JobInstance, Swap};
-use super::error::{Findings, quoted};
+use super::error::{Findings, quote};
 use super::fields::{Fields, Value};
-use super::words::Word;
+use super::lexer::Word;
 
 /// Reads a `jobdw`.
-pub(super) fn jobdw(
+pub(super) fn parse_jobdw(
     fields: &mut Fields<'_>,
     line: u32,
     findings: &mut Findings,
 ) -> Option<JobInstance> {
-    let capacity = fields.capacity(findings);
-    let kind = fields.require("type", "scratch", findings);
-    let modes = fields.require("access_mode", "striped", findings);
-    let pool = fields.pool(findings);
-    let pfs = fields.take("pfs");
-    let modifiers = access::of_fields(fields, findings);
+    let capacity = fields.require_capacity(findings);
+    let kind = fields.require_value("type", "scratch", findings);
+    let modes = fields.require_value("access_mode", "striped", findings);
+    let pool = fields.take_pool(findings);
+    let pfs = fields.take_value("pfs");
+    let modifiers = access::take_modifiers(fields, findings);
     let kind = kind.and_then(|value| instance_type(&value, pfs, findings));
     let modes_at = modes.as_ref().map(|value| value.at);
-    let access = modes.and_then(|value| access::modes(&value, findings));
+    let access = modes.and_then(|value| access::parse_access_modes(&value, findings));
     if let (Some(kind), Some(access), Some(at)) = (&kind, &access, modes_at) {
-        access::check(kind, access, at, findings);
+        access::check_access_modes(kind, access, at, findings);
         access::check_modifiers(kind, &modifiers, findings);
     }
     Some(JobInstance {
@@ -45,7 +45,7 @@ fn instance_type(
     match (value.text.as_str(), pfs) {
         ("scratch", None) => Some(InstanceType::Scratch),
         ("scratch", Some(pfs)) => {
-            findings.add(
+            findings.report(
                 pfs.at,
                 "`pfs=` with type=scratch",
                 "remove it, or write type=cache",
@@ -56,15 +56,15 @@ fn instance_type(
             Some(InstanceType::Cache { pfs: pfs.text })
         }
         ("cache", Some(pfs)) => {
-            findings.add(
+            findings.report(
                 pfs.at,
-                format!("{} is not an absolute path", quoted(&pfs.text)),
+                format!("{} is not an absolute path", quote(&pfs.text)),
                 "name the directory of the parallel file system, beginning with `/`",
             );
             None
         }
         ("cache", None) => {
-            findings.add(
+            findings.report(
                 value.at,
                 "type=cache without `pfs=`",
                 "add `pfs=` and the directory it caches",
@@ -72,9 +72,9 @@ fn instance_type(
             None
         }
         (other, _) => {
-            findings.add(
+            findings.report(
                 value.at,
-                format!("unknown type {}", quoted(other)),
+                format!("unknown type {}", quote(other)),
                 "write `scratch` or `cache`",
             );
             None
@@ -83,16 +83,16 @@ fn instance_type(
 }
 
 /// Reads a `swap`, whose size stands alone in `words`.
-pub(super) fn swap(
+pub(super) fn parse_swap(
     words: &[Word<'_>],
     fields: &mut Fields<'_>,
     line: u32,
     findings: &mut Findings,
 ) -> Option<Swap> {
-    let pool = fields.pool(findings);
+    let pool = fields.take_pool(findings);
     let Some(word) = words.first() else {
-        findings.add(
-            fields.at(),
+        findings.report(
+            fields.position(),
             "`swap` without a size",
             "write the size for each compute node, such as `swap 8GiB`",
         );
@@ -105,25 +105,25 @@ pub(super) fn swap(
     } else {
         word.text.to_owned()
     };
-    match capacity::read_bytes(&text) {
+    match capacity::parse_bytes(&text) {
         Ok(size) => Some(Swap { size, pool, line }),
         Err((offset, problem, remedy)) => {
-            findings.add(word.at.right(offset), problem, remedy);
+            findings.report(word.at.shift_right(offset), problem, remedy);
             None
         }
     }
 }
 
 /// Reads a `create_persistent`; `bb` behind `#BB`.
-pub(super) fn create_persistent(
+pub(super) fn parse_create_persistent(
     fields: &mut Fields<'_>,
     bb: bool,
     line: u32,
     findings: &mut Findings,
 ) -> Option<CreatePersistent> {
-    let name = fields.name(findings);
-    let capacity = fields.capacity(findings);
-    let pool = fields.pool(findings);
+    let name = fields.require_name(findings);
+    let capacity = fields.require_capacity(findings);
+    let pool = fields.take_pool(findings);
     check_scratch(fields, bb, findings);
     let access = persistent_access(fields, bb, findings)?;
     Some(CreatePersistent {
@@ -139,20 +139,20 @@ pub(super) fn create_persistent(
 /// Refuses a type that a persistent instance cannot have.
 fn check_scratch(fields: &mut Fields<'_>, bb: bool, findings: &mut Findings) {
     let kind = if bb {
-        fields.take("type")
+        fields.take_value("type")
     } else {
-        fields.require("type", "scratch", findings)
+        fields.require_value("type", "scratch", findings)
     };
     match kind.as_ref().map(|value| (value.text.as_str(), value.at)) {
         None | Some(("scratch", _)) => {}
-        Some(("cache", at)) => findings.add(
+        Some(("cache", at)) => findings.report(
             at,
             "a persistent instance cannot be a cache",
             "write `type=scratch`",
         ),
-        Some((other, at)) => findings.add(
+        Some((other, at)) => findings.report(
             at,
-            format!("unknown type {}", quoted(other)),
+            format!("unknown type {}", quote(other)),
             "write `type=scratch`",
         ),
     }
@@ -165,10 +165,10 @@ fn persistent_access(
     findings: &mut Findings,
 ) -> Option<Vec<Access>> {
     let modes = if bb {
-        let first = fields.take("access");
-        let second = fields.take("access_mode");
+        let first = fields.take_value("access");
+        let second = fields.take_value("access_mode");
         if let (Some(_), Some(second)) = (&first, &second) {
-            findings.add(
+            findings.report(
                 second.at,
                 "both `access=` and `access_mode=`",
                 "keep one of the two",
@@ -176,7 +176,7 @@ fn persistent_access(
         }
         first.or(second)
     } else {
-        fields.require("access_mode", "striped", findings)
+        fields.require_value("access_mode", "striped", findings)
     };
     let Some(value) = modes else {
         return Some(vec![Access {
@@ -184,10 +184,10 @@ fn persistent_access(
             modifiers: Default::default(),
         }]);
     };
-    let access = access::modes(&value, findings)?;
-    access::check(&InstanceType::Scratch, &access, value.at, findings);
+    let access = access::parse_access_modes(&value, findings)?;
+    access::check_access_modes(&InstanceType::Scratch, &access, value.at, findings);
     if access.iter().any(|a| a.mode == AccessMode::LoadBalanced) {
-        findings.add(value.at, "a persistent instance with access_mode=ldbalance: its copies are read-only, so no job could fill it", "write striped, private or both; ldbalance goes with `jobdw` and `stage_in`");
+        findings.report(value.at, "a persistent instance with access_mode=ldbalance: its copies are read-only, so no job could fill it", "write striped, private or both; ldbalance goes with `jobdw` and `stage_in`");
     }
     Some(access)
 }

@@ -15,26 +15,26 @@
 
 mod access;
 mod capacity;
-mod check;
 mod directive;
 mod error;
 mod fields;
 mod instances;
+mod lexer;
+mod parser;
 mod path;
-mod read;
 mod stage;
 mod symbols;
-mod words;
+mod validate;
 
 pub use capacity::Capacity;
 pub use directive::{
-    Access, AccessMode, BufferPath, CreatePersistent, DestroyPersistent, Direction, InstanceType,
-    JobInstance, Modifiers, OptimizationStrategy, PersistentUse, Space, Stage, StageKind,
+    Access, AccessMode, BufferPath, CreatePersistent, DestroyPersistent, Direction, InstanceRef,
+    InstanceType, JobInstance, Modifiers, OptimizationStrategy, PersistentUse, Stage, StageKind,
     StagePath, Swap,
 };
 pub use error::{Position, ScriptError, ScriptErrors};
+pub use lexer::{MAX_DIRECTIVES, MAX_LINE_BYTES};
 pub use symbols::Symbols;
-pub use words::{MAX_DIRECTIVES, MAX_LINE};
 
 use error::Findings;
 
@@ -54,7 +54,7 @@ pub struct JobScript {
     /// `destroy_persistent`.
     pub destroys: Vec<DestroyPersistent>,
     /// Lines with directives after the script's first command, which are not read.
-    pub unread: Vec<u32>,
+    pub ignored_directives: Vec<u32>,
 }
 
 impl JobScript {
@@ -63,17 +63,17 @@ impl JobScript {
     pub fn parse(text: &str, symbols: Option<&Symbols>) -> Result<JobScript, ScriptErrors> {
         let mut findings = Findings::default();
         let mut script = JobScript::default();
-        let (lines, unread) = words::directive_lines(text, &mut findings);
-        script.unread = unread;
+        let (lines, unread) = lexer::directive_lines(text, &mut findings);
+        script.ignored_directives = unread;
         for line in &lines {
             let before = script.jobs.len();
-            if !line.broken {
-                read::directive(line, symbols, &mut script, &mut findings);
+            if !line.malformed {
+                parser::parse_directive(line, symbols, &mut script, &mut findings);
             }
             let job = line.words.first().is_some_and(|word| word.text == "jobdw");
             script.jobs_failed |= job && script.jobs.len() == before;
         }
-        check::check(&script, &mut findings);
+        validate::validate_script(&script, &mut findings);
         if findings.is_empty() {
             Ok(script)
         } else {
@@ -111,7 +111,7 @@ impl JobScript {
 
 /// The entries of a list file for `type=list`: one path a line, blank lines and lines that begin
 /// with `#` passed over. Errors name the line.
-pub fn read_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
+pub fn parse_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
     let mut findings = Findings::default();
     let mut entries = Vec::new();
     for (line, entry) in (1u32..).zip(text.split('\n')) {
@@ -121,12 +121,14 @@ pub fn read_list(text: &str) -> Result<Vec<StagePath>, ScriptErrors> {
         }
         let at = Position { line, column: 1 };
         if entry.contains(|c: char| c.is_control()) {
-            findings.add(at, "a control character in a path", "write one path a line");
+            findings.report(at, "a control character in a path", "write one path a line");
             continue;
         }
-        match path::read(entry) {
+        match path::parse_path(entry) {
             Ok(written) => entries.push(written.path),
-            Err((offset, problem, remedy)) => findings.add(at.right(offset), problem, remedy),
+            Err((offset, problem, remedy)) => {
+                findings.report(at.shift_right(offset), problem, remedy)
+            }
         }
     }
     if findings.is_empty() {

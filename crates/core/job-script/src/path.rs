@@ -1,8 +1,8 @@
 //! The two ends of a stage: paths of the parallel file system and paths inside an instance.
 
-use super::directive::{BufferPath, Space, StagePath};
-use super::error::quoted;
-use super::fields::valid_name;
+use super::directive::{BufferPath, InstanceRef, StagePath};
+use super::error::quote;
+use super::fields::is_valid_name;
 
 /// What is wrong with a path: characters from its beginning, problem, remedy.
 type PathError = (usize, String, String);
@@ -14,13 +14,13 @@ const MAX_NAME: usize = 255;
 
 /// A path and whether it was written with a `/` at its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct ParsedPath {
     pub path: StagePath,
     pub slash: bool,
 }
 
 /// Reads either kind of path: what begins with `$` is inside an instance.
-pub(super) fn read(text: &str) -> Result<Written, PathError> {
+pub(super) fn parse_path(text: &str) -> Result<ParsedPath, PathError> {
     let error = |at, problem: String, remedy: &str| Err((at, problem, remedy.to_owned()));
     if text.len() > MAX_PATH {
         return error(
@@ -42,21 +42,18 @@ pub(super) fn read(text: &str) -> Result<Written, PathError> {
     if !text.starts_with('/') {
         return error(
             0,
-            format!(
-                "{} is neither absolute nor inside an instance",
-                quoted(text)
-            ),
+            format!("{} is neither absolute nor inside an instance", quote(text)),
             "begin it with `/` (`%d/` for the job's working directory) or with `$DW_JOB_STRIPED/`",
         );
     }
     check_names(text, 0)?;
-    Ok(Written {
+    Ok(ParsedPath {
         path: StagePath::Pfs(text.to_owned()),
         slash: text.ends_with('/'),
     })
 }
 
-fn inside(text: &str, rest: &str) -> Result<Written, PathError> {
+fn inside(text: &str, rest: &str) -> Result<ParsedPath, PathError> {
     let (variable, tail, before_tail) = if let Some(braced) = rest.strip_prefix('{') {
         let Some((variable, tail)) = braced.split_once('}') else {
             return Err((
@@ -79,7 +76,7 @@ fn inside(text: &str, rest: &str) -> Result<Written, PathError> {
     if !tail.is_empty() && !tail.starts_with('/') {
         return Err((
             before_tail,
-            format!("{} follows the variable's name directly", quoted(tail)),
+            format!("{} follows the variable's name directly", quote(tail)),
             "put a `/` between them".into(),
         ));
     }
@@ -90,7 +87,7 @@ fn inside(text: &str, rest: &str) -> Result<Written, PathError> {
         if name == ".." {
             return Err((
                 column,
-                format!("{} leaves the instance with `..`", quoted(text)),
+                format!("{} leaves the instance with `..`", quote(text)),
                 "write the path from the instance's root, without `..`".into(),
             ));
         }
@@ -100,21 +97,21 @@ fn inside(text: &str, rest: &str) -> Result<Written, PathError> {
         }
     }
     let path = StagePath::Buffer(BufferPath {
-        space,
+        instance: space,
         path: names.join("/"),
     });
-    Ok(Written {
+    Ok(ParsedPath {
         path,
         slash: tail.is_empty() || tail.ends_with('/'),
     })
 }
 
-fn space(variable: &str) -> Result<Space, PathError> {
+fn space(variable: &str) -> Result<InstanceRef, PathError> {
     const PERSISTENT: &str = "DW_PERSISTENT_STRIPED_";
     let staged = "stage through `$DW_JOB_STRIPED` or `$DW_PERSISTENT_STRIPED_name`";
     match variable {
-        "DW_JOB_STRIPED" => return Ok(Space::Job),
-        "DW_JOB_LDBALANCE" => return Ok(Space::LoadBalanced),
+        "DW_JOB_STRIPED" => return Ok(InstanceRef::Job),
+        "DW_JOB_LDBALANCE" => return Ok(InstanceRef::LoadBalanced),
         "DW_JOB_PRIVATE" => {
             return Err((
                 0,
@@ -132,17 +129,17 @@ fn space(variable: &str) -> Result<Space, PathError> {
         _ => {}
     }
     match variable.strip_prefix(PERSISTENT) {
-        Some(name) if valid_name(name) => Ok(Space::Persistent(name.to_owned())),
+        Some(name) if is_valid_name(name) => Ok(InstanceRef::Persistent(name.to_owned())),
         Some(name) => Err((
             1 + PERSISTENT.len(),
-            format!("{} is not the name of a persistent instance", quoted(name)),
+            format!("{} is not the name of a persistent instance", quote(name)),
             "put its name behind `$DW_PERSISTENT_STRIPED_`".into(),
         )),
         None => Err((
             0,
             format!(
                 "{} is not a variable of the burst buffer",
-                quoted(&format!("${variable}"))
+                quote(&format!("${variable}"))
             ),
             staged.into(),
         )),
@@ -176,17 +173,21 @@ pub(super) fn last_name(path: &StagePath) -> Option<&str> {
 }
 
 /// `path` with `name` below it.
-pub(super) fn below(path: StagePath, name: &str) -> StagePath {
+pub(super) fn append_name(path: StagePath, name: &str) -> StagePath {
     match path {
         StagePath::Pfs(text) => StagePath::Pfs(format!("{}/{name}", text.trim_end_matches('/'))),
-        StagePath::Buffer(BufferPath { space, path }) if path.is_empty() => {
-            StagePath::Buffer(BufferPath {
-                space,
-                path: name.to_owned(),
-            })
-        }
-        StagePath::Buffer(BufferPath { space, path }) => StagePath::Buffer(BufferPath {
-            space,
+        StagePath::Buffer(BufferPath {
+            instance: space,
+            path,
+        }) if path.is_empty() => StagePath::Buffer(BufferPath {
+            instance: space,
+            path: name.to_owned(),
+        }),
+        StagePath::Buffer(BufferPath {
+            instance: space,
+            path,
+        }) => StagePath::Buffer(BufferPath {
+            instance: space,
             path: format!("{path}/{name}"),
         }),
     }

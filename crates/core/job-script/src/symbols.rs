@@ -23,7 +23,7 @@ pub struct Symbols {
 
 /// Replaces the symbols in `value`, which begins at `at`. `stopped` is the directive's state: set
 /// once `\\` was met, and from then on text is kept as it is.
-pub(super) fn expand(
+pub(super) fn expand_symbols(
     symbols: &Symbols,
     value: &str,
     at: Position,
@@ -47,11 +47,13 @@ pub(super) fn expand(
                 characters.next();
                 match meaning(symbols, symbol) {
                     Ok(text) => result.push_str(text),
-                    Err((problem, remedy)) => findings.add(at.right(index), problem, remedy),
+                    Err((problem, remedy)) => {
+                        findings.report(at.shift_right(index), problem, remedy)
+                    }
                 }
             }
-            ('%', None) => findings.add(
-                at.right(index),
+            ('%', None) => findings.report(
+                at.shift_right(index),
                 "a percent sign at the end of a value",
                 "write `%%` for a percent sign",
             ),

@@ -1,8 +1,8 @@
 //! Job scripts as users write them, and what they are told when they err.
 
 use forebay_job_script::{
-    AccessMode, BufferPath, Capacity, Direction, InstanceType, JobScript, OptimizationStrategy,
-    Space, StageKind, StagePath, Symbols, read_list,
+    AccessMode, BufferPath, Capacity, Direction, InstanceRef, InstanceType, JobScript,
+    OptimizationStrategy, StageKind, StagePath, Symbols, parse_list,
 };
 use forebay_units::Bytes;
 
@@ -22,7 +22,7 @@ fn pfs(path: &str) -> StagePath {
 
 fn job(path: &str) -> StagePath {
     StagePath::Buffer(BufferPath {
-        space: Space::Job,
+        instance: InstanceRef::Job,
         path: path.into(),
     })
 }
@@ -48,7 +48,10 @@ fn the_example_of_the_design_slides() {
     let instance = script.job().unwrap();
     assert_eq!(instance.capacity, Capacity::Bytes(Bytes(100 << 40)));
     assert_eq!(instance.kind, InstanceType::Scratch);
-    assert!(instance.has(AccessMode::Striped) && !instance.has(AccessMode::Private));
+    assert!(
+        instance.has_access_mode(AccessMode::Striped)
+            && !instance.has_access_mode(AccessMode::Private)
+    );
     assert_eq!(script.persistents[0].name, "common_dbs");
     let input: Vec<_> = script.stages(Direction::In).collect();
     assert_eq!(input.len(), 1);
@@ -106,16 +109,16 @@ srun a.out
     );
     assert!(script.creates[0].for_slurm && !script.destroys[0].for_slurm);
     assert!(script.destroys[0].hurry && !script.destroys[1].hurry);
-    let space = Space::Persistent("dbs".into());
+    let space = InstanceRef::Persistent("dbs".into());
     assert_eq!(
         script.stages[0].destination,
         StagePath::Buffer(BufferPath {
-            space,
+            instance,
             path: "in/here".into()
         })
     );
     assert_eq!(script.stages[1].destination, pfs("/pfs/out/b.out"));
-    assert_eq!(script.unread, [14]);
+    assert_eq!(script.ignored_directives, [14]);
 }
 
 #[test]
@@ -412,7 +415,7 @@ fn mistakes_are_told_with_their_place() {
         let found = &errors.0[0];
         assert!(found.to_string().contains(words), "{text}\n{errors}");
         assert_eq!(
-            (found.at.line, found.at.column),
+            (found.position.line, found.position.column),
             (*line, *column),
             "{text}\n{errors}"
         );
@@ -511,7 +514,7 @@ fn mistakes_in_stages() {
         let errors = JobScript::parse(&text, None).expect_err(directive);
         assert!(errors.to_string().contains(words), "{directive}\n{errors}");
         assert_eq!(errors.0.len(), 1, "{errors}");
-        let at = errors.0[0].at;
+        let at = errors.0[0].position;
         assert_eq!((at.line, at.column), (2, *column), "{directive}\n{errors}");
     }
 }
@@ -561,7 +564,11 @@ fn symbols_that_stand_for_nothing_are_told() {
 fn all_mistakes_are_told_at_once_and_in_order() {
     let text = "#DW jobdw capacity=1X type=y access_mode=z\n#DW swop 1\n";
     let errors = JobScript::parse(text, None).unwrap_err();
-    let places: Vec<_> = errors.0.iter().map(|e| (e.at.line, e.at.column)).collect();
+    let places: Vec<_> = errors
+        .0
+        .iter()
+        .map(|e| (e.position.line, e.position.column))
+        .collect();
     assert_eq!(places, [(1, 21), (1, 28), (1, 42), (2, 5)]);
 }
 
@@ -574,10 +581,10 @@ fn ordinary_comments_are_left_alone() {
 
 #[test]
 fn lists_name_one_path_a_line() {
-    let list = read_list("# inputs\n/pfs/a b\n\n$DW_JOB_STRIPED/c\r\n").unwrap();
+    let list = parse_list("# inputs\n/pfs/a b\n\n$DW_JOB_STRIPED/c\r\n").unwrap();
     assert_eq!(list, [pfs("/pfs/a b"), job("c")]);
-    let errors = read_list("/pfs/a\nb\n").unwrap_err();
-    assert_eq!(errors.0[0].at.line, 2);
+    let errors = parse_list("/pfs/a\nb\n").unwrap_err();
+    assert_eq!(errors.0[0].position.line, 2);
 }
 
 /// No text makes the reader panic, and every error names a place inside the text: 60,000 texts
@@ -673,16 +680,16 @@ fn no_text_panics() {
                 assert!(!errors.0.is_empty());
                 let lines: Vec<&str> = text.split('\n').collect();
                 for error in &errors.0 {
-                    let line = lines[error.at.line as usize - 1];
+                    let line = lines[error.position.line as usize - 1];
                     let columns = line.chars().count() as u32;
                     assert!(
-                        (1..=columns + 1).contains(&error.at.column),
+                        (1..=columns + 1).contains(&error.position.column),
                         "{text:?}: {error}"
                     );
                 }
             }
         }
-        let _ = read_list(&text);
+        let _ = parse_list(&text);
     }
     assert!(accepted > 1000);
 }

@@ -43,7 +43,7 @@ const MAPS: &[(&str, &str)] = &[
 const ALIASES: &[(&str, &str)] = &[("cori-phase2", "cori")];
 
 /// The embedded machines: name and title, smallest first.
-pub fn builtin() -> Vec<(&'static str, &'static str)> {
+pub fn builtin_machines() -> Vec<(&'static str, &'static str)> {
     MACHINES.iter().map(|m| (m.name, title(m.text))).collect()
 }
 
@@ -70,7 +70,7 @@ impl Machine {
         let Some(found) = MACHINES.iter().find(|m| m.name == name) else {
             let known = suggestion(name, MACHINES.iter().map(|m| m.name));
             let expected = format!("{known}, or the path of a file that ends in .toml");
-            return Err(Problem::whole(name_or_path, "unknown machine", expected).into());
+            return Err(Problem::in_file(name_or_path, "unknown machine", expected).into());
         };
         let file = format!("machines/{name}.toml");
         Machine::parse(&file, found.text, &|map| {
@@ -85,7 +85,7 @@ impl Machine {
     fn read(path: &str) -> Result<Machine, MachineError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let expected = "a readable machine file, or one of the built-in names";
-            Problem::whole(path, format!("cannot be read: {error}"), expected)
+            Problem::in_file(path, format!("cannot be read: {error}"), expected)
         })?;
         let folder = Path::new(path).parent().unwrap_or(Path::new(""));
         Machine::parse(path, &text, &|map| {

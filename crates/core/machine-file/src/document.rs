@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct At<T> {
+pub(crate) struct Located<T> {
     pub(crate) value: T,
     pub(crate) span: Range<usize>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Document<'t> {
     pub(crate) text: &'t str,
     problems: RefCell<Vec<(usize, Problem)>>,
     provenance: RefCell<Vec<(usize, Provenance)>>,
-    sources: RefCell<BTreeMap<String, At<String>>>,
+    sources: RefCell<BTreeMap<String, Located<String>>>,
     used_sources: RefCell<BTreeSet<String>>,
 }
 
@@ -42,27 +42,27 @@ impl<'t> Document<'t> {
     }
 
     /// Notes a problem at a byte offset.
-    pub(crate) fn problem(
+    pub(crate) fn add_problem(
         &self,
         offset: usize,
         message: impl Into<String>,
         expected: impl Into<String>,
     ) {
-        let problem = Problem::at(self.file, self.text, offset, message, expected);
+        let problem = Problem::at_offset(self.file, self.text, offset, message, expected);
         self.problems.borrow_mut().push((offset, problem));
     }
 
     /// Notes a problem of another file that `offset` of this one refers to.
-    pub(crate) fn foreign(&self, offset: usize, problem: Problem) {
+    pub(crate) fn add_foreign_problem(&self, offset: usize, problem: Problem) {
         self.problems.borrow_mut().push((offset, problem));
     }
 
-    pub(crate) fn is_sound(&self) -> bool {
+    pub(crate) fn has_no_problems(&self) -> bool {
         self.problems.borrow().is_empty()
     }
 
     /// The problems in the order of the file, and the provenance in the order of the file.
-    pub(crate) fn finish(self) -> (Vec<Problem>, Vec<Provenance>) {
+    pub(crate) fn into_findings(self) -> (Vec<Problem>, Vec<Provenance>) {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|(offset, _)| *offset);
         let mut provenance = self.provenance.into_inner();
@@ -74,12 +74,12 @@ impl<'t> Document<'t> {
     }
 
     /// Notes where the value at a byte offset comes from.
-    pub(crate) fn provenance(&self, offset: usize, provenance: Provenance) {
+    pub(crate) fn add_provenance(&self, offset: usize, provenance: Provenance) {
         self.provenance.borrow_mut().push((offset, provenance));
     }
 
     /// The text of a source, which then counts as used; otherwise the known ids.
-    pub(crate) fn source(&self, id: &str) -> Result<String, Vec<String>> {
+    pub(crate) fn use_source(&self, id: &str) -> Result<String, Vec<String>> {
         let sources = self.sources.borrow();
         let source = sources
             .get(id)
@@ -96,7 +96,7 @@ impl<'t> Document<'t> {
         for (key, value) in section.entries() {
             match value.get_ref().as_str() {
                 Some(text) if !text.trim().is_empty() => {
-                    let at = At {
+                    let at = Located {
                         value: text.to_owned(),
                         span: key.span(),
                     };
@@ -104,7 +104,7 @@ impl<'t> Document<'t> {
                         .borrow_mut()
                         .insert(key.get_ref().to_string(), at);
                 }
-                _ => self.problem(
+                _ => self.add_problem(
                     value.span().start,
                     format!(
                         "source `{}` is {}, not a text",
@@ -115,7 +115,7 @@ impl<'t> Document<'t> {
                 ),
             }
         }
-        section.finish();
+        section.report_unused_keys();
     }
 
     /// A source that nothing refers to is a slip of the pen.
@@ -123,7 +123,7 @@ impl<'t> Document<'t> {
         let used = self.used_sources.borrow();
         for (id, at) in self.sources.borrow().iter() {
             if !used.contains(id) {
-                self.problem(
+                self.add_problem(
                     at.span.start,
                     format!("source `{id}` is not used by any number"),
                     format!("an entry with `from = \"{id}\"`, or no such source"),

@@ -5,16 +5,16 @@
 #![warn(missing_docs)]
 
 mod builtin;
+pub mod describe;
 mod document;
 pub mod machine;
-mod machine_file;
 mod node_map;
+mod parse;
 mod placement;
 mod problem;
 mod section;
-pub mod show;
 mod value;
 
-pub use builtin::builtin;
-pub use machine_file::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+pub use builtin::builtin_machines;
+pub use parse::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
 pub use problem::{MachineError, Problem};

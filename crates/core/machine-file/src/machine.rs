@@ -317,7 +317,7 @@ impl Machine {
     }
 
     /// The numbers of all nodes of one kind, ascending.
-    pub fn nodes_of(&self, kind: NodeKind) -> Vec<u32> {
+    pub fn nodes_of_kind(&self, kind: NodeKind) -> Vec<u32> {
         (0..)
             .zip(&self.nodes)
             .filter(|(_, n)| n.kind == kind)
@@ -326,12 +326,12 @@ impl Machine {
     }
 
     /// How many nodes of one kind there are.
-    pub fn count(&self, kind: NodeKind) -> usize {
+    pub fn count_nodes(&self, kind: NodeKind) -> usize {
         self.nodes.iter().filter(|n| n.kind == kind).count()
     }
 
     /// Group, chassis in the group and slot in the chassis of a router.
-    pub fn position(&self, router: u32) -> (u32, u32, u32) {
+    pub fn router_position(&self, router: u32) -> (u32, u32, u32) {
         let in_group = router % self.routers_per_group();
         let slots = self.network.routers_per_chassis;
         (

@@ -11,7 +11,7 @@
 //! C compute, B burst buffer, L LNET, S service. Routers that are not listed are empty. The
 //! lines may stand in any order; node numbers go router by router all the same.
 
-use crate::document::At;
+use crate::document::Located;
 use crate::machine::{Network, Node, NodeKind};
 use crate::problem::Problem;
 use crate::section::Section;
@@ -22,7 +22,7 @@ const HEADER: &str = "group,chassis,slot,nodes";
 const MAX_PROBLEMS: usize = 20;
 
 /// The letter of a kind in maps and drawings.
-pub(crate) fn letter(kind: NodeKind) -> char {
+pub(crate) fn kind_letter(kind: NodeKind) -> char {
     match kind {
         NodeKind::Compute => 'C',
         NodeKind::BurstBuffer => 'B',
@@ -39,38 +39,38 @@ fn kind(letter: char) -> Option<NodeKind> {
         NodeKind::Service,
     ]
     .into_iter()
-    .find(|k| self::letter(*k) == letter)
+    .find(|k| self::kind_letter(*k) == letter)
 }
 
 /// A map file, and what it has to add up to.
-pub(crate) fn read(
+pub(crate) fn read_node_map(
     section: &Section<'_, '_>,
     network: &Network,
     map_loader: &dyn Fn(&str) -> Result<String, String>,
 ) -> Option<Vec<Node>> {
     let doc = section.doc;
     let map = section.sourced_text("map", "nodes.csv");
-    let mut expected: Vec<(NodeKind, &str, Option<At<u32>>)> = Vec::new();
+    let mut expected: Vec<(NodeKind, &str, Option<Located<u32>>)> = Vec::new();
     for (key, kind) in [
         ("compute", NodeKind::Compute),
         ("burst_buffer", NodeKind::BurstBuffer),
         ("lnet", NodeKind::Lnet),
         ("service", NodeKind::Service),
     ] {
-        if section.has(key) {
+        if section.has_key(key) {
             expected.push((kind, key, section.integer(key, 0..=10_000_000u32)));
         } else {
-            let none = At {
+            let none = Located {
                 value: 0,
                 span: section.span.clone(),
             };
             expected.push((kind, key, Some(none)));
         }
     }
-    section.unknown(&["map", "compute", "burst_buffer", "lnet", "service"]);
+    section.report_unknown_keys(&["map", "compute", "burst_buffer", "lnet", "service"]);
     let map = map?;
     if map.value.contains(['/', '\\']) || map.value.starts_with('.') {
-        doc.problem(
+        doc.add_problem(
             map.span.start,
             format!("`placement.map` is \"{}\"", map.value),
             "the name of a file beside the machine file, without a path",
@@ -86,7 +86,7 @@ pub(crate) fn read(
     let text = match map_loader(&map.value) {
         Ok(text) => text,
         Err(why) => {
-            doc.problem(
+            doc.add_problem(
                 map.span.start,
                 format!("the node map {file} cannot be read: {why}"),
                 "a node map beside the machine file",
@@ -99,7 +99,7 @@ pub(crate) fn read(
         Err(problems) => {
             problems
                 .into_iter()
-                .for_each(|p: Problem| doc.foreign(map.span.start, p));
+                .for_each(|p: Problem| doc.add_foreign_problem(map.span.start, p));
             return None;
         }
     };
@@ -107,7 +107,7 @@ pub(crate) fn read(
         let wanted = wanted?;
         let found = nodes.iter().filter(|n| n.kind == kind).count();
         if found != wanted.value as usize {
-            doc.problem(
+            doc.add_problem(
                 wanted.span.start,
                 format!(
                     "`placement.{key}` is {}, but {file} has {found}",
@@ -140,7 +140,13 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
             break;
         }
         let mut wrong = |at: usize, message: String, expected: String| {
-            problems.push(Problem::at(file, text, line_start + at, message, expected));
+            problems.push(Problem::at_offset(
+                file,
+                text,
+                line_start + at,
+                message,
+                expected,
+            ));
         };
         if !header_seen {
             header_seen = true;
@@ -169,7 +175,7 @@ fn parse(file: &str, text: &str, network: &Network) -> Result<Vec<Node>, Vec<Pro
         }
     }
     if !header_seen && problems.is_empty() {
-        problems.push(Problem::at(
+        problems.push(Problem::at_offset(
             file,
             text,
             0,

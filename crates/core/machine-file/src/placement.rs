@@ -31,7 +31,7 @@ use crate::section::Section;
 use std::collections::VecDeque;
 
 /// Names of the kinds of nodes in machine files.
-pub(crate) const KINDS: [(&str, NodeKind); 4] = [
+pub(crate) const NODE_KINDS: [(&str, NodeKind); 4] = [
     ("compute", NodeKind::Compute),
     ("burst-buffer", NodeKind::BurstBuffer),
     ("lnet", NodeKind::Lnet),
@@ -79,19 +79,19 @@ struct GroupBlades {
 }
 
 /// Nodes by number, going router by router; `None` after a problem.
-pub(crate) fn read(
+pub(crate) fn read_placement(
     section: &Section<'_, '_>,
     network: &Network,
     map_loader: &dyn Fn(&str) -> Result<String, String>,
 ) -> Option<Vec<Node>> {
-    match (section.has("blade"), section.has("map")) {
+    match (section.has_key("blade"), section.has_key("map")) {
         (true, false) => {
             let blades: Vec<Option<Blades>> = section
                 .sections("blade")
                 .into_iter()
                 .map(|s| read_blades(s, network))
                 .collect();
-            let unknown = section.unknown(&["blade"]);
+            let unknown = section.report_unknown_keys(&["blade"]);
             let blades: Vec<Blades> = blades.into_iter().collect::<Option<_>>()?;
             if unknown {
                 None
@@ -99,9 +99,9 @@ pub(crate) fn read(
                 place(section, network, &blades)
             }
         }
-        (false, true) => node_map::read(section, network, map_loader),
+        (false, true) => node_map::read_node_map(section, network, map_loader),
         (true, true) => {
-            section.doc.problem(
+            section.doc.add_problem(
                 section.span.start,
                 "both `placement.blade` and `placement.map`",
                 "one of the two",
@@ -109,7 +109,7 @@ pub(crate) fn read(
             None
         }
         (false, false) => {
-            section.doc.problem(
+            section.doc.add_problem(
                 section.span.start,
                 "`placement` has neither blades nor a map",
                 "one or more `[[placement.blade]]`, or `map = { value = \"file.csv\", from = \"…\" }`",
@@ -122,9 +122,9 @@ pub(crate) fn read(
 fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
     let offset = section.span.start;
     let doc = section.doc;
-    let kind = section.word("kind", &KINDS);
+    let kind = section.unsourced_choice("kind", &NODE_KINDS);
     let per_router = section.integer("nodes_per_router", 1..=256u32);
-    let count = match (section.has("per_group"), section.has("total")) {
+    let count = match (section.has_key("per_group"), section.has_key("total")) {
         (true, false) => section
             .integer("per_group", 1..=10_000_000u32)
             .map(|n| Count::PerGroup(n.value)),
@@ -137,19 +137,19 @@ fn read_blades(section: Section<'_, '_>, network: &Network) -> Option<Blades> {
             } else {
                 "no count of nodes"
             };
-            doc.problem(
+            doc.add_problem(
                 offset,
                 format!("the blade has {message}"),
                 "per_group = { value = …, from = \"…\" } or total = { value = …, from = \"…\" }",
             );
-            section.unknown(&["kind", "nodes_per_router", "per_group", "total"]);
+            section.report_unknown_keys(&["kind", "nodes_per_router", "per_group", "total"]);
             return None;
         }
     };
-    section.finish();
+    section.report_unused_keys();
     let per_router = per_router?;
     if per_router.value > network.node_ports_per_router {
-        doc.problem(
+        doc.add_problem(
             per_router.span.start,
             format!(
                 "{} nodes on a router that has {} node ports",
@@ -185,7 +185,7 @@ fn deal(
     let offset = blades.first().map_or(section.span.start, |b| b.offset);
     let too_many = || {
         let list = listed(blades);
-        doc.problem(
+        doc.add_problem(
             offset,
             format!("the blades ({list}) need {needed} routers of {available}"),
             format!("blades for at most {routers} routers in each of {groups} groups"),
@@ -201,7 +201,7 @@ fn deal(
     };
     let nodes: u64 = blades.iter().map(in_all).sum();
     if nodes > MAX_NODES {
-        doc.problem(
+        doc.add_problem(
             offset,
             format!("{nodes} nodes"),
             format!("at most {MAX_NODES} nodes"),
@@ -332,7 +332,7 @@ fn lay_out(kinds: &[GroupBlades], chassis: u32, slots: u32) -> Vec<Option<(NodeK
 }
 
 pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
-    KINDS
+    NODE_KINDS
         .iter()
         .find(|(_, k)| *k == kind)
         .map_or("", |(name, _)| name)

@@ -20,7 +20,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem at a byte offset of `text`.
-    pub(crate) fn at(
+    pub(crate) fn at_offset(
         file: &str,
         text: &str,
         offset: usize,
@@ -38,7 +38,7 @@ impl Problem {
     }
 
     /// A problem with the file as a whole.
-    pub(crate) fn whole(
+    pub(crate) fn in_file(
         file: &str,
         message: impl Into<String>,
         expected: impl Into<String>,

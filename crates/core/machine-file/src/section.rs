@@ -1,6 +1,6 @@
 //! Tables of a machine file and their sourced entries.
 
-use crate::document::{At, Document};
+use crate::document::{Document, Located};
 use crate::machine::Provenance;
 use crate::problem::{excerpt, suggestion};
 use std::cell::RefCell;
@@ -33,7 +33,7 @@ impl<'d, 't> Section<'d, 't> {
         }
     }
 
-    pub(crate) fn dotted(&self, key: &str) -> String {
+    pub(crate) fn dotted_key(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
         } else {
@@ -56,14 +56,14 @@ impl<'d, 't> Section<'d, 't> {
         self.table.get(key)
     }
 
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has_key(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    pub(crate) fn missing(&self, key: &str, example: &str) {
-        self.doc.problem(
+    pub(crate) fn report_missing_key(&self, key: &str, example: &str) {
+        self.doc.add_problem(
             self.span.start,
-            format!("`{}` is missing", self.dotted(key)),
+            format!("`{}` is missing", self.dotted_key(key)),
             format!("{key} = {example}"),
         );
     }
@@ -80,7 +80,7 @@ impl<'d, 't> Section<'d, 't> {
             }),
             _ => {
                 let found = excerpt(self.doc.text, &span);
-                self.doc.problem(
+                self.doc.add_problem(
                     span.start,
                     format!("`{path}` is {found}, not a table"),
                     format!("a table `[{path}]`"),
@@ -91,11 +91,11 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// A table that must be there.
-    pub(crate) fn section(&self, key: &str) -> Option<Section<'d, 't>> {
-        if !self.has(key) {
-            let path = self.dotted(key);
+    pub(crate) fn required_section(&self, key: &str) -> Option<Section<'d, 't>> {
+        if !self.has_key(key) {
+            let path = self.dotted_key(key);
             self.used.borrow_mut().insert(key.to_owned());
-            self.doc.problem(
+            self.doc.add_problem(
                 self.span.start,
                 format!("`{path}` is missing"),
                 format!("a table `[{path}]`"),
@@ -107,7 +107,7 @@ impl<'d, 't> Section<'d, 't> {
     /// A table that may be there.
     pub(crate) fn optional_section(&self, key: &str) -> Option<Section<'d, 't>> {
         let value = self.get(key)?;
-        self.child(self.dotted(key), value)
+        self.child(self.dotted_key(key), value)
     }
 
     /// An array of tables; empty if it is not there.
@@ -115,7 +115,7 @@ impl<'d, 't> Section<'d, 't> {
         let Some(value) = self.get(key) else {
             return Vec::new();
         };
-        let path = self.dotted(key);
+        let path = self.dotted_key(key);
         match value.get_ref() {
             DeValue::Array(items) => items
                 .iter()
@@ -124,7 +124,7 @@ impl<'d, 't> Section<'d, 't> {
                 .collect(),
             _ => {
                 let found = excerpt(self.doc.text, &value.span());
-                self.doc.problem(
+                self.doc.add_problem(
                     value.span().start,
                     format!("`{path}` is {found}, not a list of tables"),
                     format!("one or more `[[{path}]]`"),
@@ -135,30 +135,30 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// A plain text without a source.
-    pub(crate) fn text(&self, key: &str, example: &str) -> Option<At<String>> {
+    pub(crate) fn text(&self, key: &str, example: &str) -> Option<Located<String>> {
         let Some(value) = self.get(key) else {
-            self.missing(key, &format!("\"{example}\""));
+            self.report_missing_key(key, &format!("\"{example}\""));
             return None;
         };
-        self.text_of(key, value, example)
+        self.parse_text(key, value, example)
     }
 
-    pub(crate) fn text_of(
+    pub(crate) fn parse_text(
         &self,
         key: &str,
         value: &Spanned<DeValue<'t>>,
         example: &str,
-    ) -> Option<At<String>> {
+    ) -> Option<Located<String>> {
         match value.get_ref().as_str() {
-            Some(text) if !text.trim().is_empty() => Some(At {
+            Some(text) if !text.trim().is_empty() => Some(Located {
                 value: text.to_owned(),
                 span: value.span(),
             }),
             _ => {
                 let found = excerpt(self.doc.text, &value.span());
-                self.doc.problem(
+                self.doc.add_problem(
                     value.span().start,
-                    format!("`{}` is {found}, not a text", self.dotted(key)),
+                    format!("`{}` is {found}, not a text", self.dotted_key(key)),
                     format!("\"{example}\""),
                 );
                 None
@@ -167,17 +167,21 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// The `value` of a sourced entry; notes its provenance.
-    pub(crate) fn entry(&self, key: &str, example: &str) -> Option<&'d Spanned<DeValue<'t>>> {
+    pub(crate) fn sourced_value(
+        &self,
+        key: &str,
+        example: &str,
+    ) -> Option<&'d Spanned<DeValue<'t>>> {
         let doc = self.doc;
         let whole = format!("{{ value = {example}, from = \"…\" }}");
         let Some(entry) = self.get(key) else {
-            self.missing(key, &whole);
+            self.report_missing_key(key, &whole);
             return None;
         };
-        let path = self.dotted(key);
+        let path = self.dotted_key(key);
         if !entry.get_ref().is_table() {
             let found = excerpt(doc.text, &entry.span());
-            doc.problem(
+            doc.add_problem(
                 entry.span().start,
                 format!("`{path}` is {found}, without a source"),
                 format!("{{ value = {found}, from = \"…\" }} or {{ value = {found}, assumed = \"why\" }}"),
@@ -187,14 +191,16 @@ impl<'d, 't> Section<'d, 't> {
         let entry = self.child(path.clone(), entry)?;
         let value = entry.get("value");
         if value.is_none() {
-            entry.missing("value", example);
+            entry.report_missing_key("value", example);
         }
         let source = entry.source(example);
         let calibrated = entry
-            .has("calibrated")
+            .has_key("calibrated")
             .then(|| entry.text("calibrated", "row-id"));
-        let note = entry.has("note").then(|| entry.text("note", "a remark"));
-        entry.finish();
+        let note = entry
+            .has_key("note")
+            .then(|| entry.text("note", "a remark"));
+        entry.report_unused_keys();
         let (value, mut source) = (value?, source?);
         if let Some(note) = note.flatten() {
             source = format!("{source} ({})", note.value);
@@ -202,7 +208,7 @@ impl<'d, 't> Section<'d, 't> {
         let raw = doc.text.get(value.span()).unwrap_or_default();
         let written = value.get_ref().as_str().unwrap_or(raw).to_owned();
         let calibrated = calibrated.flatten().map(|c| c.value);
-        doc.provenance(
+        doc.add_provenance(
             value.span().start,
             Provenance {
                 key: path,
@@ -221,11 +227,11 @@ impl<'d, 't> Section<'d, 't> {
         let assumed = self.get("assumed");
         match (from, assumed) {
             (Some(from), None) => {
-                let id = self.text_of("from", from, "a source's id")?;
-                match doc.source(&id.value) {
+                let id = self.parse_text("from", from, "a source's id")?;
+                match doc.use_source(&id.value) {
                     Ok(source) => Some(source),
                     Err(known) => {
-                        doc.problem(
+                        doc.add_problem(
                             id.span.start,
                             format!("`{}` is not in [sources]", id.value),
                             if known.is_empty() {
@@ -240,19 +246,19 @@ impl<'d, 't> Section<'d, 't> {
             }
             (None, Some(reason)) => Some(format!(
                 "assumed: {}",
-                self.text_of("assumed", reason, "why")?.value
+                self.parse_text("assumed", reason, "why")?.value
             )),
             (Some(_), Some(assumed)) => {
-                doc.problem(
+                doc.add_problem(
                     assumed.span().start,
                     format!("`{}` has both `from` and `assumed`", self.path),
                     "one of the two (`note` for remarks)",
                 );
                 None
             }
-            (None, None) if self.has("calibrated") => Some("calibrated".to_owned()),
+            (None, None) if self.has_key("calibrated") => Some("calibrated".to_owned()),
             (None, None) => {
-                doc.problem(
+                doc.add_problem(
                     self.span.start,
                     format!("`{}` has no source", self.path),
                     format!("{{ value = {example}, from = \"…\" }}, or `assumed = \"why\"`, or `calibrated = \"row-id\"`"),
@@ -263,7 +269,7 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// Names the keys that are not among `known`; whether there are any.
-    pub(crate) fn unknown(&self, known: &[&str]) -> bool {
+    pub(crate) fn report_unknown_keys(&self, known: &[&str]) -> bool {
         let mut any = false;
         for key in self
             .table
@@ -271,9 +277,9 @@ impl<'d, 't> Section<'d, 't> {
             .filter(|k| !known.contains(&k.get_ref().as_ref()))
         {
             any = true;
-            self.doc.problem(
+            self.doc.add_problem(
                 key.span().start,
-                format!("unknown key `{}`", self.dotted(key.get_ref())),
+                format!("unknown key `{}`", self.dotted_key(key.get_ref())),
                 suggestion(key.get_ref(), known.iter().copied()),
             );
         }
@@ -281,7 +287,7 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     /// Names the keys that nobody asked for.
-    pub(crate) fn finish(self) {
+    pub(crate) fn report_unused_keys(self) {
         let used = self.used.borrow();
         let is_entry = used.contains("from");
         for key in self.table.keys() {
@@ -294,9 +300,9 @@ impl<'d, 't> Section<'d, 't> {
             } else {
                 suggestion(name, used.iter().map(String::as_str))
             };
-            self.doc.problem(
+            self.doc.add_problem(
                 key.span().start,
-                format!("unknown key `{}`", self.dotted(name)),
+                format!("unknown key `{}`", self.dotted_key(name)),
                 known,
             );
         }

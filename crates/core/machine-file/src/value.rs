@@ -1,6 +1,6 @@
 //! Entries of a table as typed values: numbers, quantities, words.
 
-use crate::document::At;
+use crate::document::Located;
 use crate::problem::{excerpt, suggestion};
 use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time, UnitError};
@@ -12,18 +12,18 @@ use toml::de::DeValue;
 
 impl<'t> Section<'_, 't> {
     /// A whole number within `range`.
-    pub(crate) fn integer<T>(&self, key: &str, range: RangeInclusive<T>) -> Option<At<T>>
+    pub(crate) fn integer<T>(&self, key: &str, range: RangeInclusive<T>) -> Option<Located<T>>
     where
         T: Copy + PartialOrd + Display + TryFrom<u64>,
     {
-        let value = self.entry(key, &range.start().to_string())?;
+        let value = self.sourced_value(key, &range.start().to_string())?;
         let span = value.span();
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         let found = excerpt(self.doc.text, &span);
         let Some(integer) = value.get_ref().as_integer() else {
-            self.doc.problem(
+            self.doc.add_problem(
                 span.start,
-                format!("`{}` is {found}, not a whole number", self.dotted(key)),
+                format!("`{}` is {found}, not a whole number", self.dotted_key(key)),
                 expected,
             );
             return None;
@@ -33,29 +33,29 @@ impl<'t> Section<'_, 't> {
             .and_then(|n| T::try_from(n).ok())
             .filter(|n| range.contains(n));
         if number.is_none() {
-            self.doc.problem(
+            self.doc.add_problem(
                 span.start,
-                format!("`{}` is {found}, out of range", self.dotted(key)),
+                format!("`{}` is {found}, out of range", self.dotted_key(key)),
                 expected,
             );
         }
-        Some(At {
+        Some(Located {
             value: number?,
             span,
         })
     }
 
     /// A quantity with a unit, in quotes, within `range`.
-    fn quantity<Q>(&self, key: &str, example: &str, range: RangeInclusive<Q>) -> Option<At<Q>>
+    fn quantity<Q>(&self, key: &str, example: &str, range: RangeInclusive<Q>) -> Option<Located<Q>>
     where
         Q: FromStr<Err = UnitError> + PartialOrd + Display + Copy,
     {
-        let value = self.entry(key, &format!("\"{example}\""))?;
+        let value = self.sourced_value(key, &format!("\"{example}\""))?;
         let span = value.span();
-        let path = self.dotted(key);
+        let path = self.dotted_key(key);
         let Some(text) = value.get_ref().as_str() else {
             let found = excerpt(self.doc.text, &span);
-            self.doc.problem(
+            self.doc.add_problem(
                 span.start,
                 format!("`{path}` is {found}, which has no unit"),
                 format!("a quantity with its unit in quotes, as \"{example}\""),
@@ -63,9 +63,9 @@ impl<'t> Section<'_, 't> {
             return None;
         };
         match text.parse::<Q>() {
-            Ok(value) if range.contains(&value) => Some(At { value, span }),
+            Ok(value) if range.contains(&value) => Some(Located { value, span }),
             Ok(_) => {
-                self.doc.problem(
+                self.doc.add_problem(
                     span.start,
                     format!("`{path}` is \"{text}\", out of range"),
                     format!("{} to {}", range.start(), range.end()),
@@ -82,7 +82,7 @@ impl<'t> Section<'_, 't> {
                 } else {
                     span.start
                 };
-                self.doc.problem(
+                self.doc.add_problem(
                     offset,
                     format!("`{path}`: {}", error.problem),
                     error.expected,
@@ -93,56 +93,60 @@ impl<'t> Section<'_, 't> {
     }
 
     /// A size from `least` to `most`.
-    pub(crate) fn bytes(&self, key: &str, range: RangeInclusive<Bytes>) -> Option<At<Bytes>> {
+    pub(crate) fn bytes(&self, key: &str, range: RangeInclusive<Bytes>) -> Option<Located<Bytes>> {
         self.quantity(key, "512 KiB", range)
     }
 
     /// A rate above zero.
-    pub(crate) fn rate(&self, key: &str) -> Option<At<Rate>> {
+    pub(crate) fn rate(&self, key: &str) -> Option<Located<Rate>> {
         self.quantity(key, "5.25 GB/s", Rate(1_000)..=Rate(1_000_000_000_000_000))
     }
 
     /// A time of at least `least`, at most 1 s.
-    pub(crate) fn time(&self, key: &str, least: Time) -> Option<At<Time>> {
+    pub(crate) fn time(&self, key: &str, least: Time) -> Option<Located<Time>> {
         self.quantity(key, "100 ns", least..=Time::from_seconds(1))
     }
 
     /// One of a few words, with a source.
-    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<Located<T>> {
         let example = choices.first().map_or("", |(name, _)| *name);
-        let value = self.entry(key, &format!("\"{example}\""))?;
-        self.chosen(key, value, choices)
+        let value = self.sourced_value(key, &format!("\"{example}\""))?;
+        self.find_choice(key, value, choices)
     }
 
     /// One of a few words, without a source.
-    pub(crate) fn word<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+    pub(crate) fn unsourced_choice<T: Copy>(
+        &self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<Located<T>> {
         let Some(value) = self.get(key) else {
             let example = choices.first().map_or("", |(name, _)| *name);
-            self.missing(key, &format!("\"{example}\""));
+            self.report_missing_key(key, &format!("\"{example}\""));
             return None;
         };
-        self.chosen(key, value, choices)
+        self.find_choice(key, value, choices)
     }
 
-    fn chosen<T: Copy>(
+    fn find_choice<T: Copy>(
         &self,
         key: &str,
         value: &Spanned<DeValue<'t>>,
         choices: &[(&str, T)],
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let found = value.get_ref().as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| Some(*name) == found) {
-            return Some(At {
+            return Some(Located {
                 value: *choice,
                 span: value.span(),
             });
         }
         let names = choices.iter().map(|(name, _)| *name);
-        self.doc.problem(
+        self.doc.add_problem(
             value.span().start,
             format!(
                 "`{}` is {}, which is not known",
-                self.dotted(key),
+                self.dotted_key(key),
                 excerpt(self.doc.text, &value.span())
             ),
             suggestion(found.unwrap_or_default(), names),
@@ -151,8 +155,8 @@ impl<'t> Section<'_, 't> {
     }
 
     /// A text with a source.
-    pub(crate) fn sourced_text(&self, key: &str, example: &str) -> Option<At<String>> {
-        let value = self.entry(key, &format!("\"{example}\""))?;
-        self.text_of(key, value, example)
+    pub(crate) fn sourced_text(&self, key: &str, example: &str) -> Option<Located<String>> {
+        let value = self.sourced_value(key, &format!("\"{example}\""))?;
+        self.parse_text(key, value, example)
     }
 }

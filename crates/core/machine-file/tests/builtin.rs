@@ -16,12 +16,12 @@ fn counts(machine: &Machine) -> [usize; 4] {
         NodeKind::Lnet,
         NodeKind::Service,
     ]
-    .map(|kind| machine.nodes_of(kind).len())
+    .map(|kind| machine.nodes_of_kind(kind).len())
 }
 
 #[test]
 fn every_builtin_loads_under_its_name() {
-    for (name, title) in builtin() {
+    for (name, title) in builtin_machines() {
         let machine = load(name);
         assert_eq!(
             (machine.name.as_str(), machine.title.as_str()),

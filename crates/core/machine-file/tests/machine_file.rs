@@ -1,7 +1,7 @@
 //! Machine files: sources, placement, and files that are wrong in any way whatever.
 
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin, show};
+use forebay_machine_file::{builtin, describe};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn load(name: &str) -> Machine {
 
 #[test]
 fn every_number_has_a_source() {
-    for (name, _) in builtin() {
+    for (name, _) in builtin_machines() {
         let path = format!(
             "{}/../../../machines/{name}.toml",
             env!("CARGO_MANIFEST_DIR")
@@ -83,7 +83,7 @@ fn by_router(machine: &Machine) -> BTreeMap<u32, Vec<NodeKind>> {
 
 #[test]
 fn nodes_go_router_by_router_and_respect_the_ports() {
-    for (name, _) in builtin() {
+    for (name, _) in builtin_machines() {
         let machine = load(name);
         assert!(
             machine
@@ -115,7 +115,7 @@ fn blades_of_a_trinity_group_are_spread() {
         let places: Vec<(u32, u32, String)> = (first..first + 96)
             .filter_map(|router| {
                 let nodes = routers.get(&router)?;
-                let (_, chassis, slot) = machine.position(router);
+                let (_, chassis, slot) = machine.router_position(router);
                 let kind = format!("{} {:?}", nodes.len(), nodes[0]);
                 (nodes[0] != NodeKind::Compute).then_some((chassis, slot, kind))
             })
@@ -141,7 +141,7 @@ fn totals_are_dealt_evenly() {
         let machine = load(name);
         for kind in [NodeKind::BurstBuffer, NodeKind::Lnet, NodeKind::Service] {
             let mut counts = vec![0; machine.network.groups as usize];
-            for node in machine.nodes_of(kind) {
+            for node in machine.nodes_of_kind(kind) {
                 counts[machine.group_of(node) as usize] += 1;
             }
             let (least, most) = (counts.iter().min(), counts.iter().max());
@@ -171,14 +171,14 @@ fn real_maps_are_where_the_machine_says() {
 
 #[test]
 fn the_toy_machine_is_drawn() {
-    let text = show::describe(&load("toy"));
+    let text = describe::describe(&load("toy"));
     let (drawn, _) = text.split_once("\nNotes\n").expect("notes");
     assert_eq!(drawn, include_str!("toy.txt"));
 }
 
 #[test]
 fn sources_are_a_table() {
-    let text = show::sources(&load("trinity-phase2"));
+    let text = describe::list_sources(&load("trinity-phase2"));
     assert!(text.lines().any(|line| {
         line.starts_with("network.links_per_group_pair ")
             && line.contains("assumed: one link a pair")
@@ -195,8 +195,8 @@ fn survives(text: &str) {
     let map = "group,chassis,slot,nodes\n0,0,0,CC\n";
     match Machine::parse("m.toml", text, &|_| Ok(map.to_owned())) {
         Ok(machine) => {
-            show::describe(&machine);
-            show::sources(&machine);
+            describe::describe(&machine);
+            describe::list_sources(&machine);
         }
         Err(error) => assert!(!error.problems.is_empty() && !error.to_string().is_empty()),
     }

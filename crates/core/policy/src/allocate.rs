@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pool::{Node, NodeId};
+use crate::pool::{NodeId, StorageNode};
 
 /// How much is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Preference {
 
 /// A request for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct AllocationRequest {
     /// How much.
     pub size: Size,
     /// What for.
@@ -65,7 +65,7 @@ pub struct Share {
 
 /// Why a request cannot be met now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AllocationError {
     /// Nothing was asked for.
     Nothing,
     /// No node is in service.
@@ -100,39 +100,41 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl AllocationError {
     /// Granules that are wanted and that are free, where it is for want of them.
-    pub fn granules(&self) -> Option<(u64, u64)> {
+    pub fn wanted_and_free(&self) -> Option<(u64, u64)> {
         match *self {
-            Refusal::Full { wanted, free }
-            | Refusal::NoRoomForCopy { wanted, free }
-            | Refusal::Unequal { wanted, free } => Some((wanted, free)),
-            Refusal::Nothing | Refusal::NoNodes | Refusal::TooFewNodes { .. } => None,
+            AllocationError::Full { wanted, free }
+            | AllocationError::NoRoomForCopy { wanted, free }
+            | AllocationError::Unequal { wanted, free } => Some((wanted, free)),
+            AllocationError::Nothing
+            | AllocationError::NoNodes
+            | AllocationError::TooFewNodes { .. } => None,
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AllocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Nothing => {
+            AllocationError::Nothing => {
                 write!(f, "the request asks for nothing; ask for at least one byte")
             }
-            Refusal::NoNodes => write!(f, "no storage node of the pool is in service"),
-            Refusal::Full { wanted, free } => {
+            AllocationError::NoNodes => write!(f, "no storage node of the pool is in service"),
+            AllocationError::Full { wanted, free } => {
                 write!(
                     f,
                     "the pool is full: {wanted} granules are wanted, {free} are free"
                 )
             }
-            Refusal::TooFewNodes { wanted, free } => {
+            AllocationError::TooFewNodes { wanted, free } => {
                 write!(f, "{wanted} whole nodes are wanted, {free} are wholly free")
             }
-            Refusal::NoRoomForCopy { wanted, free } => write!(
+            AllocationError::NoRoomForCopy { wanted, free } => write!(
                 f,
                 "no storage node has room for a whole copy: {wanted} granules are wanted on each, at most {free} are free on one"
             ),
-            Refusal::Unequal { wanted, free } => write!(
+            AllocationError::Unequal { wanted, free } => write!(
                 f,
                 "{wanted} granules are wanted in equal shares; {free} are free, but not so"
             ),
@@ -140,23 +142,26 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for AllocationError {}
 
 /// Chooses nodes for a request: distinct nodes in ascending order of their number.
-pub fn allocate(nodes: &[Node], request: &Request) -> Result<Vec<Share>, Refusal> {
+pub fn allocate(
+    nodes: &[StorageNode],
+    request: &AllocationRequest,
+) -> Result<Vec<Share>, AllocationError> {
     let mut ranked: Vec<(NodeId, u64)> = ranked(nodes, request.preference);
     let most = request
         .max_nodes
         .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let mut shares = match request.size {
         Size::Granules(0) | Size::WholeNodes(0) | Size::Copies(0) | Size::WholeNodeCopies(0) => {
-            return Err(Refusal::Nothing);
+            return Err(AllocationError::Nothing);
         }
         _ if !nodes
             .iter()
             .any(|n| n.state == crate::pool::NodeState::Online && n.total > 0) =>
         {
-            return Err(Refusal::NoNodes);
+            return Err(AllocationError::NoNodes);
         }
         Size::WholeNodes(wanted) => whole_nodes(nodes, request, &ranked, wanted)?,
         Size::WholeNodeCopies(wanted) => {
@@ -181,12 +186,12 @@ pub fn allocate(nodes: &[Node], request: &Request) -> Result<Vec<Share>, Refusal
                 .iter()
                 .fold(0u64, |sum, (_, free)| sum.saturating_add(*free));
             if free < wanted {
-                return Err(Refusal::Full { wanted, free });
+                return Err(AllocationError::Full { wanted, free });
             }
             let pack = request.preference == Preference::Capacity;
             match (request.equalize, pack) {
                 (true, _) => {
-                    equal(&ranked, wanted, pack).ok_or(Refusal::Unequal { wanted, free })?
+                    equal(&ranked, wanted, pack).ok_or(AllocationError::Unequal { wanted, free })?
                 }
                 (false, true) => packed(&ranked, wanted),
                 (false, false) => spread(&ranked, wanted),
@@ -198,28 +203,34 @@ pub fn allocate(nodes: &[Node], request: &Request) -> Result<Vec<Share>, Refusal
 }
 
 /// Usable nodes and their free granules, best first.
-fn ranked(nodes: &[Node], preference: Preference) -> Vec<(NodeId, u64)> {
-    let mut usable: Vec<&Node> = nodes.iter().filter(|node| node.free() > 0).collect();
+fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
+    let mut usable: Vec<&StorageNode> = nodes
+        .iter()
+        .filter(|node| node.free_granules() > 0)
+        .collect();
     usable.sort_by_key(|node| {
         let first = match preference {
             Preference::Bandwidth | Preference::Capacity => 0,
             Preference::Interference => u64::from(node.instances),
             Preference::Wear => node.written.0,
         };
-        (first, Reverse(node.free()), node.id)
+        (first, Reverse(node.free_granules()), node.id)
     });
     // A node given twice counts once: its granules exist once.
     let mut seen = std::collections::BTreeSet::new();
     usable.retain(|node| seen.insert(node.id));
-    usable.iter().map(|node| (node.id, node.free())).collect()
+    usable
+        .iter()
+        .map(|node| (node.id, node.free_granules()))
+        .collect()
 }
 
 fn whole_nodes(
-    nodes: &[Node],
-    request: &Request,
+    nodes: &[StorageNode],
+    request: &AllocationRequest,
     ranked: &[(NodeId, u64)],
     wanted: u32,
-) -> Result<Vec<Share>, Refusal> {
+) -> Result<Vec<Share>, AllocationError> {
     let empty = |id: NodeId| nodes.iter().any(|node| node.id == id && node.used == 0);
     let mut free: Vec<(NodeId, u64)> = ranked
         .iter()
@@ -249,7 +260,7 @@ fn whole_nodes(
         .unwrap_or(u32::MAX)
         .min(request.max_nodes.unwrap_or(u32::MAX));
     if available < wanted {
-        return Err(Refusal::TooFewNodes {
+        return Err(AllocationError::TooFewNodes {
             wanted,
             free: available,
         });
@@ -261,10 +272,14 @@ fn whole_nodes(
 }
 
 /// `wanted` granules on each of as many nodes, or as many as have room for them.
-fn copies(ranked: &[(NodeId, u64)], wanted: u64, most: usize) -> Result<Vec<Share>, Refusal> {
+fn copies(
+    ranked: &[(NodeId, u64)],
+    wanted: u64,
+    most: usize,
+) -> Result<Vec<Share>, AllocationError> {
     let free = ranked.iter().map(|(_, free)| *free).max().unwrap_or(0);
     if free < wanted {
-        return Err(Refusal::NoRoomForCopy { wanted, free });
+        return Err(AllocationError::NoRoomForCopy { wanted, free });
     }
     let count = usize::try_from(wanted).unwrap_or(usize::MAX).min(most);
     let roomy = ranked.iter().filter(|(_, free)| *free >= wanted);

@@ -5,7 +5,7 @@
 ///
 /// Hosts go round the copies. Those whose own copy cannot be read go round the others, so that they
 /// do not all fall upon the next one.
-pub fn choose(number: u32, usable: &[bool]) -> Option<usize> {
+pub fn choose_copy(number: u32, usable: &[bool]) -> Option<usize> {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     let own = number.checked_rem(usable.len())?;
     if usable.get(own) == Some(&true) {
@@ -26,7 +26,7 @@ mod tests {
     fn readers(usable: &[bool], hosts: u32) -> Vec<usize> {
         let mut readers = vec![0; usable.len()];
         for host in 0..hosts {
-            readers[choose(host, usable).unwrap()] += 1;
+            readers[choose_copy(host, usable).unwrap()] += 1;
         }
         readers
     }
@@ -36,16 +36,16 @@ mod tests {
         assert_eq!(readers(&[true; 3], 12), [4, 4, 4]);
         assert_eq!(readers(&[true, false, true], 12), [6, 0, 6]);
         assert_eq!(readers(&[false, false, true], 12), [0, 0, 12]);
-        assert_eq!(choose(5, &[false, false]), None);
-        assert_eq!(choose(5, &[]), None);
+        assert_eq!(choose_copy(5, &[false, false]), None);
+        assert_eq!(choose_copy(5, &[]), None);
     }
 
     #[test]
     fn who_has_a_copy_that_can_be_read_stays_there() {
         for host in 0..9 {
             if host % 3 != 1 {
-                let all = choose(host, &[true; 3]);
-                assert_eq!(choose(host, &[true, false, true]), all);
+                let all = choose_copy(host, &[true; 3]);
+                assert_eq!(choose_copy(host, &[true, false, true]), all);
             }
         }
     }

@@ -24,7 +24,7 @@ pub enum NodeState {
 
 /// A storage node as an allocation sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct StorageNode {
     /// Which one.
     pub id: NodeId,
     /// Whether it may be used.
@@ -39,9 +39,9 @@ pub struct Node {
     pub written: Bytes,
 }
 
-impl Node {
+impl StorageNode {
     /// Granules that a new instance may get here.
-    pub fn free(&self) -> u64 {
+    pub fn free_granules(&self) -> u64 {
         match self.state {
             NodeState::Online => self.total.saturating_sub(self.used),
             NodeState::Drained | NodeState::Offline => 0,
@@ -50,11 +50,11 @@ impl Node {
 }
 
 /// Granules that hold `size` bytes: rounded up, at least one. `None` if the granularity is zero.
-pub fn granules(size: Bytes, granularity: Bytes) -> Option<u64> {
+pub fn granules_for(size: Bytes, granularity: Bytes) -> Option<u64> {
     (granularity.0 > 0).then(|| size.0.div_ceil(granularity.0).max(1))
 }
 
 /// Bytes in `granules`, or `None` if that is more than can be counted.
-pub fn bytes(granules: u64, granularity: Bytes) -> Option<Bytes> {
+pub fn bytes_in(granules: u64, granularity: Bytes) -> Option<Bytes> {
     granules.checked_mul(granularity.0).map(Bytes)
 }

@@ -5,7 +5,7 @@ use forebay_units::{Bytes, Rate};
 
 /// A stage that waits for a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct PendingStage {
     /// Its number; also the order in which ties are broken.
     pub id: u64,
     /// Which way.
@@ -35,8 +35,8 @@ pub const PATIENCE_MS: u64 = 600_000;
 /// Order is by the latest moment at which a stage can start and still be done when it is needed;
 /// one that nobody waits for has patience, so it is never passed over for ever. When the pool is
 /// short of space, stage-outs come first.
-pub fn next(waiting: &[Waiting], slots: usize, pressure: &Pressure) -> Vec<u64> {
-    let latest_start = |stage: &Waiting| match stage.needed_ms {
+pub fn stages_to_start(waiting: &[PendingStage], slots: usize, pressure: &Pressure) -> Vec<u64> {
+    let latest_start = |stage: &PendingStage| match stage.needed_ms {
         Some(needed) => {
             let rate = u128::from(pressure.rate.0.max(1));
             let duration = u128::from(stage.size.0) * 1000 / rate;
@@ -44,7 +44,7 @@ pub fn next(waiting: &[Waiting], slots: usize, pressure: &Pressure) -> Vec<u64> 
         }
         None => stage.since_ms.saturating_add(PATIENCE_MS),
     };
-    let mut order: Vec<&Waiting> = waiting.iter().collect();
+    let mut order: Vec<&PendingStage> = waiting.iter().collect();
     order.sort_by_key(|stage| {
         let gives_space = pressure.short_of_space && stage.direction == Direction::Out;
         (!gives_space, latest_start(stage), stage.since_ms, stage.id)
@@ -56,8 +56,13 @@ pub fn next(waiting: &[Waiting], slots: usize, pressure: &Pressure) -> Vec<u64> 
 mod tests {
     use super::*;
 
-    fn waiting(id: u64, direction: Direction, gigabytes: u64, needed_ms: Option<u64>) -> Waiting {
-        Waiting {
+    fn waiting(
+        id: u64,
+        direction: Direction,
+        gigabytes: u64,
+        needed_ms: Option<u64>,
+    ) -> PendingStage {
+        PendingStage {
             id,
             direction,
             size: Bytes(gigabytes * 1_000_000_000),
@@ -78,8 +83,8 @@ mod tests {
             waiting(2, Direction::In, 1, Some(100_000)),
             waiting(3, Direction::In, 60, Some(110_000)),
         ];
-        assert_eq!(next(&stages, 3, &CALM), [3, 2, 1]);
-        assert_eq!(next(&stages, 1, &CALM), [3]);
+        assert_eq!(stages_to_start(&stages, 3, &CALM), [3, 2, 1]);
+        assert_eq!(stages_to_start(&stages, 1, &CALM), [3]);
     }
 
     #[test]
@@ -89,7 +94,7 @@ mod tests {
             waiting(2, Direction::Out, 1, None),
         ];
         assert_eq!(
-            next(
+            stages_to_start(
                 &stages,
                 2,
                 &Pressure {
@@ -105,6 +110,6 @@ mod tests {
     fn nobody_waits_for_ever() {
         let mut stages = vec![waiting(1, Direction::Out, 1, None)];
         stages.push(waiting(2, Direction::In, 1, Some(PATIENCE_MS + 2_000_000)));
-        assert_eq!(next(&stages, 1, &CALM), [1]);
+        assert_eq!(stages_to_start(&stages, 1, &CALM), [1]);
     }
 }

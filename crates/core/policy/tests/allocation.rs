@@ -1,12 +1,14 @@
 //! What every allocation keeps, whatever the pool and the request.
 
-use forebay_policy::allocate::{Preference, Refusal, Request, Share, Size, allocate};
-use forebay_policy::pool::{Node, NodeId, NodeState, bytes, granules};
+use forebay_policy::allocate::{
+    AllocationError, AllocationRequest, Preference, Share, Size, allocate,
+};
+use forebay_policy::pool::{NodeId, NodeState, StorageNode, bytes_in, granules_for};
 use forebay_units::Bytes;
 use proptest::prelude::*;
 
-fn node(id: u32, total: u64, used: u64) -> Node {
-    Node {
+fn node(id: u32, total: u64, used: u64) -> StorageNode {
+    StorageNode {
         id: NodeId(id),
         state: NodeState::Online,
         total,
@@ -16,8 +18,8 @@ fn node(id: u32, total: u64, used: u64) -> Node {
     }
 }
 
-fn ask(size: Size) -> Request {
-    Request {
+fn ask(size: Size) -> AllocationRequest {
+    AllocationRequest {
         size,
         preference: Preference::Bandwidth,
         equalize: false,
@@ -29,14 +31,14 @@ fn shares(list: &[(u32, u64)]) -> Vec<Share> {
     list.iter()
         .map(|(id, granules)| Share {
             node: NodeId(*id),
-            granules: *granules,
+            granules: *granules_for,
         })
         .collect()
 }
 
 #[test]
 fn distinct_servers_come_before_doubling_up() {
-    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(3))).unwrap(),
         shares(&[(0, 1), (1, 1), (2, 1)])
@@ -56,7 +58,7 @@ fn full_nodes_are_filled_no_further() {
     );
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(12))),
-        Err(Refusal::Full {
+        Err(AllocationError::Full {
             wanted: 12,
             free: 11
         })
@@ -70,7 +72,7 @@ fn full_nodes_are_filled_no_further() {
 #[test]
 fn packing_takes_the_tightest_node() {
     let pool = [node(0, 10, 0), node(1, 10, 6), node(2, 10, 5)];
-    let pack = |n| Request {
+    let pack = |n| AllocationRequest {
         preference: Preference::Capacity,
         ..ask(Size::Granules(n))
     };
@@ -83,10 +85,10 @@ fn packing_takes_the_tightest_node() {
 
 #[test]
 fn interference_and_wear_choose_their_nodes() {
-    let mut pool: Vec<Node> = (0..3).map(|id| node(id, 10, 0)).collect();
+    let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].instances = 5;
     pool[1].written = Bytes(1 << 40);
-    let one = |preference| Request {
+    let one = |preference| AllocationRequest {
         preference,
         ..ask(Size::Granules(1))
     };
@@ -112,24 +114,24 @@ fn whole_nodes_are_wholly_free() {
         allocate(&pool, &ask(Size::WholeNodes(2))).unwrap(),
         shares(&[(2, 10), (3, 10)])
     );
-    let equal = Request {
+    let equal = AllocationRequest {
         equalize: true,
         ..ask(Size::WholeNodes(3))
     };
     assert_eq!(
         allocate(&pool, &equal),
-        Err(Refusal::TooFewNodes { wanted: 3, free: 0 })
+        Err(AllocationError::TooFewNodes { wanted: 3, free: 0 })
     );
     assert_eq!(
         allocate(&pool, &ask(Size::WholeNodes(4))),
-        Err(Refusal::TooFewNodes { wanted: 4, free: 3 })
+        Err(AllocationError::TooFewNodes { wanted: 4, free: 3 })
     );
 }
 
 #[test]
 fn equal_shares_enlarge_the_request() {
-    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
-    let equal = |n| Request {
+    let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let equal = |n| AllocationRequest {
         equalize: true,
         ..ask(Size::Granules(n))
     };
@@ -141,7 +143,7 @@ fn equal_shares_enlarge_the_request() {
     assert_eq!(allocate(&uneven, &equal(5)).unwrap(), shares(&[(0, 5)]));
     assert_eq!(
         allocate(&uneven, &equal(11)),
-        Err(Refusal::Unequal {
+        Err(AllocationError::Unequal {
             wanted: 11,
             free: 11
         })
@@ -161,21 +163,21 @@ fn asking_for_everything_gives_everything() {
 fn empty_and_absent_pools_are_refused() {
     assert_eq!(
         allocate(&[], &ask(Size::Granules(1))),
-        Err(Refusal::NoNodes)
+        Err(AllocationError::NoNodes)
     );
     assert_eq!(
         allocate(&[node(0, 1, 0)], &ask(Size::Granules(0))),
-        Err(Refusal::Nothing)
+        Err(AllocationError::Nothing)
     );
     let mut drained = node(0, 1, 0);
     drained.state = NodeState::Drained;
     assert_eq!(
         allocate(&[drained], &ask(Size::Granules(1))),
-        Err(Refusal::NoNodes)
+        Err(AllocationError::NoNodes)
     );
 }
 
-fn pools() -> impl Strategy<Value = Vec<Node>> {
+fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
     let state = prop_oneof![
         4 => Just(NodeState::Online), 1 => Just(NodeState::Drained), 1 => Just(NodeState::Offline)
     ];
@@ -183,20 +185,22 @@ fn pools() -> impl Strategy<Value = Vec<Node>> {
     proptest::collection::vec(one, 0..12).prop_map(|nodes| {
         let numbered = (0u32..).zip(nodes);
         numbered
-            .map(|(id, (state, total, used, instances, written))| Node {
-                // A node may have shrunk below what it holds.
-                id: NodeId(id),
-                state,
-                total,
-                used,
-                instances,
-                written: Bytes(written),
-            })
+            .map(
+                |(id, (state, total, used, instances, written))| StorageNode {
+                    // A node may have shrunk below what it holds.
+                    id: NodeId(id),
+                    state,
+                    total,
+                    used,
+                    instances,
+                    written: Bytes(written),
+                },
+            )
             .collect()
     })
 }
 
-fn requests() -> impl Strategy<Value = Request> {
+fn requests() -> impl Strategy<Value = AllocationRequest> {
     let size = prop_oneof![
         5 => (1u64..200).prop_map(Size::Granules),
         1 => (1u32..6).prop_map(Size::WholeNodes),
@@ -216,12 +220,14 @@ fn requests() -> impl Strategy<Value = Request> {
         any::<bool>(),
         proptest::option::of(1u32..6),
     )
-        .prop_map(|(size, preference, equalize, max_nodes)| Request {
-            size,
-            preference,
-            equalize,
-            max_nodes,
-        })
+        .prop_map(
+            |(size, preference, equalize, max_nodes)| AllocationRequest {
+                size,
+                preference,
+                equalize,
+                max_nodes,
+            },
+        )
 }
 
 proptest! {
@@ -234,7 +240,7 @@ proptest! {
         let mut turned = pool.clone();
         turned.rotate_left(turn.min(pool.len()));
         prop_assert_eq!(&outcome, &allocate(&turned, &request));
-        let free: u64 = pool.iter().map(Node::free).sum();
+        let free: u64 = pool.iter().map(StorageNode::free_granules).sum();
         match outcome {
             Ok(shares) => {
                 for pair in shares.windows(2) {
@@ -243,7 +249,7 @@ proptest! {
                 for share in &shares {
                     let node = &pool[share.node.0 as usize];
                     prop_assert_eq!(node.state, NodeState::Online);
-                    prop_assert!(share.granules >= 1 && share.granules <= node.free());
+                    prop_assert!(share.granules >= 1 && share.granules <= node.free_granules());
                     if matches!(request.size, Size::WholeNodes(_)) {
                         prop_assert!(node.used == 0 && share.granules == node.total);
                     }
@@ -273,13 +279,13 @@ proptest! {
                 }
                 let spread = !request.equalize && request.preference != Preference::Capacity;
                 if let (Size::Granules(wanted), true) = (request.size, spread) {
-                    let usable = pool.iter().filter(|n| n.free() > 0).count();
+                    let usable = pool.iter().filter(|n| n.free_granules() > 0).count();
                     let most = request.max_nodes.map_or(usize::MAX, |n| n as usize);
                     let expected = (usable.min(most) as u64).min(wanted);
                     prop_assert_eq!(shares.len() as u64, expected, "distinct servers first");
                 }
             }
-            Err(Refusal::Full { wanted, free: told }) => {
+            Err(AllocationError::Full { wanted, free: told }) => {
                 prop_assert!(told < wanted && told <= free);
                 prop_assert!(request.max_nodes.is_some() || told == free);
             }
@@ -313,7 +319,7 @@ proptest! {
 
     #[test]
     fn sizes_round_up(size in any::<u64>(), granularity in 1u64..(1 << 40)) {
-        let count = granules(Bytes(size), Bytes(granularity)).unwrap();
+        let count = granules_for(Bytes(size), Bytes(granularity)).unwrap();
         prop_assert!(count >= 1);
         prop_assert!(u128::from(count) * u128::from(granularity) >= u128::from(size));
         prop_assert!(u128::from(count - 1) * u128::from(granularity) < u128::from(size.max(1)));
@@ -322,15 +328,15 @@ proptest! {
 
 #[test]
 fn granules_have_limits() {
-    assert_eq!(granules(Bytes(1), Bytes(0)), None);
-    assert_eq!(bytes(u64::MAX, Bytes(2)), None);
-    assert_eq!(bytes(3, Bytes(5)), Some(Bytes(15)));
+    assert_eq!(granules_for(Bytes(1), Bytes(0)), None);
+    assert_eq!(bytes_in(u64::MAX, Bytes(2)), None);
+    assert_eq!(bytes_in(3, Bytes(5)), Some(Bytes(15)));
 }
 
 #[test]
 fn copies_are_whole_and_as_many_as_one_has_granules() {
-    let pool: Vec<Node> = (0..4).map(|id| node(id, 10, 0)).collect();
-    let copies = |pool: &[Node], granules| allocate(pool, &ask(Size::Copies(granules)));
+    let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
+    let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules_for)));
     assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
     assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
     assert_eq!(
@@ -342,10 +348,10 @@ fn copies_are_whole_and_as_many_as_one_has_granules() {
     let (wanted, free) = (11, 10);
     assert_eq!(
         copies(&uneven, 11),
-        Err(Refusal::NoRoomForCopy { wanted, free })
+        Err(AllocationError::NoRoomForCopy { wanted, free })
     );
-    assert_eq!(copies(&uneven, 0), Err(Refusal::Nothing));
+    assert_eq!(copies(&uneven, 0), Err(AllocationError::Nothing));
     let whole = |count| allocate(&uneven, &ask(Size::WholeNodeCopies(count)));
     assert_eq!(whole(2).unwrap(), shares(&[(1, 8), (2, 8)]));
-    assert!(matches!(whole(3), Err(Refusal::TooFewNodes { .. })));
+    assert!(matches!(whole(3), Err(AllocationError::TooFewNodes { .. })));
 }

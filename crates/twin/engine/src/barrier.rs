@@ -64,7 +64,7 @@ impl Barrier {
     }
 
     /// Lets all waiting threads go, now and from now on.
-    pub(crate) fn break_up(&self) {
+    pub(crate) fn release_all(&self) {
         let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.broken.store(true, Ordering::Release);
         self.wake.notify_all();

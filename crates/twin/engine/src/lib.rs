@@ -19,13 +19,13 @@
 #![warn(missing_docs)]
 
 mod barrier;
-mod pace;
+mod load_sharing;
 mod queue;
 mod run;
 mod simulation;
 
 pub use queue::{Queue, prefetch};
-pub use simulation::{Context, Partition, Progress, Silent, Simulation, Statistics};
+pub use simulation::{Context, NoProgress, Partition, Progress, Simulation, Statistics};
 
 /// Simulated time in picoseconds since the simulation's start. 2^64 ps are 213 days.
 pub type Picoseconds = u64;

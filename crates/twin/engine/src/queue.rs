@@ -103,12 +103,12 @@ impl<E: Copy> Queue<E> {
     /// Takes the next event if it lies before `end`.
     #[inline]
     pub fn pop_before(&mut self, end: Picoseconds) -> Option<(Picoseconds, E)> {
-        self.pop_before_with(end, |_| ())
+        self.pop_before_prefetching(end, |_| ())
     }
 
     /// The same; `soon` is shown each event some time before it is taken, in no particular order.
     #[inline]
-    pub fn pop_before_with(
+    pub fn pop_before_prefetching(
         &mut self,
         end: Picoseconds,
         soon: impl FnMut(&E),

@@ -2,8 +2,8 @@
 
 use crate::Picoseconds;
 use crate::barrier::Barrier;
-use crate::pace::Pace;
-use crate::simulation::{Cell, Context, Parcel, Partition, Progress, lock};
+use crate::load_sharing::LoadSharing;
+use crate::simulation::{Context, OutgoingMessage, Partition, PartitionCell, Progress, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -15,11 +15,11 @@ const FIRST_EPOCHS: u64 = 32;
 /// Windows between two calls of [`Progress::update`].
 const PROGRESS_EVERY: u64 = 256;
 
-type Outbox<M> = Mutex<Vec<Parcel<M>>>;
+type Outbox<M> = Mutex<Vec<OutgoingMessage<M>>>;
 
 /// What the threads of one run share.
 pub(crate) struct Run<'a, P: Partition> {
-    cells: &'a [Mutex<Cell<P>>],
+    cells: &'a [Mutex<PartitionCell<P>>],
     /// `[partition][thread]`: what a partition sent to the partitions of a thread.
     outboxes: Vec<Vec<Outbox<P::Message>>>,
     lookahead: Picoseconds,
@@ -44,14 +44,18 @@ struct Alarm<'a>(&'a Barrier);
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.break_up();
+            self.0.release_all();
         }
     }
 }
 
 impl<'a, P: Partition> Run<'a, P> {
     /// A run of these partitions on so many threads.
-    pub fn new(cells: &'a [Mutex<Cell<P>>], lookahead: Picoseconds, threads: usize) -> Self {
+    pub fn new(
+        cells: &'a [Mutex<PartitionCell<P>>],
+        lookahead: Picoseconds,
+        threads: usize,
+    ) -> Self {
         let outboxes = |_| (0..threads).map(|_| Mutex::new(Vec::new())).collect();
         Run {
             cells,
@@ -69,7 +73,7 @@ impl<'a, P: Partition> Run<'a, P> {
     }
 
     /// Runs to the end; returns the numbers of windows and of messages between partitions.
-    pub fn go(self, progress: &dyn Progress) -> (u64, u64) {
+    pub fn run_to_end(self, progress: &dyn Progress) -> (u64, u64) {
         let windows = std::thread::scope(|scope| {
             let others: Vec<_> = (1..self.threads)
                 .map(|t| {
@@ -98,7 +102,7 @@ impl<'a, P: Partition> Run<'a, P> {
         let _alarm = Alarm(&self.barrier);
         let mut outbox: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
         let mut windows = 0;
-        let mut pace = Pace::default();
+        let mut pace = LoadSharing::default();
         for epoch in 0.. {
             // All outboxes are empty here, but for the first epoch, when all queues have events
             // that were put there before.
@@ -161,7 +165,7 @@ impl<'a, P: Partition> Run<'a, P> {
             }
             if me == 0 {
                 let events = self.epoch_events.swap(0, Ordering::Relaxed);
-                let share = pace.share_next(alone, events, begun.elapsed());
+                let share = pace.shares_next_epoch(alone, events, begun.elapsed());
                 *lock(&self.owner) = if share && self.threads > 1 {
                     self.weighted_shares()
                 } else {
@@ -182,7 +186,7 @@ impl<'a, P: Partition> Run<'a, P> {
         partition: usize,
         end: Picoseconds,
         owner: &[u32],
-        outbox: &mut [Vec<Parcel<P::Message>>],
+        outbox: &mut [Vec<OutgoingMessage<P::Message>>],
     ) -> u64 {
         let mut cell = lock(&self.cells[partition]);
         let cell = &mut *cell;
@@ -198,7 +202,7 @@ impl<'a, P: Partition> Run<'a, P> {
         let state = &mut cell.state;
         while let Some((time, event)) = context
             .queue
-            .pop_before_with(end, |event| state.prefetch(event))
+            .pop_before_prefetching(end, |event| state.prefetch(event))
         {
             context.now = time;
             state.handle(event, &mut context);
@@ -218,7 +222,7 @@ impl<'a, P: Partition> Run<'a, P> {
     /// Hands the messages for this thread's partitions over, in the order of (sender, sending),
     /// and notes the earliest event among them.
     fn exchange(&self, me: usize, owner: &[u32]) {
-        let mut mine: Vec<Option<MutexGuard<'_, Cell<P>>>> = owner
+        let mut mine: Vec<Option<MutexGuard<'_, PartitionCell<P>>>> = owner
             .iter()
             .zip(self.cells)
             .map(|(o, cell)| (*o as usize == me).then(|| lock(cell)))

@@ -35,7 +35,7 @@ pub struct Context<'a, P: Partition + ?Sized> {
     pub partition: u32,
     pub(crate) window_end: Picoseconds,
     /// One list a thread.
-    pub(crate) outbox: &'a mut [Vec<Parcel<P::Message>>],
+    pub(crate) outbox: &'a mut [Vec<OutgoingMessage<P::Message>>],
     /// Which thread runs a partition.
     pub(crate) owner: &'a [u32],
 }
@@ -55,12 +55,12 @@ impl<P: Partition + ?Sized> Context<'_, P> {
             self.window_end
         );
         let thread = self.owner[to as usize];
-        self.outbox[thread as usize].push(Parcel { to, at, message });
+        self.outbox[thread as usize].push(OutgoingMessage { to, at, message });
     }
 }
 
 /// A message on its way to partition `to`.
-pub(crate) struct Parcel<M> {
+pub(crate) struct OutgoingMessage<M> {
     pub to: u32,
     pub at: Picoseconds,
     pub message: M,
@@ -73,9 +73,9 @@ pub trait Progress: Sync {
 }
 
 /// Tells nobody.
-pub struct Silent;
+pub struct NoProgress;
 
-impl Progress for Silent {
+impl Progress for NoProgress {
     fn update(&self, _: Picoseconds, _: u64) -> bool {
         true
     }
@@ -95,7 +95,7 @@ pub struct Statistics {
 }
 
 /// A partition with its queue and clock.
-pub(crate) struct Cell<P: Partition> {
+pub(crate) struct PartitionCell<P: Partition> {
     pub state: P,
     pub queue: Queue<P::Event>,
     pub events: u64,
@@ -106,7 +106,7 @@ pub(crate) struct Cell<P: Partition> {
 
 /// A model and its clock.
 pub struct Simulation<P: Partition> {
-    cells: Vec<Mutex<Cell<P>>>,
+    cells: Vec<Mutex<PartitionCell<P>>>,
     lookahead: Picoseconds,
     threads: usize,
     statistics: Statistics,
@@ -127,7 +127,7 @@ impl<P: Partition> Simulation<P> {
         assert!(lookahead > 0, "a lookahead of 0 ps");
         let threads = threads.clamp(1, partitions.len().max(1));
         let cell = |state| {
-            Mutex::new(Cell {
+            Mutex::new(PartitionCell {
                 state,
                 queue: Queue::default(),
                 events: 0,
@@ -144,7 +144,7 @@ impl<P: Partition> Simulation<P> {
     }
 
     /// State and queue of every partition in turn, to insert the first events or read results.
-    pub fn each(&mut self, mut visit: impl FnMut(u32, &mut P, &mut Queue<P::Event>)) {
+    pub fn for_each_partition(&mut self, mut visit: impl FnMut(u32, &mut P, &mut Queue<P::Event>)) {
         for (index, cell) in (0..).zip(&mut self.cells) {
             let cell = cell.get_mut().unwrap_or_else(PoisonError::into_inner);
             visit(index, &mut cell.state, &mut cell.queue);
@@ -153,7 +153,8 @@ impl<P: Partition> Simulation<P> {
 
     /// Runs until no event is left, or until `progress` asks for an end.
     pub fn run(&mut self, progress: &dyn Progress) -> Statistics {
-        let (windows, messages) = Run::new(&self.cells, self.lookahead, self.threads).go(progress);
+        let (windows, messages) =
+            Run::new(&self.cells, self.lookahead, self.threads).run_to_end(progress);
         self.statistics.windows += windows;
         self.statistics.messages += messages;
         self.statistics.events = 0;
@@ -167,7 +168,7 @@ impl<P: Partition> Simulation<P> {
 
     /// The partitions' states.
     pub fn into_partitions(self) -> Vec<P> {
-        let state = |cell: Mutex<Cell<P>>| {
+        let state = |cell: Mutex<PartitionCell<P>>| {
             cell.into_inner()
                 .unwrap_or_else(PoisonError::into_inner)
                 .state

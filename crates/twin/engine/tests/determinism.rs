@@ -1,6 +1,6 @@
 //! Any number of threads gives the same results to the bit.
 
-use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation, Statistics};
+use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation, Statistics};
 
 const PARTITIONS: u32 = 13;
 const LOOKAHEAD: u64 = 100_000;
@@ -56,12 +56,12 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
         })
         .collect();
     let mut simulation = Simulation::new(towns, LOOKAHEAD, threads);
-    simulation.each(|p, _, queue| {
+    simulation.for_each_partition(|p, _, queue| {
         for i in 0..20 {
             queue.push(u64::from(p % 3) * 1_000, i, 100 + i);
         }
     });
-    let statistics = simulation.run(&Silent);
+    let statistics = simulation.run(&NoProgress);
     (
         simulation
             .into_partitions()
@@ -105,12 +105,12 @@ fn a_message_inside_the_window_is_refused_and_no_thread_is_left_waiting() {
     for threads in [1, 2] {
         let outcome = std::panic::catch_unwind(|| {
             let mut simulation = Simulation::new(vec![Hasty, Hasty], LOOKAHEAD, threads);
-            simulation.each(|p, _, queue| {
+            simulation.for_each_partition(|p, _, queue| {
                 if p == 1 {
                     queue.push(0, 0, ());
                 }
             });
-            simulation.run(&Silent);
+            simulation.run(&NoProgress);
         });
         assert!(outcome.is_err(), "{threads} threads");
     }

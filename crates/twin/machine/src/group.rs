@@ -2,10 +2,10 @@
 
 use crate::io::client::Clients;
 use crate::io::kind;
-use crate::io::measure::{Phase, Waits};
+use crate::io::measure::{PhaseCounts, Waits};
 use crate::io::server::Servers;
-use crate::traffic::{self, Sources};
-use crate::world::World;
+use crate::scenario::Scenario;
+use crate::traffic::{self, TrafficSources};
 use forebay_engine::{Context, Partition, Picoseconds, Queue};
 use forebay_network::{Fabric, NetEvent, NetMessage, Packet, Topology};
 use std::sync::Arc;
@@ -114,15 +114,15 @@ pub(crate) fn key(local: u16) -> u32 {
 /// Routers, links and nodes of a group.
 pub(crate) struct Group {
     pub fabric: Fabric,
-    pub world: Arc<World>,
-    pub sources: Sources,
+    pub world: Arc<Scenario>,
+    pub sources: TrafficSources,
     pub clients: Clients,
     pub servers: Servers,
     /// Waits of the requests of each group's processes, as far as this group sees them: at its
     /// servers, and at its clients when data come in.
     pub waits: Vec<Waits>,
     /// Phases that have ended.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseCounts>,
 }
 
 impl Group {

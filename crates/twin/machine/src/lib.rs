@@ -9,6 +9,6 @@ mod io;
 mod limit;
 mod links;
 pub mod results;
+mod scenario;
 pub mod study;
 mod traffic;
-mod world;

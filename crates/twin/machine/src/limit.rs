@@ -11,8 +11,8 @@ use crate::io::measure::Waits;
 use crate::io::server::Usage;
 use crate::links::{self, Links};
 use crate::results::{Limit, ResourceUse};
-use crate::study::Whole;
-use crate::world::World;
+use crate::scenario::Scenario;
+use crate::study::PhaseTotals;
 use forebay_machine_file::machine::LinkClass;
 use forebay_units::Bytes;
 
@@ -61,7 +61,7 @@ impl Busy {
 }
 
 /// Finds the limit of a phase.
-pub(crate) fn find(world: &World, whole: &Whole) -> Limit {
+pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
     let counted = &whole.counted;
     let span = counted.transfers.length() as f64;
     let mean = whole.last.time as f64 / whole.last.operations.max(1) as f64;
@@ -164,7 +164,7 @@ fn because(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
     }
 }
 
-fn tasks(world: &World) -> u32 {
+fn tasks(world: &Scenario) -> u32 {
     world.io.as_ref().map_or(1, |job| job.tasks())
 }
 
@@ -177,7 +177,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(world: &World, whole: &Whole, mean: f64) -> Shares {
+    fn new(world: &Scenario, whole: &PhaseTotals, mean: f64) -> Shares {
         let Some(job) = &world.io else {
             return Shares {
                 server: 0.0,
@@ -186,7 +186,7 @@ impl Shares {
                 network: 0.0,
             };
         };
-        let first = job.layout.access(0, whole.counted.access, 0);
+        let first = job.layout.transfer(0, whole.counted.access, 0);
         let requests = job.pieces(first.offset, first.bytes).count() as f64;
         // The requests of a transfer wait side by side: their mean is what the transfer waits.
         let per_transfer = |sum: u64| sum as f64 / (whole.last.operations as f64 * requests) / mean;
@@ -224,7 +224,7 @@ impl Shares {
     }
 }
 
-fn link_use(world: &World, links: &Links, classes: &[LinkClass], span: f64) -> Busy {
+fn link_use(world: &Scenario, links: &Links, classes: &[LinkClass], span: f64) -> Busy {
     let mut busy = Busy::of(
         links
             .iter()
@@ -244,7 +244,7 @@ fn link_use(world: &World, links: &Links, classes: &[LinkClass], span: f64) -> B
     busy
 }
 
-fn server_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {
+fn server_use(world: &Scenario, servers: &[(u32, Usage)], span: f64) -> Busy {
     let group = |node: u32| world.machine.group_of(node);
     Busy::of(servers.iter().map(|&(node, usage)| {
         let parts = [
@@ -264,7 +264,7 @@ fn server_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {
     }))
 }
 
-fn ssd_use(world: &World, servers: &[(u32, Usage)], span: f64) -> Busy {
+fn ssd_use(world: &Scenario, servers: &[(u32, Usage)], span: f64) -> Busy {
     let channels = world.machine.burst_buffer.as_ref().map_or(1, |b| {
         b.cards * b.controllers_per_card * b.channels_per_controller
     });

@@ -1,7 +1,7 @@
 //! Links summed up: by class, from group to group, over time.
 
 use crate::results::{ClassUse, LinkUse, Series};
-use crate::world::World;
+use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline};
 
@@ -39,7 +39,7 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
                 max_utilisation: of_class(class).map(|l| share(l.busy)).fold(0.0, f64::max),
                 stall_seconds: of_class(class).map(|l| l.stalled as f64 * 1e-12).sum(),
                 max_queue_bytes: of_class(class)
-                    .map(|l| l.most_occupied.into())
+                    .map(|l| l.max_occupied.into())
                     .max()
                     .unwrap_or(0),
             }
@@ -49,7 +49,7 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
 
 /// What each link that carried something did within a span of `span` ps, group by group, if the
 /// results are to say so.
-pub(crate) fn each_link(world: &World, links: &Links, span: u64) -> Vec<LinkUse> {
+pub(crate) fn each_link(world: &Scenario, links: &Links, span: u64) -> Vec<LinkUse> {
     if !world.each_link {
         return Vec::new();
     }
@@ -67,16 +67,19 @@ pub(crate) fn each_link(world: &World, links: &Links, span: u64) -> Vec<LinkUse>
             busy_seconds: link.busy as f64 * 1e-12,
             utilisation: link.busy as f64 / span.max(1) as f64,
             stall_seconds: link.stalled as f64 * 1e-12,
-            max_queue_bytes: link.most_occupied.into(),
+            max_queue_bytes: link.max_occupied.into(),
         })
         .collect()
 }
 
 /// A link's class and ends, for the reader.
-pub(crate) fn name(world: &World, group: u16, link: &LinkStatistics) -> String {
+pub(crate) fn name(world: &Scenario, group: u16, link: &LinkStatistics) -> String {
     match link.router {
         None => {
-            let node = world.topology.members(group).get(usize::from(link.port));
+            let node = world
+                .topology
+                .nodes_of_group(group)
+                .get(usize::from(link.port));
             node.map_or(String::new(), |node| {
                 format!("node {node} -> its router, group {group}")
             })

@@ -1,10 +1,10 @@
 //! Synthetic traffic: nodes that send messages at random times to nodes of their job.
 
 use crate::group::{Event, Group, key};
-use crate::world::World;
+use crate::scenario::Scenario;
 use forebay_engine::{Context, Queue};
 use forebay_network::{Message, Packet};
-use forebay_workload::random::{RandomStream, label};
+use forebay_workload::random::{RandomStream, stream_label};
 use forebay_workload::traffic::{Arrivals, Destinations};
 use std::collections::HashMap;
 
@@ -31,8 +31,11 @@ impl TrafficJob {
     fn random(&self, index: u32) -> (RandomStream, RandomStream) {
         let node = u64::from(index);
         (
-            RandomStream::new(self.seed.wrapping_add(node), label("traffic gaps")),
-            RandomStream::new(self.seed.wrapping_add(node), label("traffic destinations")),
+            RandomStream::new(self.seed.wrapping_add(node), stream_label("traffic gaps")),
+            RandomStream::new(
+                self.seed.wrapping_add(node),
+                stream_label("traffic destinations"),
+            ),
         )
     }
 }
@@ -53,7 +56,7 @@ struct Source {
 
 /// The sending nodes of one group, and what its nodes received.
 #[derive(Default)]
-pub(crate) struct Sources {
+pub(crate) struct TrafficSources {
     /// By the node's number within the group; `None`: not of the job.
     sources: Vec<Option<Source>>,
     /// Bytes still to come of messages that arrived in part, by tag.
@@ -64,18 +67,22 @@ pub(crate) struct Sources {
     pub stopped: bool,
 }
 
-impl Sources {
-    pub fn new(world: &World, group: u16, queue: &mut Queue<Event>) -> Self {
+impl TrafficSources {
+    pub fn new(world: &Scenario, group: u16, queue: &mut Queue<Event>) -> Self {
         let Some(job) = &world.traffic else {
-            return Sources::default();
+            return TrafficSources::default();
         };
-        let mut sources: Vec<Option<Source>> =
-            world.topology.members(group).iter().map(|_| None).collect();
+        let mut sources: Vec<Option<Source>> = world
+            .topology
+            .nodes_of_group(group)
+            .iter()
+            .map(|_| None)
+            .collect();
         for (index, &node) in (0..).zip(&job.nodes) {
-            let place = world.topology.place(node);
+            let place = world.topology.location(node);
             if place.group == group {
                 let (gaps, destinations) = job.random(index);
-                let at = job.arrivals.first(gaps.at(0)).0;
+                let at = job.arrivals.first_arrival(gaps.at(0)).0;
                 queue.push(at, key(place.local), Event::Generate(place.local));
                 let source = Source {
                     index,
@@ -88,9 +95,9 @@ impl Sources {
                 sources[usize::from(place.local)] = Some(source);
             }
         }
-        Sources {
+        TrafficSources {
             sources,
-            ..Sources::default()
+            ..TrafficSources::default()
         }
     }
 
@@ -131,12 +138,15 @@ impl Group {
                     .push(source.at, key(local), Event::Generate(local));
                 return;
             }
-            if self.fabric.room(local) == 0 {
+            if self.fabric.free_message_slots(local) == 0 {
                 source.blocked = true;
                 return;
             }
             let random = source.destinations.at(source.next);
-            let to = job.nodes[job.destinations.of(source.index, source.next, random) as usize];
+            let to = job.nodes[job
+                .destinations
+                .destination(source.index, source.next, random)
+                as usize];
             let message = Message {
                 to,
                 bytes: job.message_bytes,

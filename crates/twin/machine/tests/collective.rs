@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::IorPoint;
-use forebay_machine::study::{Quiet, SimOptions, ior_point};
+use forebay_machine::study::{NoProgress, SimOptions, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_workload::ior::Ior;
 
@@ -14,7 +14,7 @@ fn run(nodes: u32, ppn: u32, threads: usize, line: &str) -> IorPoint {
         threads,
         ..SimOptions::default()
     };
-    ior_point(&machine, &ior, nodes, ppn, &options, &Quiet).unwrap()
+    simulate_ior(&machine, &ior, nodes, ppn, &options, &NoProgress).unwrap()
 }
 
 /// Mean time of an operation of the first phase, us.

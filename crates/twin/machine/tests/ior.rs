@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
-use forebay_machine::study::{Quiet, SimOptions, StudyError, ior_point};
+use forebay_machine::study::{NoProgress, SimOptions, StudyError, simulate_ior};
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
@@ -26,13 +26,13 @@ fn options(burst_buffers: Option<u32>) -> SimOptions {
 }
 
 fn run(machine: &str, nodes: u32, ppn: u32, burst_buffers: Option<u32>, line: &str) -> IorPoint {
-    ior_point(
+    simulate_ior(
         &load(machine),
         &ior(line),
         nodes,
         ppn,
         &options(burst_buffers),
-        &Quiet,
+        &NoProgress,
     )
     .unwrap()
 }
@@ -51,7 +51,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
             threads,
             ..SimOptions::default()
         };
-        without_cost(ior_point(&machine, &test, 20, 3, &options, &Quiet).unwrap())
+        without_cost(simulate_ior(&machine, &test, 20, 3, &options, &NoProgress).unwrap())
     };
     let one = result(1);
     assert_eq!(one.phases.len(), 4);
@@ -262,7 +262,7 @@ fn evidence_adds_up() {
 #[test]
 fn what_does_not_fit_is_refused_with_the_reason() {
     let try_run = |machine: &str, nodes, ppn, options: &SimOptions, line: &str| {
-        ior_point(&load(machine), &ior(line), nodes, ppn, options, &Quiet).unwrap_err()
+        simulate_ior(&load(machine), &ior(line), nodes, ppn, options, &NoProgress).unwrap_err()
     };
     let plain = SimOptions::default();
     let error = try_run("toy", 1_000, 1, &plain, "-w");

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
-use forebay_machine::study::{Progress, Quiet, SimOptions, StudyError, interference, traffic};
+use forebay_machine::study::{
+    NoProgress, Progress, SimOptions, StudyError, simulate_interference, simulate_traffic,
+};
 use forebay_machine_file::machine::{Machine, Routing};
 use forebay_units::{Bytes, Time};
 use forebay_workload::ior::Ior;
@@ -14,7 +16,7 @@ fn spec(pattern: &str, load: f64, messages: u64) -> TrafficSpec {
 }
 
 fn run(spec: &TrafficSpec, options: &SimOptions) -> TrafficRun {
-    traffic(&Machine::load("toy").unwrap(), spec, options, &Quiet).unwrap()
+    simulate_traffic(&Machine::load("toy").unwrap(), spec, options, &NoProgress).unwrap()
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
 fn traffic_and_ior_disturb_each_other() {
     let arguments: Vec<String> = "-w -F -t 1m -b 8m".split(' ').map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);
-    let result = interference(
+    let result = simulate_interference(
         &Machine::load("toy").unwrap(),
         &ior,
         16,
@@ -167,7 +169,7 @@ fn traffic_and_ior_disturb_each_other() {
             ..SimOptions::default()
         },
         Placement::RandomNodes,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap();
     assert_eq!(
@@ -199,7 +201,7 @@ impl Progress for Stop {
 #[test]
 fn an_interrupted_study_says_so() {
     let machine = Machine::load("toy").unwrap();
-    let outcome = traffic(
+    let outcome = simulate_traffic(
         &machine,
         &spec("uniform", 0.5, 5_000),
         &SimOptions::default(),
@@ -219,7 +221,13 @@ fn detours_spread_adversarial_traffic_over_all_groups() {
             routing: Some(routing),
             ..SimOptions::default()
         };
-        traffic(&machine, &spec("adversarial", 0.04, 40), &options, &Quiet).unwrap()
+        simulate_traffic(
+            &machine,
+            &spec("adversarial", 0.04, 40),
+            &options,
+            &NoProgress,
+        )
+        .unwrap()
     };
     let minimal = with(Routing::Minimal);
     // 360 nodes of 8 GB/s share the link: 0.0065 of their own.

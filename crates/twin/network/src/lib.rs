@@ -14,5 +14,5 @@ mod topology;
 
 pub use fabric::{Fabric, Message, NetEvent, NetMessage, lookahead};
 pub use packet::{Packet, Route};
-pub use statistics::{LinkStatistics, Timeline, Traffic};
-pub use topology::{GlobalLink, LinkName, Place, Topology};
+pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
+pub use topology::{GlobalLink, LinkName, NodeLocation, Topology};

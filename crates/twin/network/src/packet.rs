@@ -5,7 +5,7 @@
 #[repr(u8)]
 pub enum Route {
     /// Not yet: it has not reached its first router.
-    Fresh,
+    Unrouted,
     /// The shortest way.
     Minimal,
     /// By way of another group or another router.
@@ -25,9 +25,9 @@ pub struct Packet {
     /// Length in bytes.
     pub bytes: u32,
     /// Tail behind head, in ps, on the link it came by.
-    pub(crate) lag: u32,
+    pub(crate) tail_lag: u32,
     /// Where its credit goes: output port behind it, virtual channel (see `Upstream`).
-    pub(crate) from: u32,
+    pub(crate) credit_to: u32,
     /// Router where it is, within its group.
     pub(crate) router: u16,
     /// Router where its present leg ends.
@@ -43,7 +43,7 @@ pub struct Packet {
 }
 
 /// In place of a port: the leg ends at an intermediate router of the group.
-pub(crate) const VIA: u8 = u8::MAX;
+pub(crate) const INTERMEDIATE: u8 = u8::MAX;
 
 impl Packet {
     pub(crate) fn new(src: u32, dst: u32, bytes: u32, tag: u64, born: u64, kind: u8) -> Self {
@@ -54,8 +54,8 @@ impl Packet {
             tag: [tag as u32, (tag >> 32) as u32],
             born: [born as u32, (born >> 32) as u32],
             bytes,
-            lag: 0,
-            from: 0,
+            tail_lag: 0,
+            credit_to: 0,
             router: 0,
             target: 0,
             exit: 0,
@@ -87,7 +87,7 @@ impl Packet {
     #[inline]
     pub fn route(&self) -> Route {
         match self.flags >> 4 {
-            0 => Route::Fresh,
+            0 => Route::Unrouted,
             1 => Route::Minimal,
             _ => Route::Detour,
         }

@@ -10,7 +10,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// What a class of links costs, in the fabric's units.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
+pub(crate) struct LinkCost {
     /// ps a byte, times 2^20.
     ps_per_byte: u64,
     /// First bit out to first bit in, ps.
@@ -19,10 +19,10 @@ pub(crate) struct Cost {
     pub buffer: u32,
 }
 
-impl Cost {
+impl LinkCost {
     fn new(spec: &LinkSpec) -> Self {
         let scaled = (1_000_000_000_000u128 << 20).div_ceil(u128::from(spec.rate.0.max(1)));
-        Cost {
+        LinkCost {
             ps_per_byte: scaled as u64,
             latency: spec.latency.0,
             buffer: spec.buffer.0.min(u64::from(u32::MAX / 8)) as u32,
@@ -36,20 +36,20 @@ impl Cost {
     }
 
     /// The same for any number of bytes, in packets of any size, ps.
-    pub fn busy(&self, bytes: u64) -> u64 {
+    pub fn busy_time(&self, bytes: u64) -> u64 {
         ((u128::from(bytes) * u128::from(self.ps_per_byte)) >> 20) as u64
     }
 }
 
 /// Costs of the four classes, by `LinkClass as usize`.
-pub(crate) fn costs(network: &Network) -> [Cost; 4] {
+pub(crate) fn link_costs(network: &Network) -> [LinkCost; 4] {
     [
         &network.node,
         &network.rank1,
         &network.rank2,
         &network.global,
     ]
-    .map(Cost::new)
+    .map(LinkCost::new)
 }
 
 /// One virtual channel of an output port.
@@ -72,19 +72,19 @@ pub(crate) struct Port {
     pub bytes: u64,
     /// Bytes that wait here, are on the link, or still lie in the buffer at the far end.
     pub occupied: u32,
-    pub most_occupied: u32,
+    pub max_occupied: u32,
     pub channels: [Channel; CHANNELS],
     /// Router-to-router links within the group: router at the far end. Node links: node number.
     pub peer: u32,
     pub class: LinkClass,
-    pub end: End,
+    pub end: PortEnd,
     /// Channels with packets waiting.
     pub blocked: u8,
 }
 
 /// What a port leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PortEnd {
     /// A router of the same group.
     Router,
     /// A router of another group.
@@ -98,13 +98,13 @@ pub(crate) enum End {
 }
 
 impl Port {
-    pub fn new(class: LinkClass, end: End, peer: u32, costs: &[Cost; 4]) -> Self {
+    pub fn new(class: LinkClass, end: PortEnd, peer: u32, costs: &[LinkCost; 4]) -> Self {
         let credits = costs[class as usize].buffer;
         Port {
             free_at: 0,
             bytes: 0,
             occupied: 0,
-            most_occupied: 0,
+            max_occupied: 0,
             channels: [Channel {
                 credits,
                 tail: NONE,
@@ -126,7 +126,7 @@ pub(crate) struct Passage {
 
 /// A packet that waits for credits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingPacket {
     pub packet: Packet,
     pub next: u32,
     pub passage: Passage,
@@ -208,10 +208,16 @@ mod tests {
             latency: Time(0),
             buffer: Bytes(1),
         };
-        assert_eq!(Cost::new(&spec(8_000_000_000)).serialization(4096), 512_000);
-        assert_eq!(Cost::new(&spec(5_250_000_000)).serialization(4096), 780_190);
         assert_eq!(
-            Cost::new(&spec(18_750_000_000)).serialization(1 << 20),
+            LinkCost::new(&spec(8_000_000_000)).serialization(4096),
+            512_000
+        );
+        assert_eq!(
+            LinkCost::new(&spec(5_250_000_000)).serialization(4096),
+            780_190
+        );
+        assert_eq!(
+            LinkCost::new(&spec(18_750_000_000)).serialization(1 << 20),
             55_924_054
         );
     }

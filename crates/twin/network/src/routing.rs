@@ -16,16 +16,16 @@
 //! is waited for: nodes take every packet at once. So no cycle of waiting packets can close, and
 //! the packet that holds the last buffer in the order always moves on.
 
-use crate::packet::{Packet, Route, VIA};
-use crate::port::{Cost, Port};
+use crate::packet::{INTERMEDIATE, Packet, Route};
+use crate::port::{LinkCost, Port};
 use crate::topology::{GlobalLink, Topology};
 use forebay_machine_file::machine::{Routing, RoutingSpec};
 
 /// Looks at one group's ports and decides.
-pub(crate) struct Router<'a> {
+pub(crate) struct RoutePlanner<'a> {
     pub topology: &'a Topology,
     pub ports: &'a [Port],
-    pub costs: &'a [Cost; 4],
+    pub costs: &'a [LinkCost; 4],
     pub spec: &'a RoutingSpec,
     pub group: u16,
     pub random: &'a mut Random,
@@ -49,11 +49,11 @@ impl Candidate {
     }
 }
 
-impl Router<'_> {
+impl RoutePlanner<'_> {
     /// Begins a leg at `packet.router`: sets where it ends, and how.
-    pub fn plan(&mut self, packet: &mut Packet) {
-        let place = self.topology.place(packet.dst);
-        let fresh = packet.route() == Route::Fresh;
+    pub fn plan_leg(&mut self, packet: &mut Packet) {
+        let place = self.topology.location(packet.dst);
+        let fresh = packet.route() == Route::Unrouted;
         if fresh {
             packet.set_route(Route::Minimal);
         }
@@ -70,7 +70,7 @@ impl Router<'_> {
             // detour, whose legs are counted out.
             let via = self.random.below(self.topology.routers().into()) as u16;
             if packet.leg == 1 && via != packet.router {
-                (packet.target, packet.exit) = (via, VIA);
+                (packet.target, packet.exit) = (via, INTERMEDIATE);
                 return;
             }
             let best = self.best_link(packet.router, place.group, place.router);
@@ -80,8 +80,8 @@ impl Router<'_> {
 
     /// Whether a packet on the minimal way, at a router of its source group behind the first,
     /// turns to a detour after all.
-    pub fn reconsider(&mut self, packet: &mut Packet) {
-        let place = self.topology.place(packet.dst);
+    pub fn reconsider_route(&mut self, packet: &mut Packet) {
+        let place = self.topology.location(packet.dst);
         // To the gateway, across, and up to two links behind.
         let hops = self.topology.distance(packet.router, packet.target) + 1 + 2;
         let minimal = self.candidate(packet.router, packet.target, packet.exit, hops);
@@ -146,7 +146,7 @@ impl Router<'_> {
                 continue;
             }
             let hops = self.topology.distance(from, via) + self.topology.distance(via, to);
-            let candidate = self.candidate(from, via, VIA, hops);
+            let candidate = self.candidate(from, via, INTERMEDIATE, hops);
             if best.is_none_or(|b| candidate.cost() < b.cost()) {
                 best = Some(candidate);
             }
@@ -154,7 +154,7 @@ impl Router<'_> {
         if let Some(detour) = best
             && (!adaptive || self.prefers(&detour, &minimal))
         {
-            (packet.target, packet.exit) = (detour.target, VIA);
+            (packet.target, packet.exit) = (detour.target, INTERMEDIATE);
             packet.set_route(Route::Detour);
         }
     }
@@ -227,7 +227,7 @@ impl Router<'_> {
         let port = if from == target {
             exit
         } else {
-            self.topology.toward(from, target)
+            self.topology.local_port_toward(from, target)
         };
         let port =
             &self.ports[usize::from(from) * usize::from(self.topology.ports) + usize::from(port)];

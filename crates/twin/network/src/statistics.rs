@@ -10,7 +10,7 @@ const MOST_HOPS: usize = 12;
 
 /// Packets that reached nodes of one group, or of all groups after [`Traffic::add`].
 #[derive(Clone, Debug)]
-pub struct Traffic {
+pub struct DeliveryStatistics {
     /// Packets delivered.
     pub packets: u64,
     /// Bytes delivered.
@@ -31,9 +31,9 @@ pub struct Traffic {
     pub latency_max: u64,
 }
 
-impl Default for Traffic {
+impl Default for DeliveryStatistics {
     fn default() -> Self {
-        Traffic {
+        DeliveryStatistics {
             packets: 0,
             bytes: 0,
             injected_bytes: 0,
@@ -48,9 +48,9 @@ impl Default for Traffic {
     }
 }
 
-impl Traffic {
+impl DeliveryStatistics {
     #[inline]
-    pub(crate) fn count(&mut self, packet: &Packet, now: u64) {
+    pub(crate) fn count_packet(&mut self, packet: &Packet, now: u64) {
         self.packets += 1;
         self.bytes += u64::from(packet.bytes);
         self.hops[usize::from(packet.hops).min(MOST_HOPS)] += 1;
@@ -63,7 +63,7 @@ impl Traffic {
     }
 
     /// Adds another group's counts.
-    pub fn add(&mut self, other: &Traffic) {
+    pub fn add(&mut self, other: &DeliveryStatistics) {
         self.packets += other.packets;
         self.bytes += other.bytes;
         self.injected_bytes += other.injected_bytes;
@@ -139,7 +139,7 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
     }
 
     /// An empty timeline with intervals of `interval` ps or the next power of two.
-    pub fn of_interval(interval: u64) -> Self {
+    pub fn with_interval(interval: u64) -> Self {
         Timeline {
             bits: interval.next_power_of_two().trailing_zeros(),
             rows: Vec::new(),
@@ -192,7 +192,7 @@ pub struct LinkStatistics {
     /// Time in which packets waited at the link for credits, ps.
     pub stalled: u64,
     /// Most bytes that ever waited for it, were on it, or lay in the buffers at its far end.
-    pub most_occupied: u32,
+    pub max_occupied: u32,
 }
 
 #[cfg(test)]

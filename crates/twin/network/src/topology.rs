@@ -8,7 +8,7 @@ use forebay_machine_file::machine::{Arrangement, LinkClass, Machine, Network, Pl
 
 /// A node's place in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeLocation {
     /// Group.
     pub group: u16,
     /// Router within the group: chassis × slots + slot.
@@ -63,7 +63,7 @@ pub struct Topology {
     /// The same by port: `beyond[(g × routers + r) × (first_node − first_global) + port −
     /// first_global]` is (group, router, port) of the other end; group `u16::MAX`: no cable.
     beyond: Vec<(u16, u16, u8)>,
-    places: Vec<Place>,
+    places: Vec<NodeLocation>,
     /// Nodes of each group, by their number within the group.
     members: Vec<Vec<u32>>,
 }
@@ -140,7 +140,7 @@ impl Topology {
             let group = node.router / routers;
             let members = &mut self.members[group as usize];
             let port = &mut taken[node.router as usize];
-            self.places.push(Place {
+            self.places.push(NodeLocation {
                 group: group as u16,
                 router: (node.router % routers) as u16,
                 port: self.first_node + *port,
@@ -164,12 +164,12 @@ impl Topology {
 
     /// Where a node is.
     #[inline]
-    pub fn place(&self, node: u32) -> Place {
+    pub fn location(&self, node: u32) -> NodeLocation {
         self.places[node as usize]
     }
 
     /// Nodes of a group by their number within it.
-    pub fn members(&self, group: u16) -> &[u32] {
+    pub fn nodes_of_group(&self, group: u16) -> &[u32] {
         &self.members[usize::from(group)]
     }
 
@@ -187,7 +187,7 @@ impl Topology {
     }
 
     /// The other end (group, router, port) of a rank-3 port; `None` where no cable is plugged.
-    pub fn beyond(&self, group: u16, router: u16, port: u8) -> Option<(u16, u16, u8)> {
+    pub fn far_end(&self, group: u16, router: u16, port: u8) -> Option<(u16, u16, u8)> {
         let end = self.beyond[self.beyond_index(group, router, port)];
         (end.0 != u16::MAX).then_some(end)
     }
@@ -201,7 +201,7 @@ impl Topology {
     /// The port on the way from one router to another of the same group: rank-1 first, then
     /// rank-2. `from` and `to` differ.
     #[inline]
-    pub fn toward(&self, from: u16, to: u16) -> u8 {
+    pub fn local_port_toward(&self, from: u16, to: u16) -> u8 {
         let (slot, to_slot) = (from % self.slots, to % self.slots);
         if slot != to_slot {
             to_slot as u8
@@ -256,7 +256,7 @@ impl Topology {
                 )
             }
             LinkClass::Global => {
-                let (far, far_router, _) = self.beyond(group, router, port)?;
+                let (far, far_router, _) = self.far_end(group, router, port)?;
                 format!(
                     "group {group} {} -> group {far} {}",
                     at(router),
@@ -264,8 +264,8 @@ impl Topology {
                 )
             }
             LinkClass::Node => {
-                let node = self.members(group).iter().find(|&&n| {
-                    let place = self.place(n);
+                let node = self.nodes_of_group(group).iter().find(|&&n| {
+                    let place = self.location(n);
                     place.router == router && place.port == port
                 })?;
                 format!("group {group} {} -> node {node}", at(router))

@@ -33,11 +33,11 @@ fn check(shape: Shape) {
                     "{shape:?}: a socket with two cables"
                 );
                 assert_eq!(
-                    topology.beyond(g, link.router, link.port),
+                    topology.far_end(g, link.router, link.port),
                     Some((h, link.far_router, link.far_port))
                 );
                 assert_eq!(
-                    topology.beyond(h, link.far_router, link.far_port),
+                    topology.far_end(h, link.far_router, link.far_port),
                     Some((g, link.router, link.port))
                 );
             }

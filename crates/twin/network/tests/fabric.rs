@@ -55,7 +55,7 @@ fn latency_to_another_group_counts_each_link_of_the_minimal_way() {
     let machine = machine(SMALL, Routing::Minimal);
     let topology = Topology::new(&machine);
     let (from, to) = (0, 16 * 3 + 5);
-    let (a, b) = (topology.place(from), topology.place(to));
+    let (a, b) = (topology.location(from), topology.location(to));
     let link = topology.links(a.group, b.group)[0];
     let local = |x: u16, y: u16| {
         u64::from(x % 4 != y % 4) * (TRAVERSAL + 10_000)
@@ -299,5 +299,5 @@ fn congestion_backs_up_into_the_sources() {
         .iter()
         .filter(|l| l.router.is_none())
         .collect();
-    assert!(inward.iter().all(|l| l.most_occupied <= 32 * 1024));
+    assert!(inward.iter().all(|l| l.max_occupied <= 32 * 1024));
 }

@@ -1,6 +1,6 @@
 //! Which compute nodes of a machine a job gets, in rank order.
 
-use crate::random::{RandomStream, below, label};
+use crate::random::{RandomStream, below, stream_label};
 use forebay_machine_file::machine::{Machine, NodeKind};
 use std::fmt;
 use std::str::FromStr;
@@ -131,7 +131,7 @@ impl Placer {
     pub fn new(machine: &Machine, seed: u64) -> Placer {
         let routers = machine.routers_per_group().max(1);
         let free: Vec<Free> = (0..)
-            .zip(machine.nodes_of(NodeKind::Compute))
+            .zip(machine.nodes_of_kind(NodeKind::Compute))
             .map(|(rank, node)| {
                 let router = machine.nodes[node as usize].router;
                 Free {
@@ -152,7 +152,7 @@ impl Placer {
     }
 
     /// Compute nodes that no job has.
-    pub fn free(&self) -> u32 {
+    pub fn free_nodes(&self) -> u32 {
         self.free.len() as u32
     }
 
@@ -161,19 +161,19 @@ impl Placer {
     ///
     /// # Errors
     /// [`PlacementError`] if `nodes` is 0 or more than are free; nothing is taken then.
-    pub fn place(&mut self, nodes: u32, how: Placement) -> Result<Vec<u32>, PlacementError> {
+    pub fn place_job(&mut self, nodes: u32, how: Placement) -> Result<Vec<u32>, PlacementError> {
         if nodes == 0 {
             return Err(PlacementError::NoNodes);
         }
-        if nodes > self.free() {
+        if nodes > self.free_nodes() {
             return Err(PlacementError::TooFew {
                 machine: self.machine.clone(),
                 asked: nodes,
-                free: self.free(),
+                free: self.free_nodes(),
                 compute: self.compute,
             });
         }
-        let random = RandomStream::new(self.seed ^ self.jobs, label("placement"));
+        let random = RandomStream::new(self.seed ^ self.jobs, stream_label("placement"));
         self.jobs += 1;
         let count = nodes as usize;
         // Positions in the list of free nodes, in rank order.

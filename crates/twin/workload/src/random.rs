@@ -23,7 +23,7 @@ pub const fn mix(value: u64) -> u64 {
 
 /// A number for a stream's name (FNV-1a), so that streams for different purposes never coincide
 /// by two callers both counting from 0.
-pub const fn label(name: &str) -> u64 {
+pub const fn stream_label(name: &str) -> u64 {
     let bytes = name.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut i = 0;
@@ -74,7 +74,7 @@ pub const fn below(random: u64, bound: u64) -> u64 {
 
 /// A number in (0, 1], a multiple of 2^-53, from a random 64-bit number.
 #[inline]
-pub const fn unit(random: u64) -> f64 {
+pub const fn unit_interval(random: u64) -> f64 {
     ((random >> 11) + 1) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
 
@@ -82,7 +82,7 @@ pub const fn unit(random: u64) -> f64 {
 /// and 36.74 (the largest that 53 random bits can give).
 #[inline]
 pub fn exponential(random: u64) -> f64 {
-    -libm::log(unit(random))
+    -libm::log(unit_interval(random))
 }
 
 /// A bijection of `0..domain`, chosen by a key and computed for each index by itself: a shuffled
@@ -178,7 +178,7 @@ mod tests {
     fn values_are_fixed_for_ever() {
         // A change here changes every seeded result: it needs a new version of the documents.
         assert_eq!(hash(1, 2, 3), 1_837_761_060_917_858_051);
-        assert_eq!(label("placement"), 10_998_637_224_042_777_120);
+        assert_eq!(stream_label("placement"), 10_998_637_224_042_777_120);
         assert_eq!(exponential(hash(0, 0, 0)).to_bits(), 0x3ff15a5582bd815a);
     }
 

@@ -1,6 +1,6 @@
 //! Which bytes are moved by whom: offsets, coverage, and whose data are read.
 
-use forebay_workload::ior::{Access, FileId, Ior, Layout, NodeOrder, Processes, Transfer};
+use forebay_workload::ior::{Access, AccessPattern, FileId, Ior, NodeOrder, Processes, Transfer};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,17 +11,17 @@ fn test(line: &str) -> Ior {
         .remove(0)
 }
 
-fn layout(line: &str, count: u32, per_node: u32) -> Layout {
+fn layout(line: &str, count: u32, per_node: u32) -> AccessPattern {
     let processes = Processes {
         count,
         per_node,
         order: NodeOrder::Block,
         seed: 1,
     };
-    Layout::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
+    AccessPattern::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-fn offsets(layout: &Layout, rank: u32, access: Access) -> Vec<u64> {
+fn offsets(layout: &AccessPattern, rank: u32, access: Access) -> Vec<u64> {
     layout
         .stream(rank, access)
         .cursor()
@@ -30,7 +30,7 @@ fn offsets(layout: &Layout, rank: u32, access: Access) -> Vec<u64> {
 }
 
 /// All transfers of all ranks, each with how often it is made.
-fn all(layout: &Layout, access: Access) -> BTreeMap<Transfer, u32> {
+fn all(layout: &AccessPattern, access: Access) -> BTreeMap<Transfer, u32> {
     let mut made = BTreeMap::new();
     for rank in 0..layout.tasks() {
         for transfer in layout.stream(rank, access).cursor() {
@@ -41,7 +41,7 @@ fn all(layout: &Layout, access: Access) -> BTreeMap<Transfer, u32> {
 }
 
 /// Each byte of each file is in just one transfer, and no other byte is.
-fn covered_once(layout: &Layout, access: Access) {
+fn covered_once(layout: &AccessPattern, access: Access) {
     let made = all(layout, access);
     let per_file = layout.total_bytes() / u64::from(layout.files());
     let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
@@ -65,7 +65,7 @@ fn a_shared_file_by_hand() {
     assert_eq!(offsets(&l, 0, Access::Write), [0, 32, 192, 224]);
     assert_eq!(offsets(&l, 2, Access::Write), [128, 160, 320, 352]);
     assert_eq!(
-        l.access(2, Access::Write, 3),
+        l.transfer(2, Access::Write, 3),
         Transfer {
             file: FileId(0),
             offset: 352,
@@ -84,7 +84,7 @@ fn files_of_their_own_by_hand() {
     for rank in 0..3 {
         assert_eq!(offsets(&l, rank, Access::Write), [0, 32, 64, 96]);
         assert_eq!(l.file(rank, Access::Write), FileId(u64::from(rank)));
-        assert_eq!(l.removed_by(rank), Some(FileId(u64::from(rank))));
+        assert_eq!(l.file_removed_by(rank), Some(FileId(u64::from(rank))));
     }
 }
 
@@ -95,7 +95,7 @@ fn the_next_nodes_data_are_read_with_c() {
     let shifted = layout("-b 96 -t 32 -C", 12, 3);
     for rank in 0..12 {
         let writer = (rank + 3) % 12;
-        assert_eq!(shifted.data_of(rank, Access::Read), writer);
+        assert_eq!(shifted.data_owner(rank, Access::Read), writer);
         assert_ne!(shifted.node_of(rank), shifted.node_of(writer));
         assert_eq!(
             offsets(&shifted, rank, Access::Read),
@@ -106,15 +106,18 @@ fn the_next_nodes_data_are_read_with_c() {
             offsets(&own, rank, Access::Write)
         );
     }
-    assert_eq!(layout("-C -Q 2", 12, 3).data_of(0, Access::Read), 6);
+    assert_eq!(layout("-C -Q 2", 12, 3).data_owner(0, Access::Read), 6);
     assert_eq!(layout("-C -F", 12, 3).file(11, Access::Read), FileId(2));
     assert_eq!(
-        layout("-C -Q 4", 12, 3).data_of(5, Access::Read),
+        layout("-C -Q 4", 12, 3).data_owner(5, Access::Read),
         5,
         "once around"
     );
-    assert_eq!(layout("-C", 12, 3).removed_by(1), None);
-    assert_eq!(layout("-C -Q 2000000000", 4, 4).data_of(1, Access::Read), 1);
+    assert_eq!(layout("-C", 12, 3).file_removed_by(1), None);
+    assert_eq!(
+        layout("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read),
+        1
+    );
 }
 
 #[test]
@@ -125,14 +128,14 @@ fn ranks_may_go_in_turn_over_the_nodes() {
         order: NodeOrder::Cyclic,
         seed: 0,
     };
-    let l = Layout::new(&test("-C"), processes).unwrap();
+    let l = AccessPattern::new(&test("-C"), processes).unwrap();
     assert_eq!((l.nodes(), l.processes_per_node()), (3, 4));
     assert_eq!(
         (0..10).map(|r| l.node_of(r)).collect::<Vec<_>>(),
         [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
     );
-    assert_eq!(l.data_of(3, Access::Read), 4);
-    let l = Layout::new(
+    assert_eq!(l.data_owner(3, Access::Read), 4);
+    let l = AccessPattern::new(
         &test(""),
         Processes {
             order: NodeOrder::Block,
@@ -151,16 +154,16 @@ fn z_draws_ranks_at_some_distance() {
     let l = layout("-Z -Q 2 -X 5", 64, 4);
     let mut seen = HashSet::new();
     for rank in 0..64 {
-        let distance = (l.data_of(rank, Access::Read) + 64 - rank) % 64;
+        let distance = (l.data_owner(rank, Access::Read) + 64 - rank) % 64;
         assert!(distance >= 8, "rank {rank} reads from {distance} ranks on");
         seen.insert(distance);
-        assert_eq!(l.data_of(rank, Access::Write), rank);
+        assert_eq!(l.data_owner(rank, Access::Write), rank);
     }
     assert!(seen.len() > 25, "{seen:?}");
     // Another seed gives others; so does another repetition, if the seed is negative.
-    let readers = |l: Layout| {
+    let readers = |l: AccessPattern| {
         (0..64)
-            .map(|r| l.data_of(r, Access::Read))
+            .map(|r| l.data_owner(r, Access::Read))
             .collect::<Vec<_>>()
     };
     assert_ne!(readers(l), readers(layout("-Z -Q 2 -X 6", 64, 4)));
@@ -203,7 +206,7 @@ fn random_offsets_are_shuffled_and_alike_in_all_segments() {
         order: NodeOrder::Block,
         seed: 2,
     };
-    let other = Layout::new(&test("-z -F -b 64k -t 1k -s 2"), other).unwrap();
+    let other = AccessPattern::new(&test("-z -F -b 64k -t 1k -s 2"), other).unwrap();
     assert_ne!(
         first,
         offsets(&other, 0, Access::Write),
@@ -291,7 +294,7 @@ proptest! {
         let stream = l.stream(rank, Access::Read);
         let by_index: Vec<Transfer> = (0..stream.len()).map(|i| stream.transfer(i)).collect();
         prop_assert_eq!(stream.cursor().collect::<Vec<_>>(), by_index.clone());
-        prop_assert_eq!(l.access(rank, Access::Read, stream.len() - 1), *by_index.last().unwrap());
+        prop_assert_eq!(l.transfer(rank, Access::Read, stream.len() - 1), *by_index.last().unwrap());
         prop_assert_eq!(stream.len(), l.transfers_per_rank());
     }
 }

@@ -1,7 +1,9 @@
 //! IOR's command line as its users write it: every option, and what is said of wrong ones.
 
 use forebay_units::Bytes;
-use forebay_workload::ior::{Api, Ior, IorError, Layout, NodeOrder, Processes, Reorder, Stonewall};
+use forebay_workload::ior::{
+    AccessPattern, Api, Ior, IorError, NodeOrder, Processes, Reorder, Stonewall,
+};
 
 fn parse(line: &str) -> Result<Vec<Ior>, IorError> {
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
@@ -386,7 +388,8 @@ fn a_job_has_to_have_room() {
         order: NodeOrder::Block,
         seed: 0,
     };
-    let refused = |line: &str, p: Processes| Layout::new(&one(line), p).unwrap_err().to_string();
+    let refused =
+        |line: &str, p: Processes| AccessPattern::new(&one(line), p).unwrap_err().to_string();
     assert!(refused("-N 9", processes(8, 4)).contains("9 tasks, but the job has only 8 processes"));
     assert!(refused("", processes(0, 4)).contains("at least one process"));
     assert!(refused("", processes(4, 0)).contains("at least one process"));
@@ -394,7 +397,9 @@ fn a_job_has_to_have_room() {
     assert!(refused("-b 1t -s 1p", processes(1, 1)).contains("beyond the 2^63 bytes"));
     assert!(refused("-Z -Q 1 -N 4", processes(8, 4)).contains("lower -Q or raise -N"));
     assert_eq!(
-        Layout::new(&one("-N 8"), processes(8, 4)).unwrap().tasks(),
+        AccessPattern::new(&one("-N 8"), processes(8, 4))
+            .unwrap()
+            .tasks(),
         8
     );
 }
@@ -413,7 +418,7 @@ proptest::proptest! {
             // What is taken can be laid out, or the reason is given.
             Ok(tests) => for ior in tests {
                 let processes = Processes { count: 5, per_node: 2, order: NodeOrder::Block, seed: 0 };
-                if let Ok(layout) = Layout::new(&ior, processes) {
+                if let Ok(layout) = AccessPattern::new(&ior, processes) {
                     let stream = layout.stream(layout.tasks() - 1, forebay_workload::ior::Access::Read);
                     if let Some(last) = stream.len().checked_sub(1) {
                         let transfer = stream.transfer(last);

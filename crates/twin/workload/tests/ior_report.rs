@@ -1,7 +1,7 @@
 //! IOR's output, compared with a text whose columns are IOR 4.1's.
 
 use forebay_workload::ior::report::{Line, PhaseResult, Report, StonewallResult, TestReport};
-use forebay_workload::ior::{Access, Ior, Layout, NodeOrder, Processes};
+use forebay_workload::ior::{Access, AccessPattern, Ior, NodeOrder, Processes};
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(String::from).collect()
@@ -31,7 +31,7 @@ fn the_text_is_as_kept() {
         order: NodeOrder::Block,
         seed: 0,
     };
-    let layout = Layout::new(&ior, processes).unwrap();
+    let layout = AccessPattern::new(&ior, processes).unwrap();
     let bytes = layout.total_bytes();
     let lines = [
         phase(Access::Write, 0, bytes, 0.25),
@@ -115,7 +115,7 @@ fn a_deadline_and_shuffled_tasks_show() {
         order: NodeOrder::Block,
         seed: 0,
     };
-    let layout = Layout::new(&ior, processes).unwrap();
+    let layout = AccessPattern::new(&ior, processes).unwrap();
     let stonewall = Some(StonewallResult {
         seconds: 10.0,
         mean_bytes: 1 << 20,

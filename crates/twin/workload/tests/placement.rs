@@ -32,28 +32,28 @@ fn names() {
 #[test]
 fn contiguous_jobs_follow_each_other() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute);
+    let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
     assert_eq!(
-        placer.place(100, Placement::Contiguous).unwrap(),
+        placer.place_job(100, Placement::Contiguous).unwrap(),
         compute[..100]
     );
     assert_eq!(
-        placer.place(50, Placement::Contiguous).unwrap(),
+        placer.place_job(50, Placement::Contiguous).unwrap(),
         compute[100..150]
     );
-    assert_eq!(placer.free(), compute.len() as u32 - 150);
+    assert_eq!(placer.free_nodes(), compute.len() as u32 - 150);
 }
 
 #[test]
 fn contiguous_jobs_keep_together_where_there_is_room() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute);
+    let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
     let scattered = placer
-        .place(compute.len() as u32 / 100, Placement::RandomNodes)
+        .place_job(compute.len() as u32 / 100, Placement::RandomNodes)
         .unwrap();
-    let job = placer.place(32, Placement::Contiguous).unwrap();
+    let job = placer.place_job(32, Placement::Contiguous).unwrap();
     let first = compute.iter().position(|&n| n == job[0]).unwrap();
     assert_eq!(
         job,
@@ -64,7 +64,7 @@ fn contiguous_jobs_keep_together_where_there_is_room() {
     // Where there is none that long, the lowest free nodes are taken.
     let mut placer = Placer::new(&machine, 1);
     let taken: HashSet<u32> = placer
-        .place(compute.len() as u32 / 2, Placement::RandomNodes)
+        .place_job(compute.len() as u32 / 2, Placement::RandomNodes)
         .unwrap()
         .into_iter()
         .collect();
@@ -74,7 +74,7 @@ fn contiguous_jobs_keep_together_where_there_is_room() {
         .filter(|n| !taken.contains(n))
         .collect();
     assert_eq!(
-        placer.place(1000, Placement::Contiguous).unwrap(),
+        placer.place_job(1000, Placement::Contiguous).unwrap(),
         free[..1000]
     );
 }
@@ -83,7 +83,7 @@ fn contiguous_jobs_keep_together_where_there_is_room() {
 fn random_nodes_are_all_over_the_machine() {
     let machine = theta();
     let job = Placer::new(&machine, 1)
-        .place(400, Placement::RandomNodes)
+        .place_job(400, Placement::RandomNodes)
         .unwrap();
     let (groups, changes) = spread(&job, |n| machine.group_of(n));
     assert_eq!(groups as u32, machine.network.groups);
@@ -98,7 +98,7 @@ fn random_routers_are_filled_one_by_one() {
     let machine = theta();
     let router = |n: u32| machine.nodes[n as usize].router;
     let job = Placer::new(&machine, 1)
-        .place(400, Placement::RandomRouters)
+        .place_job(400, Placement::RandomRouters)
         .unwrap();
     let (routers, changes) = spread(&job, router);
     assert_eq!(changes + 1, routers, "each router's nodes are together");
@@ -113,7 +113,7 @@ fn random_groups_are_filled_one_by_one() {
     let mut first = HashSet::new();
     for seed in 0..10 {
         let job = Placer::new(&machine, seed)
-            .place(1000, Placement::RandomGroups)
+            .place_job(1000, Placement::RandomGroups)
             .unwrap();
         let (groups, changes) = spread(&job, |n| machine.group_of(n));
         assert_eq!(changes + 1, groups);
@@ -126,26 +126,29 @@ fn random_groups_are_filled_one_by_one() {
 #[test]
 fn a_full_machine_says_what_is_free() {
     let machine = theta();
-    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
+    let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
     let mut placer = Placer::new(&machine, 1);
     assert!(
         placer
-            .place(0, Placement::Contiguous)
+            .place_job(0, Placement::Contiguous)
             .unwrap_err()
             .to_string()
             .contains("at least one")
     );
     placer
-        .place(compute - 10, Placement::RandomRouters)
+        .place_job(compute - 10, Placement::RandomRouters)
         .unwrap();
     for placement in Placement::ALL {
-        let said = placer.place(11, placement).unwrap_err().to_string();
+        let said = placer.place_job(11, placement).unwrap_err().to_string();
         let right =
             format!("theta has {compute} compute nodes, of which 10 are free; the job asks for 11");
         assert_eq!(said, right);
     }
-    assert_eq!(placer.place(10, Placement::RandomGroups).unwrap().len(), 10);
-    assert_eq!(placer.free(), 0);
+    assert_eq!(
+        placer.place_job(10, Placement::RandomGroups).unwrap().len(),
+        10
+    );
+    assert_eq!(placer.free_nodes(), 0);
 }
 
 proptest! {
@@ -159,7 +162,7 @@ proptest! {
         let run = || {
             let mut placer = Placer::new(&machine, seed);
             jobs.iter()
-                .filter_map(|&(nodes, how)| placer.place(nodes, Placement::ALL[how]).ok())
+                .filter_map(|&(nodes, how)| placer.place_job(nodes, Placement::ALL[how]).ok())
                 .collect::<Vec<_>>()
         };
         let placed = run();

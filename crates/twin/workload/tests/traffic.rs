@@ -2,10 +2,10 @@
 
 use forebay_units::{Bytes, Rate, Time};
 use forebay_workload::random::hash;
-use forebay_workload::traffic::{Arrival, Destinations, Pattern, TrafficSpec};
+use forebay_workload::traffic::{Arrival, Destinations, TrafficPattern, TrafficSpec};
 use proptest::prelude::*;
 
-fn pattern(text: &str) -> Pattern {
+fn pattern(text: &str) -> TrafficPattern {
     text.parse().unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -18,7 +18,7 @@ fn groups() -> Vec<u32> {
 fn histogram(d: &Destinations, node: u32, messages: u64) -> Vec<u32> {
     let mut counts = vec![0; d.nodes() as usize];
     for message in 0..messages {
-        counts[d.of(node, message, hash(3, u64::from(node), message)) as usize] += 1;
+        counts[d.destination(node, message, hash(3, u64::from(node), message)) as usize] += 1;
     }
     counts
 }
@@ -45,17 +45,17 @@ fn names_and_parameters() {
     ] {
         assert_eq!(pattern(text).to_string(), text);
     }
-    assert_eq!(pattern("group+1"), Pattern::Adversarial);
+    assert_eq!(pattern("group+1"), TrafficPattern::Adversarial);
     assert_eq!(
         pattern("hot-spot"),
-        Pattern::HotSpot {
+        TrafficPattern::HotSpot {
             nodes: 1,
             share: 0.1
         }
     );
     assert_eq!(
         pattern("hot-spot:share=1"),
-        Pattern::HotSpot {
+        TrafficPattern::HotSpot {
             nodes: 1,
             share: 1.0
         }
@@ -82,7 +82,7 @@ fn wrong_names_and_parameters() {
         ("hot-spot:share=nan", "not `nan`"),
         ("hot-spot:rate=1", "but nodes and share"),
     ] {
-        let said = text.parse::<Pattern>().unwrap_err().to_string();
+        let said = text.parse::<TrafficPattern>().unwrap_err().to_string();
         assert!(said.contains(part), "{text}: {said}");
     }
 }
@@ -165,7 +165,7 @@ fn groups_of_a_scattered_job() {
             _ => 1,
         };
         for message in 0..50 {
-            let to = d.of(node, message, hash(0, 0, message));
+            let to = d.destination(node, message, hash(0, 0, message));
             assert_eq!(group_of[to as usize], wanted);
         }
     }
@@ -174,7 +174,7 @@ fn groups_of_a_scattered_job() {
 #[test]
 fn all_to_all_goes_round() {
     let d = pattern("all-to-all").resolve(&[0; 5], 0).unwrap();
-    let to: Vec<u32> = (0..6).map(|m| d.of(3, m, 0)).collect();
+    let to: Vec<u32> = (0..6).map(|m| d.destination(3, m, 0)).collect();
     assert_eq!(to, [4, 0, 1, 2, 4, 0]);
 }
 
@@ -183,15 +183,18 @@ fn halo_exchanges_with_six_neighbours() {
     let d = pattern("halo").resolve(&[0; 60], 0).unwrap();
     assert_eq!(d.grid(), Some([3, 4, 5]));
     // Node 0 is at the corner (0, 0, 0): neighbours wrap around.
-    let to: Vec<u32> = (0..7).map(|m| d.of(0, m, 0)).collect();
+    let to: Vec<u32> = (0..7).map(|m| d.destination(0, m, 0)).collect();
     assert_eq!(to, [1, 2, 3, 9, 12, 48, 1]);
     // (1, 1, 1) is inside.
-    let to: Vec<u32> = (0..6).map(|m| d.of(16, m, 0)).collect();
+    let to: Vec<u32> = (0..6).map(|m| d.destination(16, m, 0)).collect();
     assert_eq!(to, [17, 15, 19, 13, 28, 4]);
     // What x + 1 sends back with x - 1 comes home: exchanges are mutual.
     for node in 0..60 {
         for turn in 0..6 {
-            assert_eq!(d.of(d.of(node, turn, 0), turn ^ 1, 0), node);
+            assert_eq!(
+                d.destination(d.destination(node, turn, 0), turn ^ 1, 0),
+                node
+            );
         }
     }
     let grid = |n: usize| {
@@ -206,12 +209,16 @@ fn halo_exchanges_with_six_neighbours() {
     assert_eq!(grid(64), [4, 4, 4]);
     let ring = pattern("halo").resolve(&[0; 13], 0).unwrap();
     assert_eq!(
-        (0..4).map(|m| ring.of(0, m, 0)).collect::<Vec<_>>(),
+        (0..4)
+            .map(|m| ring.destination(0, m, 0))
+            .collect::<Vec<_>>(),
         [1, 12, 1, 12]
     );
     let given = pattern("halo:x=1,y=2,z=6").resolve(&[0; 12], 0).unwrap();
     assert_eq!(
-        (0..4).map(|m| given.of(0, m, 0)).collect::<Vec<_>>(),
+        (0..4)
+            .map(|m| given.destination(0, m, 0))
+            .collect::<Vec<_>>(),
         [1, 1, 2, 10]
     );
 }
@@ -258,7 +265,7 @@ fn a_permutation_is_one_cycle() {
     let d = pattern("permutation").resolve(&vec![0; 1000], 4).unwrap();
     let (mut node, mut steps) = (0, 0);
     loop {
-        node = d.of(node, steps, steps);
+        node = d.destination(node, steps, steps);
         steps += 1;
         if node == 0 {
             break;
@@ -268,7 +275,7 @@ fn a_permutation_is_one_cycle() {
     let other = pattern("permutation").resolve(&vec![0; 1000], 5).unwrap();
     assert!(
         (0..1000)
-            .filter(|&n| other.of(n, 0, 0) == d.of(n, 0, 0))
+            .filter(|&n| other.destination(n, 0, 0) == d.destination(n, 0, 0))
             .count()
             < 20
     );
@@ -277,7 +284,7 @@ fn a_permutation_is_one_cycle() {
 #[test]
 fn numbers_of_traffic_are_checked() {
     let spec = |message: u64, load: f64, messages: u64| {
-        TrafficSpec::new(Pattern::Uniform, Bytes(message), load, messages)
+        TrafficSpec::new(TrafficPattern::Uniform, Bytes(message), load, messages)
     };
     assert!(spec(4096, 0.3, 20).is_ok() && spec(1, 1.0, 1).is_ok());
     for (message, load, messages, part) in [
@@ -299,7 +306,7 @@ fn numbers_of_traffic_are_checked() {
 #[test]
 fn messages_come_at_the_offered_load() {
     // 4096 bytes at half of 8 GB/s: one in 1.024 us.
-    let mut spec = TrafficSpec::new(Pattern::Uniform, Bytes(4096), 0.5, 20).unwrap();
+    let mut spec = TrafficSpec::new(TrafficPattern::Uniform, Bytes(4096), 0.5, 20).unwrap();
     let poisson = spec.arrivals(Rate(8_000_000_000)).unwrap();
     assert_eq!(poisson.mean(), Time(1_024_000));
     let total: u64 = (0..100_000).map(|i| poisson.gap(hash(1, 2, i)).0).sum();
@@ -307,12 +314,17 @@ fn messages_come_at_the_offered_load() {
         (total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01,
         "{total}"
     );
-    assert_eq!(poisson.gap(hash(1, 2, 3)), poisson.first(hash(1, 2, 3)));
+    assert_eq!(
+        poisson.gap(hash(1, 2, 3)),
+        poisson.first_arrival(hash(1, 2, 3))
+    );
 
     spec.arrival = Arrival::Fixed;
     let fixed = spec.arrivals(Rate(8_000_000_000)).unwrap();
     assert!((0..100).all(|i| fixed.gap(hash(1, 2, i)) == Time(1_024_000)));
-    let firsts: Vec<u64> = (0..1000).map(|i| fixed.first(hash(1, 2, i)).0).collect();
+    let firsts: Vec<u64> = (0..1000)
+        .map(|i| fixed.first_arrival(hash(1, 2, i)).0)
+        .collect();
     assert!(firsts.iter().all(|&t| t <= 1_024_000));
     let mean = firsts.iter().sum::<u64>() as f64 / 1000.0;
     assert!((mean / 512_000.0 - 1.0).abs() < 0.1, "{mean}");
@@ -324,15 +336,15 @@ proptest! {
         group_of in prop::collection::vec(0_u32..6, 2..60), message: u64, random: u64, seed: u64,
         hot in 1_u32..5,
     ) {
-        let mut patterns: Vec<Pattern> =
+        let mut patterns: Vec<TrafficPattern> =
             ["uniform", "nearest-group", "adversarial", "all-to-all", "halo", "permutation"]
                 .map(pattern).to_vec();
-        patterns.push(Pattern::HotSpot { nodes: hot, share: 0.9 });
+        patterns.push(TrafficPattern::HotSpot { nodes: hot, share: 0.9 });
         for p in patterns {
             // A job in one group, or of fewer nodes than hot ones, is refused: tested above.
             let Ok(d) = p.resolve(&group_of, seed) else { continue };
             for node in 0..group_of.len() as u32 {
-                let to = d.of(node, message, random);
+                let to = d.destination(node, message, random);
                 prop_assert!(to < group_of.len() as u32, "{p}");
                 prop_assert_ne!(to, node, "{}", p);
             }
@@ -344,7 +356,7 @@ proptest! {
         let node = node % n;
         let d = pattern("all-to-all").resolve(&vec![0; n as usize], 0).unwrap();
         let turn = u64::from(n - 1);
-        let mut to: Vec<u32> = (round * turn..(round + 1) * turn).map(|m| d.of(node, m, 0)).collect();
+        let mut to: Vec<u32> = (round * turn..(round + 1) * turn).map(|m| d.destination(node, m, 0)).collect();
         to.sort_unstable();
         prop_assert_eq!(to, (0..n).filter(|&k| k != node).collect::<Vec<_>>());
     }

@@ -1,6 +1,8 @@
 //! `forebay sim interference`.
 
-use super::options::{Shown, SimArgs, check_burst_buffers, check_nodes, placement, refused};
+use super::options::{
+    ProgressReporter, SimArgs, check_burst_buffers, check_nodes, placement, study_failure,
+};
 use super::output::{Files, OutputArgs};
 use super::traffic::TrafficOptions;
 use crate::failure::Failure;
@@ -48,7 +50,7 @@ pub(super) struct InterferenceArgs {
 }
 
 pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
-    let Some(tests) = super::ior::tests(&args.ior)? else {
+    let Some(tests) = super::ior::parse_tests(&args.ior)? else {
         return Ok(());
     };
     let [test] = tests.as_slice() else {
@@ -65,9 +67,9 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     super::ior::layout(test, args.nodes, args.ppn, args.sim.seed)?;
     let mut output = args
         .output
-        .begin(&format!("interference-{}", machine.name))?;
-    let progress = Shown::start("interference", output.display);
-    let run = study::interference(
+        .prepare(&format!("interference-{}", machine.name))?;
+    let progress = ProgressReporter::start("interference", output.display);
+    let run = study::simulate_interference(
         &machine,
         test,
         args.nodes,
@@ -78,7 +80,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         args.traffic_placement,
         &progress,
     )
-    .map_err(|e| refused(&e))?;
+    .map_err(|e| study_failure(&e))?;
     drop(progress);
     let mut inputs = args.sim.inputs(&machine);
     inputs.settings.extend(args.traffic.settings());
@@ -93,7 +95,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         inputs.settings.push((name.to_string(), value));
     }
     let table = table(&run);
-    output.say(table.trim_end())?;
+    output.print_and_record(table.trim_end())?;
     let files = Files {
         inputs: &inputs,
         table: &table,
@@ -102,7 +104,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
         report: report::interference(&run, &inputs),
         links: args.sim.links.then(|| links::of_interference(&run)),
     };
-    output.add("", &run, &files)?;
+    output.write_result_files("", &run, &files)?;
     output.finish(&run)
 }
 

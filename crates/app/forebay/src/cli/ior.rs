@@ -1,14 +1,14 @@
 //! `forebay sim ior`.
 
 use super::nodes::NodeCounts;
-use super::options::{Shown, SimArgs, check_burst_buffers, check_nodes, refused};
+use super::options::{ProgressReporter, SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
+use crate::console::{print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::quantity::{significant, thousands};
 use crate::report::{self, Inputs};
-use crate::say::{print, tell};
 use crate::table::{self, Column};
 use crate::validate::published;
 use crate::{ior_output, links, series};
@@ -16,7 +16,7 @@ use clap::Args;
 use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
 use forebay_machine::study::{self, SimOptions};
 use forebay_machine_file::machine::Machine;
-use forebay_workload::ior::{self, Ior, IorError, Layout, NodeOrder, Processes};
+use forebay_workload::ior::{self, AccessPattern, Ior, IorError, NodeOrder, Processes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -57,11 +57,11 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// The tests of an IOR command line; `-h` prints IOR's help and gives none.
-pub(super) fn tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
+pub(super) fn parse_tests(arguments: &[String]) -> Result<Option<Vec<Ior>>, Failure> {
     match Ior::parse(arguments) {
         Ok(tests) => Ok(Some(tests)),
         Err(IorError::Help) => {
-            print(&ior::help())?;
+            print_stdout(&ior::help())?;
             Ok(None)
         }
         Err(e) => Err(Failure::Input(e.to_string())),
@@ -76,13 +76,18 @@ fn of_nodes(nodes: u32) -> String {
 }
 
 /// Checks that a test fits a job before anything is simulated.
-pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layout, Failure> {
+pub(super) fn layout(
+    test: &Ior,
+    nodes: u32,
+    ppn: u32,
+    seed: u64,
+) -> Result<AccessPattern, Failure> {
     let count = nodes.checked_mul(ppn).ok_or_else(|| {
         Failure::Input(format!(
             "{nodes} nodes with {ppn} processes each are too many processes"
         ))
     })?;
-    Layout::new(
+    AccessPattern::new(
         test,
         Processes {
             count,
@@ -95,7 +100,7 @@ pub(super) fn layout(test: &Ior, nodes: u32, ppn: u32, seed: u64) -> Result<Layo
 }
 
 pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
-    let Some(tests) = tests(&args.ior)? else {
+    let Some(tests) = parse_tests(&args.ior)? else {
         return Ok(());
     };
     let machine = args.sim.machine()?;
@@ -106,11 +111,11 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     for test in &tests {
         for nodes in &args.nodes.0 {
             layout(test, *nodes, args.ppn, args.sim.seed)?;
-            study::ior_fits(&machine, test, *nodes, args.ppn, &options)
+            study::check_ior_fits(&machine, test, *nodes, args.ppn, &options)
                 .map_err(|e| Failure::Input(format!("on {}: {e}", of_nodes(*nodes))))?;
         }
     }
-    let mut output = args.output.begin(&format!("ior-{}", machine.name))?;
+    let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let mut inputs = args.sim.inputs(&machine);
     for (name, value) in [
         ("nodes", args.nodes.to_string()),
@@ -121,7 +126,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         inputs.settings.push((name.to_string(), value));
     }
     for note in tests.iter().flat_map(|t| &t.notes) {
-        tell(format_args!("note: {note}"));
+        print_stderr(format_args!("note: {note}"));
     }
     let mut studies = Vec::new();
     for test in &tests {
@@ -131,7 +136,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
             String::new()
         };
         if tests.len() > 1 {
-            output.say(&format!("test {}", test.id))?;
+            output.print_and_record(&format!("test {}", test.id))?;
         }
         let job = Job {
             args: &args,
@@ -147,8 +152,8 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     if let [study] = studies.as_slice() {
         return output.finish(study);
     }
-    output.write("", "table.txt", output.said())?;
-    output.write("", "summary.json", super::output::text_of(&studies)?)?;
+    output.write("", "table.txt", output.recorded())?;
+    output.write("", "summary.json", super::output::to_json(&studies)?)?;
     output.finish(&studies)
 }
 
@@ -165,14 +170,14 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, output: &mut Output) -> Result<IorStudy, Failure> {
         let args = self.args;
-        output.say(&table::heading(&COLUMNS))?;
+        output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
         for nodes in &args.nodes.0 {
-            let progress = Shown::start(
+            let progress = ProgressReporter::start(
                 &format!("{} nodes", thousands((*nodes).into())),
                 output.display,
             );
-            let point = study::ior_point(
+            let point = study::simulate_ior(
                 self.machine,
                 self.test,
                 *nodes,
@@ -180,14 +185,14 @@ impl Job<'_> {
                 self.options,
                 &progress,
             )
-            .map_err(|e| refused(&e))?;
+            .map_err(|e| study_failure(&e))?;
             drop(progress);
-            output.say(&row(&point))?;
+            output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
             let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);
             output.write(self.folder, &format!("ior-{nodes}-nodes.txt"), &text)?;
             if args.ior_output {
-                output.show(&text)?;
+                output.print_line(&text)?;
             }
             points.push(point);
         }
@@ -222,7 +227,7 @@ impl Job<'_> {
             report: report::ior(study, &rows, inputs),
             links: self.args.sim.links.then(|| links::of_study(study)),
         };
-        output.add(self.folder, study, &files)
+        output.write_result_files(self.folder, study, &files)
     }
 }
 

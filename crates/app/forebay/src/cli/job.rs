@@ -7,18 +7,18 @@ use std::process::ExitCode;
 
 use crate::show::{self, Terminal};
 use clap::{Subcommand, ValueEnum};
-use forebay_daemon::embedded::PoolOptions;
+use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, Recovered, Recovery, RunError, RunOptions, Which, recover, run_job, stage_now,
-    status,
+    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, pool_status, recover,
+    run_job, stage_now,
 };
 use forebay_job_script::{Direction, JobScript};
 
-use crate::say::tell;
+use crate::console::print_stderr;
 use crate::top::{TopOptions, top};
 
-use super::answer;
 use super::pool::{self, PoolArguments, PoolCommand};
+use super::print_answer;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Failed {
@@ -197,7 +197,7 @@ pub fn run(command: JobCommand) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            tell(format_args!("error: {error}"));
+            print_stderr(format_args!("error: {error}"));
             match error {
                 RunError::Interrupted(..) => ExitCode::from(130),
                 error if error.is_bad_input() => ExitCode::from(2),
@@ -208,26 +208,26 @@ pub fn run(command: JobCommand) -> ExitCode {
 }
 
 /// Milliseconds since 1970.
-fn now() -> forebay_control::protocol::Instant {
+fn now() -> forebay_control::messages::Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
-    forebay_control::protocol::Instant(u64::try_from(millis).unwrap_or(u64::MAX))
+    forebay_control::messages::Timestamp(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-fn show_top(pool: &Which, once: bool, interval: std::time::Duration) -> ExitCode {
-    let (Which::Embedded(PoolOptions {
+fn show_top(pool: &PoolSelection, once: bool, interval: std::time::Duration) -> ExitCode {
+    let (PoolSelection::Embedded(EmbeddedPoolOptions {
         directory: path, ..
     })
-    | Which::Shared(path)) = pool;
+    | PoolSelection::Shared(path)) = pool;
     let name = std::path::absolute(path);
     let options = TopOptions {
         name: name.as_deref().unwrap_or(path).display().to_string(),
         interval,
         once,
     };
-    let mut source = || status(pool).map_err(|error| error.to_string());
+    let mut source = || pool_status(pool).map_err(|error| error.to_string());
     match top(&options, &mut source) {
-        Ok(text) => answer(&text.unwrap_or_default()),
+        Ok(text) => print_answer(&text.unwrap_or_default()),
         Err(failure) => super::fail(&failure),
     }
 }
@@ -260,8 +260,8 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             run_to_end(&options, terminal)
         }
         JobCommand::Status { pool, json } => {
-            let found = status(&pool.which()?)?;
-            Ok(answer(&if json {
+            let found = pool_status(&pool.which()?)?;
+            Ok(print_answer(&if json {
                 serde_json::to_string_pretty(&found).unwrap_or_default() + "\n"
             } else {
                 show::status(&found, now())
@@ -279,7 +279,7 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
         } => {
             let list = recover(&pool.which()?, job_id.as_deref(), discard, terminal)?;
             terminal.finish();
-            let told = answer(&show::recovered(&list));
+            let told = print_answer(&show::recovered(&list));
             let kept = |one: &Recovered| matches!(one.recovery, Recovery::Kept(_));
             Ok(if list.iter().any(kept) {
                 ExitCode::FAILURE
@@ -298,10 +298,10 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             Ok(what) => {
                 let moved = stage_now(&pool.which()?, &instance, what, terminal)?;
                 terminal.finish();
-                Ok(answer(&(show::staged(&moved) + "\n")))
+                Ok(print_answer(&(show::staged(&moved) + "\n")))
             }
             Err(reason) => {
-                tell(format_args!("error: {reason}"));
+                print_stderr(format_args!("error: {reason}"));
                 Ok(ExitCode::from(2))
             }
         },
@@ -313,12 +313,12 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
 fn run_to_end(options: &RunOptions, terminal: &mut Terminal) -> Result<ExitCode, RunError> {
     let report = run_job(options, terminal)?;
     terminal.finish();
-    tell(format_args!("\n{}", show::summary(&report).trim_end()));
+    print_stderr(format_args!("\n{}", show::summary(&report).trim_end()));
     if report.code != 0 {
-        tell(format_args!("the script ended with status {}", report.code));
+        print_stderr(format_args!("the script ended with status {}", report.code));
     }
     if report.kept {
-        tell(format_args!(
+        print_stderr(format_args!(
             "its results are kept in the pool as job {}; `forebay recover` stages them out",
             report.token
         ));

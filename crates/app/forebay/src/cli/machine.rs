@@ -1,12 +1,12 @@
 //! `forebay machine`: list, show, check.
 
+use crate::console::print_stdout;
 use crate::failure::Failure;
 use crate::quantity::thousands;
-use crate::say::print;
 use crate::table::{self, Column};
 use clap::Subcommand;
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin, show};
+use forebay_machine_file::{builtin_machines, describe};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MachineCommand {
@@ -47,18 +47,18 @@ pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
         } => {
             let machine = load(&machine)?;
             if json {
-                return print(&format!("{}\n", json_of(&machine)?));
+                return print_stdout(&format!("{}\n", json_of(&machine)?));
             }
-            let mut text = show::describe(&machine);
+            let mut text = describe::describe(&machine);
             if sources {
                 text.push('\n');
-                text.push_str(&show::sources(&machine));
+                text.push_str(&describe::list_sources(&machine));
             }
-            print(&text)
+            print_stdout(&text)
         }
         MachineCommand::Check { file } => {
             let machine = load(&file)?;
-            print(&format!(
+            print_stdout(&format!(
                 "{file}: fine: {} groups, {} routers, {} nodes, {} numbers with their source\n",
                 machine.network.groups,
                 thousands(machine.routers().into()),
@@ -85,9 +85,9 @@ fn list() -> Result<(), Failure> {
         Column::text("what it is", 0),
     ];
     let mut rows = Vec::new();
-    for (name, title) in builtin() {
+    for (name, title) in builtin_machines() {
         let machine = load(name)?;
-        let nodes = |kind| thousands(machine.nodes_of(kind).len() as u64);
+        let nodes = |kind| thousands(machine.nodes_of_kind(kind).len() as u64);
         rows.push(vec![
             name.to_string(),
             machine.network.groups.to_string(),
@@ -97,5 +97,5 @@ fn list() -> Result<(), Failure> {
             title.to_string(),
         ]);
     }
-    print(&table::whole(&columns, &rows))
+    print_stdout(&table::whole(&columns, &rows))
 }

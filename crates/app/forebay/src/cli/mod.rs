@@ -13,10 +13,10 @@ mod serve;
 mod traffic;
 mod validate;
 
+use crate::console::{print_stderr, print_stdout};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::log::{self, LogArguments};
-use crate::say::{print, tell};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -91,12 +91,12 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(failure: &Failure) -> ExitCode {
-    tell(format_args!("error: {failure}"));
+    print_stderr(format_args!("error: {failure}"));
     ExitCode::from(failure.exit_code())
 }
 
 fn run(command: Command) -> Result<(), Failure> {
-    interrupt::watch()?;
+    interrupt::watch_signals()?;
     match command {
         Command::Machine(command) => machine::run(command),
         Command::Sim(SimCommand::Ior(args)) => ior::run(args),
@@ -109,8 +109,8 @@ fn run(command: Command) -> Result<(), Failure> {
 }
 
 /// Prints the answer of a command that has done its work.
-fn answer(text: &str) -> ExitCode {
-    match print(text) {
+fn print_answer(text: &str) -> ExitCode {
+    match print_stdout(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure),
     }

@@ -7,7 +7,7 @@ use crate::report::Inputs;
 use clap::Args;
 use forebay_machine::study::{Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_machine_file::{ROUTINGS, show};
+use forebay_machine_file::{ROUTINGS, describe};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
 
@@ -127,7 +127,11 @@ impl SimArgs {
 
 /// Everything about a machine as it was resolved: what it is, and each number with its source.
 pub(super) fn machine_text(machine: &Machine) -> String {
-    format!("{}\n{}", show::describe(machine), show::sources(machine))
+    format!(
+        "{}\n{}",
+        describe::describe(machine),
+        describe::list_sources(machine)
+    )
 }
 
 /// The files a machine was read from, the machine file under a name of its own.
@@ -155,7 +159,7 @@ pub(super) fn cores() -> usize {
 
 /// Checks that a machine has so many compute nodes.
 pub(super) fn check_nodes(machine: &Machine, what: &str, nodes: u32) -> Result<(), Failure> {
-    let most = machine.nodes_of(NodeKind::Compute).len();
+    let most = machine.nodes_of_kind(NodeKind::Compute).len();
     if nodes as usize > most {
         return Err(Failure::Input(format!(
             "{what} {nodes} is beyond {}, which has {most} compute nodes",
@@ -167,7 +171,7 @@ pub(super) fn check_nodes(machine: &Machine, what: &str, nodes: u32) -> Result<(
 
 /// Checks the number of burst-buffer nodes asked for and gives the number that is used.
 pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Result<u32, Failure> {
-    let most = machine.nodes_of(NodeKind::BurstBuffer).len() as u32;
+    let most = machine.nodes_of_kind(NodeKind::BurstBuffer).len() as u32;
     if most == 0 {
         return Err(Failure::Input(format!(
             "{} has no burst-buffer nodes that IOR could write to; \
@@ -189,7 +193,7 @@ pub(super) fn check_burst_buffers(machine: &Machine, asked: Option<u32>) -> Resu
 }
 
 /// What the simulator refuses is wrong input.
-pub(super) fn refused(error: &StudyError) -> Failure {
+pub(super) fn study_failure(error: &StudyError) -> Failure {
     match error {
         StudyError::Interrupted => Failure::Failed(error.to_string()),
         other => Failure::Input(other.to_string()),
@@ -197,19 +201,19 @@ pub(super) fn refused(error: &StudyError) -> Failure {
 }
 
 /// The simulator's progress, shown by a meter.
-pub(super) struct Shown {
+pub(super) struct ProgressReporter {
     meter: Meter,
 }
 
-impl Shown {
-    pub(super) fn start(label: &str, display: Display) -> Shown {
-        Shown {
+impl ProgressReporter {
+    pub(super) fn start(label: &str, display: Display) -> ProgressReporter {
+        ProgressReporter {
             meter: Meter::start(label, display),
         }
     }
 }
 
-impl Progress for Shown {
+impl Progress for ProgressReporter {
     /// Never asks for an end: a signal ends the process by itself.
     fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
         self.meter.note(simulated.as_seconds(), done, events);

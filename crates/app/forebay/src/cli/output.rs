@@ -1,13 +1,13 @@
 //! Where results go: standard output, a JSON file, a run directory.
 
+use crate::console::print_stdout;
 use crate::failure::Failure;
 use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::plot::svg::Svg;
 use crate::progress::Display;
 use crate::report::Inputs;
-use crate::rundir::{Place, RunDir, try_place, write_file};
-use crate::say::print;
+use crate::run_directory::{RunDir, RunDirPath, check_writable, write_file};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub(super) struct Files<'a> {
 
 impl OutputArgs {
     /// Checks the places and prepares the run directory; `stem` is its default name.
-    pub(super) fn begin(&self, stem: &str) -> Result<Output, Failure> {
+    pub(super) fn prepare(&self, stem: &str) -> Result<Output, Failure> {
         let json = self.json.clone();
         if let Some(path) = json.as_deref().filter(|p| p.as_os_str() != "-") {
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
@@ -62,12 +62,12 @@ impl OutputArgs {
                     path.display()
                 )));
             }
-            try_place(path)?;
+            check_writable(path)?;
         }
         let directory = match (&self.out, self.no_out) {
             (_, true) => None,
-            (Some(path), _) => Some(RunDir::begin(Place::Exactly(path.clone()))?),
-            (None, _) => Some(RunDir::begin(Place::Numbered(stem.to_string()))?),
+            (Some(path), _) => Some(RunDir::create(RunDirPath::Exactly(path.clone()))?),
+            (None, _) => Some(RunDir::create(RunDirPath::Numbered(stem.to_string()))?),
         };
         Ok(Output {
             directory,
@@ -84,23 +84,23 @@ impl Output {
     }
 
     /// A line for the reader and for `table.txt`.
-    pub(super) fn say(&mut self, line: &str) -> Result<(), Failure> {
+    pub(super) fn print_and_record(&mut self, line: &str) -> Result<(), Failure> {
         self.said.push_str(line);
         self.said.push('\n');
-        self.show(line)
+        self.print_line(line)
     }
 
     /// A line for the reader only.
-    pub(super) fn show(&self, line: &str) -> Result<(), Failure> {
+    pub(super) fn print_line(&self, line: &str) -> Result<(), Failure> {
         if self.json_only() {
             Ok(())
         } else {
-            print(&format!("{line}\n"))
+            print_stdout(&format!("{line}\n"))
         }
     }
 
     /// All lines said so far.
-    pub(super) fn said(&self) -> &str {
+    pub(super) fn recorded(&self) -> &str {
         &self.said
     }
 
@@ -118,7 +118,7 @@ impl Output {
     }
 
     /// Adds the files of one result.
-    pub(super) fn add(
+    pub(super) fn write_result_files(
         &self,
         folder: &str,
         document: &impl Serialize,
@@ -134,12 +134,12 @@ impl Output {
             .map(|(n, v)| (n.clone(), v.clone().into()))
             .collect();
         let given = serde_json::json!({ "command": inputs.command, "settings": settings });
-        self.write(folder, "inputs.json", text_of(&given)?)?;
+        self.write(folder, "inputs.json", to_json(&given)?)?;
         self.write(folder, "machine.txt", &inputs.machine_text)?;
         for (name, text) in &inputs.machine_files {
             self.write(folder, name, text)?;
         }
-        self.write(folder, "summary.json", text_of(document)?)?;
+        self.write(folder, "summary.json", to_json(document)?)?;
         self.write(folder, "table.txt", files.table)?;
         self.write(folder, "series.csv", &files.series)?;
         let svg = files.plot.document(PAPER.surface);
@@ -156,9 +156,9 @@ impl Output {
         let json_only = self.json_only();
         let mut places = Vec::new();
         if let Some(path) = &self.json {
-            let text = text_of(document)?;
+            let text = to_json(document)?;
             if json_only {
-                print(&text)?;
+                print_stdout(&text)?;
             } else {
                 write_file(path, text)?;
                 places.push(format!("JSON      {}", path.display()));
@@ -182,14 +182,14 @@ impl Output {
             }
         }
         if !json_only && !places.is_empty() {
-            print(&format!("\n{}\n", places.join("\n")))?;
+            print_stdout(&format!("\n{}\n", places.join("\n")))?;
         }
         Ok(())
     }
 }
 
 /// A document as JSON, ending in a newline.
-pub(super) fn text_of(document: &impl Serialize) -> Result<String, Failure> {
+pub(super) fn to_json(document: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(document)
         .map(|text| text + "\n")
         .map_err(|e| Failure::Failed(format!("cannot write the results as JSON: {e}")))

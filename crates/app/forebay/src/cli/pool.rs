@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_control::controller::{Answer, Cause, Failure, InstanceSpec, NodeStatus, Request};
-use forebay_control::protocol::Owner;
-use forebay_daemon::embedded::PoolOptions;
-use forebay_job::{Buffer, RunError, Which, order};
+use forebay_control::messages::Owner;
+use forebay_daemon::embedded::EmbeddedPoolOptions;
+use forebay_job::{PoolHandle, PoolSelection, RunError, request_once};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 
-use super::answer;
+use super::print_answer;
 use super::serve::{ServeArguments, serve};
 
 /// Where a host's pool is described unless something else is named.
@@ -48,7 +48,7 @@ pub(super) fn in_environment() -> Option<PathBuf> {
 
 impl PoolArguments {
     /// The pool that is meant.
-    pub fn which(self) -> Result<Which, RunError> {
+    pub fn which(self) -> Result<PoolSelection, RunError> {
         // Whoever says how large an embedded pool is to be means an embedded one.
         let installed = || {
             let path = Path::new(CONFIGURATION);
@@ -63,7 +63,7 @@ impl PoolArguments {
                 );
                 return Err(RunError::Usage(reason));
             }
-            return Ok(Which::Shared(file.clone()));
+            return Ok(PoolSelection::Shared(file.clone()));
         }
         let described = |path: &&PathBuf| path.extension().is_some_and(|end| end == "toml");
         if let Some(file) = named.as_ref().filter(described)
@@ -76,8 +76,8 @@ impl PoolArguments {
             );
             return Err(RunError::Usage(reason));
         }
-        let default = PoolOptions::default();
-        Ok(Which::Embedded(PoolOptions {
+        let default = EmbeddedPoolOptions::default();
+        Ok(PoolSelection::Embedded(EmbeddedPoolOptions {
             directory: named.unwrap_or(default.directory),
             size: self.pool_size,
         }))
@@ -168,8 +168,8 @@ fn owner(text: &str) -> Result<Owner, String> {
 }
 
 /// The storage node of this name.
-fn node_of(buffer: &Buffer, name: &str) -> Result<NodeStatus, Failure> {
-    let nodes = buffer.control().status()?.control.nodes;
+fn node_of(buffer: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
+    let nodes = buffer.controller().status()?.control.nodes;
     let node = nodes.iter().find(|node| node.name == name);
     node.cloned().ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -181,21 +181,21 @@ fn node_of(buffer: &Buffer, name: &str) -> Result<NodeStatus, Failure> {
     })
 }
 
-fn drain(which: &Which, name: &str, drained: bool) -> Result<(), RunError> {
+fn drain(which: &PoolSelection, name: &str, drained: bool) -> Result<(), RunError> {
     let step = if drained { "drain" } else { "undrain" };
-    let buffer = Buffer::open(which)?;
+    let buffer = PoolHandle::open(which)?;
     let fail = |failure| RunError::Step(step, failure);
     let node = node_of(&buffer, name).map_err(fail)?.id;
     buffer
-        .control()
-        .ask(Request::Drain { node, drained })
+        .controller()
+        .request(Request::DrainNode { node, drained })
         .map_err(fail)?;
     buffer.close()
 }
 
 /// Gives up a node; what to say of it.
-fn forget(which: &Which, name: &str, lost: bool) -> Result<String, RunError> {
-    if let Which::Embedded(options) = which {
+fn forget(which: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
+    if let PoolSelection::Embedded(options) = which {
         let reason = format!(
             "the pool in {} is this host's alone, without other storage nodes; name the \
              configuration of a pool over several hosts with --pool",
@@ -203,13 +203,16 @@ fn forget(which: &Which, name: &str, lost: bool) -> Result<String, RunError> {
         );
         return Err(RunError::Usage(reason));
     }
-    let buffer = Buffer::open_existing(which)?;
+    let buffer = PoolHandle::open_existing(which)?;
     let fail = |failure| RunError::Step("forget", failure);
     let node = node_of(&buffer, name).map_err(fail)?.id;
-    let answer = buffer.control().ask(Request::Forget { node, lost });
+    let answer = buffer.controller().request(Request::ForgetNode {
+        node,
+        allow_data_loss: lost,
+    });
     let answer = answer.map_err(fail)?;
     let mut told = format!("storage node {name} is given up\n");
-    if let Answer::Forgotten(losses) = answer {
+    if let Answer::NodeForgotten(losses) = answer {
         for loss in losses {
             let _ = writeln!(told, "lost: {loss}");
         }
@@ -225,7 +228,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
         PoolCommand::Drain { pool, node } => drain(&pool.which()?, &node, true)?,
         PoolCommand::Undrain { pool, node } => drain(&pool.which()?, &node, false)?,
         PoolCommand::Forget { pool, node, lost } => {
-            return Ok(answer(&forget(&pool.which()?, &node, lost)?));
+            return Ok(print_answer(&forget(&pool.which()?, &node, lost)?));
         }
         PoolCommand::CreatePersistent {
             pool,
@@ -239,7 +242,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
                 Mode::Striped => AccessMode::Striped,
                 Mode::Private => AccessMode::Private,
             };
-            let buffer = Buffer::open(&pool.which()?)?;
+            let buffer = PoolHandle::open(&pool.which()?)?;
             let spec = InstanceSpec {
                 capacity: Capacity::Bytes(capacity),
                 kind: InstanceType::Scratch,
@@ -253,17 +256,17 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
             };
             let request = Request::CreatePersistent {
                 name,
-                owner: owner.unwrap_or(buffer.control().caller()),
+                owner: owner.unwrap_or(buffer.controller().caller()),
                 spec,
                 public,
             };
-            let made = buffer.control().ask(request);
+            let made = buffer.controller().request(request);
             made.map_err(|failure| RunError::Step("create-persistent", failure))?;
             buffer.close()?;
         }
         PoolCommand::DestroyPersistent { pool, name, hurry } => {
             let request = Request::DestroyPersistent { name, hurry };
-            order(&pool.which()?, "destroy-persistent", request)?;
+            request_once(&pool.which()?, "destroy-persistent", request)?;
         }
     }
     Ok(ExitCode::SUCCESS)

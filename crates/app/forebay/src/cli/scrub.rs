@@ -1,6 +1,6 @@
 //! `forebay scrub`.
 
-use super::print;
+use super::print_stdout;
 use crate::failure::Failure;
 use crate::quantity::{bytes, thousands};
 use crate::table::{self, Column};
@@ -20,7 +20,7 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
             args.directory.display()
         )));
     }
-    let found = forebay_daemon::scrub::scrub(&args.directory).map_err(Failure::Failed)?;
+    let found = forebay_daemon::scrub::scrub_directory(&args.directory).map_err(Failure::Failed)?;
     let columns = [
         Column::text("instance", 0),
         Column::number("whole", 0),
@@ -34,20 +34,20 @@ pub(super) fn run(args: &ScrubArgs) -> Result<(), Failure> {
         .map(|(id, scrubbed)| {
             vec![
                 id.to_string(),
-                thousands(scrubbed.whole),
+                thousands(scrubbed.intact),
                 bytes(scrubbed.bytes),
-                thousands(scrubbed.sealed),
-                thousands(scrubbed.unsealed),
+                thousands(scrubbed.checksummed),
+                thousands(scrubbed.not_checksummed),
                 thousands(scrubbed.damaged.len() as u64),
             ]
         })
         .collect();
-    print(&table::whole(&columns, &rows))?;
+    print_stdout(&table::whole(&columns, &rows))?;
     let mut damaged = 0;
     for (id, scrubbed) in &found {
         for (ino, offset) in &scrubbed.damaged {
             damaged += 1;
-            print(&format!(
+            print_stdout(&format!(
                 "instance {id}: inode {} is damaged from byte {offset} of its object on\n",
                 ino.0
             ))?;

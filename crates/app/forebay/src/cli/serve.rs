@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_daemon::activity::{self, Responder, Source};
+use forebay_daemon::activity::{self, Exporter, StatusSource};
 use forebay_daemon::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, PoolConfig, ServeError, StorageDaemon, host_name,
+    AgentDaemon, ConfigError, ControllerDaemon, DaemonError, PoolConfig, StorageDaemon, host_name,
 };
 
-use super::answer;
 use super::pool::{CONFIGURATION, in_environment};
-use crate::say::tell;
+use super::print_answer;
+use crate::console::print_stderr;
 
 /// Time between looks at whether a daemon has ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -57,12 +57,12 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
     let config = match configuration(&file) {
         Ok(config) => config,
         Err(error) => {
-            tell(format_args!("error: {error}"));
+            print_stderr(format_args!("error: {error}"));
             return ExitCode::from(2);
         }
     };
     if arguments.check {
-        return answer(&format!(
+        return print_answer(&format!(
             "{}: pool `{}` is configured well\n",
             file.display(),
             config.name
@@ -71,18 +71,18 @@ pub fn serve(arguments: ServeArguments) -> ExitCode {
     match run_daemon(&arguments, &config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Ended::Serve(error)) => {
-            tell(format_args!("error: {error}"));
+            print_stderr(format_args!("error: {error}"));
             ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
         }
         Err(Ended::Metrics(reason)) => {
-            tell(format_args!("error: {reason}"));
+            print_stderr(format_args!("error: {reason}"));
             ExitCode::FAILURE
         }
     }
 }
 
 enum Ended {
-    Serve(ServeError),
+    Serve(DaemonError),
     Metrics(String),
 }
 
@@ -99,19 +99,19 @@ fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), End
         let _ = signal_hook::flag::register(signal, stop.clone());
     }
     let name = arguments.name.clone().unwrap_or_else(host_name);
-    let metrics = |source: Source| -> Result<Option<Responder>, Ended> {
+    let metrics = |source: StatusSource| -> Result<Option<Exporter>, Ended> {
         let Some(address) = arguments.metrics else {
             return Ok(None);
         };
-        let responder = activity::serve(address, source).map_err(Ended::Metrics)?;
-        tell(format_args!(
+        let responder = activity::serve_metrics(address, source).map_err(Ended::Metrics)?;
+        print_stderr(format_args!(
             "metrics at http://{}/metrics",
             responder.address()
         ));
         Ok(Some(responder))
     };
     let wait = |ended: &dyn Fn() -> bool| {
-        tell(format_args!(
+        print_stderr(format_args!(
             "{:?} of pool `{}` is up",
             arguments.daemon, config.name
         ));

@@ -1,6 +1,6 @@
 //! `forebay sim traffic`.
 
-use super::options::{Shown, SimArgs, refused, size};
+use super::options::{ProgressReporter, SimArgs, size, study_failure};
 use super::output::{Files, OutputArgs};
 use crate::failure::Failure;
 use crate::figures;
@@ -12,7 +12,7 @@ use clap::Args;
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study;
 use forebay_units::Bytes;
-use forebay_workload::traffic::{Pattern, TrafficSpec};
+use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -33,7 +33,7 @@ pub(super) struct TrafficOptions {
     /// uniform, nearest-group, adversarial, all-to-all, halo, hot-spot or permutation, some with
     /// parameters: halo:x=8,y=4,z=4, hot-spot:nodes=4,share=0.2
     #[arg(long, default_value = "uniform", value_parser = pattern)]
-    pattern: Pattern,
+    pattern: TrafficPattern,
     /// Bytes a message
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size)]
     message: Bytes,
@@ -50,8 +50,8 @@ pub(super) struct TrafficOptions {
     messages: u64,
 }
 
-fn pattern(text: &str) -> Result<Pattern, String> {
-    text.parse::<Pattern>().map_err(|e| e.to_string())
+fn pattern(text: &str) -> Result<TrafficPattern, String> {
+    text.parse::<TrafficPattern>().map_err(|e| e.to_string())
 }
 
 impl TrafficOptions {
@@ -77,15 +77,15 @@ impl TrafficOptions {
 pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
     let spec = args.traffic.spec()?;
     let machine = args.sim.machine()?;
-    let mut output = args.output.begin(&format!("traffic-{}", machine.name))?;
-    let progress = Shown::start(spec.pattern.name(), output.display);
-    let run = study::traffic(&machine, &spec, &args.sim.options(None), &progress)
-        .map_err(|e| refused(&e))?;
+    let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
+    let progress = ProgressReporter::start(spec.pattern.name(), output.display);
+    let run = study::simulate_traffic(&machine, &spec, &args.sim.options(None), &progress)
+        .map_err(|e| study_failure(&e))?;
     drop(progress);
     let mut inputs = args.sim.inputs(&machine);
     inputs.settings.extend(args.traffic.settings());
     let table = table(&run);
-    output.say(table.trim_end())?;
+    output.print_and_record(table.trim_end())?;
     let files = Files {
         inputs: &inputs,
         table: &table,
@@ -94,7 +94,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         report: report::traffic(&run, &inputs),
         links: args.sim.links.then(|| links::of_traffic(&run)),
     };
-    output.add("", &run, &files)?;
+    output.write_result_files("", &run, &files)?;
     output.finish(&run)
 }
 

@@ -1,8 +1,8 @@
 //! `forebay validate`.
 
 use super::machine::load;
-use super::options::{Shown, command_line, cores, refused, seed};
-use super::output::{Output, OutputArgs, text_of};
+use super::options::{ProgressReporter, command_line, cores, seed, study_failure};
+use super::output::{Output, OutputArgs, to_json};
 use crate::failure::Failure;
 use crate::figures::ior::resource;
 use crate::plot::axis;
@@ -65,20 +65,20 @@ const COLUMNS: [Column; 7] = [
 pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     let cases = cases::chosen(&args.case, args.quick)?;
     let table = published::all()?;
-    let mut output = args.output.begin("validate")?;
-    output.say(&table::heading(&COLUMNS))?;
+    let mut output = args.output.prepare("validate")?;
+    output.print_and_record(&table::heading(&COLUMNS))?;
     let mut rows = Vec::new();
     for case in &cases {
         let points = simulate(case, &args, &output)?;
         for check in &case.check {
             let row = verdict::compare(case, check, cases::measurement(check, &table)?, &points);
-            output.say(&line(&row))?;
+            output.print_and_record(&line(&row))?;
             rows.push(row);
         }
     }
     let sweeps: Vec<&Row> = rows.iter().filter(|r| r.steps.len() > 1).collect();
     for row in &sweeps {
-        output.say(&sweep(row))?;
+        output.print_and_record(&sweep(row))?;
     }
     for row in &sweeps {
         let svg = figure(row).draw(&PAPER).document(PAPER.surface);
@@ -94,13 +94,13 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
         seed: args.seed,
         rows,
     };
-    output.write("", "table.txt", output.said())?;
-    output.write("", "summary.json", text_of(&document)?)?;
+    output.write("", "table.txt", output.recorded())?;
+    output.write("", "summary.json", to_json(&document)?)?;
     output.write("", "validation.csv", csv_of(&document.rows)?)?;
     output.write(
         "",
         "inputs.json",
-        text_of(&serde_json::json!({ "command": command_line() }))?,
+        to_json(&serde_json::json!({ "command": command_line() }))?,
     )?;
     output.finish(&document)?;
     if missed > 0 {
@@ -125,7 +125,7 @@ fn simulate(
     };
     let mut points = Vec::new();
     for run in case.runs() {
-        let tests = super::ior::tests(&run.ior)?.unwrap_or_default();
+        let tests = super::ior::parse_tests(&run.ior)?.unwrap_or_default();
         let [test] = tests.as_slice() else {
             return Err(Failure::Failed(format!(
                 "case {} is not one IOR test",
@@ -133,9 +133,9 @@ fn simulate(
             )));
         };
         let label = format!("{}, {} {}", case.id, run.label, case.axis());
-        let progress = Shown::start(&label, output.display);
-        let point = study::ior_point(&machine, test, run.nodes, run.ppn, &options, &progress)
-            .map_err(|e| refused(&e))?;
+        let progress = ProgressReporter::start(&label, output.display);
+        let point = study::simulate_ior(&machine, test, run.nodes, run.ppn, &options, &progress)
+            .map_err(|e| study_failure(&e))?;
         points.push((run, point));
     }
     Ok(points)
@@ -288,7 +288,7 @@ fn csv_of(rows: &[Row]) -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validate::verdict::Beside;
+    use crate::validate::verdict::Alternative;
 
     #[test]
     fn a_row_says_what_it_compares_where_it_could_be_taken_otherwise() {
@@ -321,7 +321,7 @@ mod tests {
         };
         assert_eq!(line(&row).lines().count(), 1);
         assert!(!sweep(&row).contains("1.73"));
-        row.beside = Some(Beside {
+        row.beside = Some(Alternative {
             compared: "IOR's bandwidth / nodes".into(),
             simulated: Some(1.73),
             error_percent: Some(-13.5),

@@ -2,17 +2,17 @@
 
 use forebay_job_script::Direction;
 use forebay_store::daemon::Direct;
-use forebay_store::log::Room;
-use forebay_store::objects::Removal;
+use forebay_store::log::LogSpace;
+use forebay_store::objects::RemovalProgress;
 
 use super::tables::{row, table};
 use super::{size, time};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::protocol::Instant;
+use forebay_control::messages::Timestamp;
 use forebay_daemon::activity::Status;
-use forebay_daemon::embedded::POOL;
+use forebay_daemon::embedded::POOL_NAME;
 
 /// A user's name, or number if it has none.
 pub fn user(uid: u32) -> String {
@@ -34,9 +34,11 @@ pub fn instance_state(instance: &InstanceStatus) -> &'static str {
 }
 
 /// The state of an instance that is being destroyed.
-fn removing(removal: &Removal) -> String {
-    let Removal {
-        removed, objects, ..
+fn removing(removal: &RemovalProgress) -> String {
+    let RemovalProgress {
+        removed_objects: removed,
+        total_objects: objects,
+        ..
     } = removal;
     match objects {
         // They are not counted yet.
@@ -58,14 +60,14 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
     }
 }
 
-fn since(now: Instant, then: Instant) -> String {
-    time((now.since(then) / 1000) as f64)
+fn since(now: Timestamp, then: Timestamp) -> String {
+    time((now.ms_since(then) / 1000) as f64)
         .replace("0 ms", "0 s")
         .replace(".0 s", " s")
 }
 
 /// What a pool holds at the time `now`.
-pub fn status(status: &Status, now: Instant) -> String {
+pub fn status(status: &Status, now: Timestamp) -> String {
     let mut text = String::new();
     pools(&mut text, status);
     instances(&mut text, status, now);
@@ -126,14 +128,14 @@ fn pools(text: &mut String, status: &Status) {
                 host.host
             ));
         }
-        let present = host.store.as_ref().and_then(|store| store.present.as_ref());
-        match present.map_or(Room::Plenty, |present| present.log_room) {
-            Room::Plenty => {}
-            Room::Spare => text.push_str(&format!(
+        let present = host.store.as_ref().and_then(|store| store.gauges.as_ref());
+        match present.map_or(LogSpace::Normal, |present| present.log_space) {
+            LogSpace::Normal => {}
+            LogSpace::ReserveOnly => text.push_str(&format!(
                 "{}: its disk is full: only removing and reading go on, until it has space for the log\n",
                 host.host
             )),
-            Room::None => text.push_str(&format!(
+            LogSpace::Exhausted => text.push_str(&format!(
                 "{}: its disk is full, and so is the log: only reading goes on\n",
                 host.host
             )),
@@ -149,7 +151,7 @@ fn holder(session: Option<&SessionStatus>) -> String {
     }
 }
 
-fn instances(text: &mut String, status: &Status, now: Instant) {
+fn instances(text: &mut String, status: &Status, now: Timestamp) {
     text.push('\n');
     if status.instances.is_empty() {
         text.push_str("nothing is allocated\n");
@@ -160,14 +162,16 @@ fn instances(text: &mut String, status: &Status, now: Instant) {
     ])];
     for instance in &status.instances {
         let session = status.sessions.iter().find(|s| s.id == instance.session);
-        let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.word()).collect();
-        let used = status.used(instance.id).map(|(bytes, _)| size(bytes));
+        let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.keyword()).collect();
+        let used = status
+            .instance_usage(instance.id)
+            .map(|(bytes, _)| size(bytes));
         rows.push(vec![
             instance.label.clone(),
             holder(session),
             session.map_or_else(String::new, |s| user(s.owner.uid)),
             modes.join(","),
-            match status.removal(instance.id) {
+            match status.removal_progress(instance.id) {
                 Some(removal) => removing(&removal),
                 None => instance_state(instance).to_owned(),
             },
@@ -242,7 +246,7 @@ fn stages(text: &mut String, status: &Status) {
 
 /// A pool of the kind that is open only while it is used.
 fn is_embedded(status: &Status) -> bool {
-    status.pools.iter().all(|pool| pool.name == POOL)
+    status.pools.iter().all(|pool| pool.name == POOL_NAME)
 }
 
 /// Instances with a part on storage nodes that cannot be reached; an embedded pool has none while
@@ -303,7 +307,7 @@ fn advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::protocol::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, Progress, SessionId, StageId};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_policy::pool::NodeId;
@@ -323,7 +327,7 @@ mod tests {
             ending: false,
             creator: "test".into(),
             owner,
-            created: Instant(0),
+            created: Timestamp(0),
             hosts: Vec::new(),
         };
         let instance = |id, label: &str, session, state: &str| InstanceStatus {
@@ -338,7 +342,7 @@ mod tests {
             broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
-            created: Instant(1000),
+            created: Timestamp(1000),
         };
         let stage = |id, state, direction, bytes| StageStatus {
             id: StageId(id),
@@ -398,7 +402,7 @@ mod tests {
     #[test]
     fn a_status_says_which_way_data_go_if_not_through_the_page_cache() {
         let host = |name: &str, direct| {
-            let mut store = forebay_store::daemon::Report::default();
+            let mut store = forebay_store::daemon::StoreReport::default();
             (store.data_path.direct, store.data_path.uring) = (direct, true);
             HostActivity {
                 host: name.to_owned(),
@@ -421,9 +425,9 @@ mod tests {
     fn nodes_whose_disk_is_full_are_named() {
         let host = |name: &str, log_room| HostActivity {
             host: name.to_owned(),
-            store: Some(forebay_store::daemon::Report {
-                present: Some(forebay_store::daemon::Present {
-                    log_room,
+            store: Some(forebay_store::daemon::StoreReport {
+                gauges: Some(forebay_store::daemon::StoreGauges {
+                    log_space: log_room,
                     ..Default::default()
                 }),
                 ..Default::default()
@@ -432,9 +436,9 @@ mod tests {
         };
         let status = Status {
             activity: vec![
-                host("bb1", Room::Plenty),
-                host("bb2", Room::Spare),
-                host("bb3", Room::None),
+                host("bb1", LogSpace::Normal),
+                host("bb2", LogSpace::ReserveOnly),
+                host("bb3", LogSpace::Exhausted),
             ],
             ..Status::default()
         };
@@ -471,7 +475,7 @@ stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
-        let text = status(&example(), Instant(125_900));
+        let text = status(&example(), Timestamp(125_900));
         assert_eq!(text, expected, "\n{text}");
     }
 
@@ -481,7 +485,7 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
         let stage = &mut status.stages[1];
         stage.state = StageState::Running;
         stage.progress.phase = forebay_stage::Phase::ReadingBack;
-        stage.progress.read_back = forebay_stage::Amount {
+        stage.progress.read_back = forebay_stage::StageAmount {
             files: 0,
             files_total: 1,
             bytes: 1 << 20,
@@ -512,11 +516,11 @@ stage of  line  way  state           files                   data
     fn an_instance_that_is_being_removed_says_how_far_that_is() {
         let mut status = example();
         let on = |removed| HostActivity {
-            store: Some(forebay_store::daemon::Report {
-                removals: vec![Removal {
+            store: Some(forebay_store::daemon::StoreReport {
+                removals: vec![RemovalProgress {
                     instance: 2,
-                    objects: 1000,
-                    removed,
+                    total_objects: 1000,
+                    removed_objects,
                 }],
                 ..Default::default()
             }),
@@ -524,7 +528,7 @@ stage of  line  way  state           files                   data
         };
         status.activity = vec![on(250), on(400)];
         let mut text = String::new();
-        instances(&mut text, &status, Instant(125_900));
+        instances(&mut text, &status, Timestamp(125_900));
         assert!(text.contains("  650 of 2000 files removed  "), "{text}");
         assert!(text.contains("  ready  "), "{text}");
     }
@@ -534,19 +538,19 @@ stage of  line  way  state           files                   data
         let mut shared = example();
         shared.pools[0].name = "flash".into();
         shared.nodes[0].name = "bb1".into();
-        let text = status(&shared, Instant(125_900));
+        let text = status(&shared, Timestamp(125_900));
         assert!(
             text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
             "{text}"
         );
         assert!(text.contains("`forebay forget NODE`"), "{text}");
         shared.nodes[0].forgotten = true;
-        let text = status(&shared, Instant(125_900));
+        let text = status(&shared, Timestamp(125_900));
         assert!(!text.contains("offline"), "{text}");
         assert!(text.contains("given up"), "{text}");
         shared.nodes[0].forgotten = false;
         shared.nodes[0].online = true;
-        let text = status(&shared, Instant(125_900));
+        let text = status(&shared, Timestamp(125_900));
         assert!(!text.contains("offline"), "{text}");
     }
 
@@ -555,7 +559,7 @@ stage of  line  way  state           files                   data
         let mut empty = example();
         (empty.sessions, empty.instances, empty.stages) = Default::default();
         empty.process = Some(77);
-        let text = status(&empty, Instant(0));
+        let text = status(&empty, Timestamp(0));
         assert!(
             text.ends_with("\nnothing is allocated\n\nprocess 77 has the pool open\n"),
             "{text}"

@@ -1,8 +1,8 @@
 //! Tables.
 
 use forebay_control::controller::Cause;
-use forebay_control::protocol::Progress;
-use forebay_job::{Phase, Recovered, Recovery, RunReport};
+use forebay_control::messages::Progress;
+use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
 
 use super::{size, time};
 
@@ -68,7 +68,7 @@ pub fn summary(report: &RunReport) -> String {
 
 /// Where the time of a step went whose stages have read back what they copied. Several stages go on at
 /// the same time: the step's time is divided as theirs is.
-fn parts(step: &Phase) -> Vec<Vec<String>> {
+fn parts(step: &RunPhase) -> Vec<Vec<String>> {
     use forebay_stage::Phase::{Copying, Finishing, ReadingBack, Syncing};
     let (moved, times) = (&step.moved, &step.moved.times);
     let all = times.sum().as_secs_f64();
@@ -149,8 +149,8 @@ pub fn recovered(list: &[Recovered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::protocol::PhaseTimes;
-    use forebay_stage::Amount;
+    use forebay_control::messages::PhaseTimes;
+    use forebay_stage::StageAmount;
     use std::time::Duration;
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
             all_found: true,
             ..Progress::default()
         };
-        let phase = |name, seconds, moved| Phase {
+        let phase = |name, seconds, moved| RunPhase {
             name,
             time: Duration::from_secs(seconds),
             moved,
@@ -196,7 +196,7 @@ total     4.0 s
             bytes_total: 3 << 20,
             all_found: true,
             phase: forebay_stage::Phase::Finishing,
-            read_back: Amount {
+            read_back: StageAmount {
                 files: 2,
                 files_total: 2,
                 bytes: 3 << 20,
@@ -217,7 +217,7 @@ total     4.0 s
             token: "7".into(),
             code: 0,
             kept: false,
-            phases: vec![Phase {
+            phases: vec![RunPhase {
                 name: "stage out",
                 // Two stages at once: their times are 1.6 s together.
                 time: Duration::from_millis(800),

@@ -9,7 +9,7 @@ use forebay_job_script::Direction;
 use forebay_stage::{Meter, Phase};
 
 use forebay_control::controller::StageStatus;
-use forebay_control::protocol::{Progress, StageId};
+use forebay_control::messages::{Progress, StageId};
 use forebay_job::Observer;
 
 use super::{size, time};
@@ -107,7 +107,7 @@ impl Observer for Terminal {
         self.show(now, &parts);
     }
 
-    fn removing(&mut self, removed: u64, files: u64) {
+    fn removal(&mut self, removed: u64, files: u64) {
         let text = format!("{removed} of {files} files removed");
         self.show(Instant::now(), &[text]);
     }
@@ -163,7 +163,7 @@ fn doing(progress: &Progress, meter: &Meter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_stage::Amount;
+    use forebay_stage::StageAmount;
 
     #[test]
     fn a_line_says_what_is_done_and_how_long_that_takes() {
@@ -193,10 +193,10 @@ mod tests {
         progress.phase = Phase::Syncing;
         assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
         progress.phase = Phase::ReadingBack;
-        progress.read_back = Amount {
+        progress.read_back = StageAmount {
             files_total: 2,
             bytes_total: 2 << 30,
-            ..Amount::default()
+            ..StageAmount::default()
         };
         at(3, &progress);
         (progress.read_back.files, progress.read_back.bytes) = (1, 3 << 29);

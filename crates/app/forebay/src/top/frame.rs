@@ -4,7 +4,7 @@ use crate::show;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::protocol::{InstanceId, StageId};
+use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
 use forebay_stage::Meter;
@@ -133,14 +133,14 @@ impl History {
         let earlier = before.activity.iter().find(|earlier| {
             earlier.host == host.host && earlier.store.is_some() == host.store.is_some()
         })?;
-        let seconds = host.at.since(earlier.at) as f64 / 1000.0;
+        let seconds = host.at.ms_since(earlier.at) as f64 / 1000.0;
         (seconds > 0.0).then_some((earlier, seconds))
     }
 
     fn rates(&self, host: &HostActivity) -> Option<Rates> {
         let (earlier, seconds) = self.earlier(host)?;
         let (now, before) = (host.store.as_ref()?, earlier.store.as_ref()?);
-        let requests = now.all_requests().since(&before.all_requests());
+        let requests = now.total_latency().since(&before.total_latency());
         let syncs = now.syncs.since(&before.syncs);
         // A daemon that was started again counts from zero.
         let rate = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64 / seconds;
@@ -173,7 +173,7 @@ impl History {
             let (count, time, bytes) = seen.unwrap_or((0.0, 0.0, 0.0));
             seen = Some((
                 count + operations.count() as f64 / seconds,
-                time + operations.seconds() / seconds,
+                time + operations.total_seconds() / seconds,
                 bytes + written as f64 / seconds,
             ));
         }
@@ -191,7 +191,7 @@ impl History {
             Some(Store {
                 host: host.host.clone(),
                 rates: self.rates(host),
-                sessions: store.present.as_ref().map(|present| present.sessions),
+                sessions: store.gauges.as_ref().map(|present| present.sessions),
             })
         };
         let count = |lifetime| {
@@ -222,7 +222,7 @@ impl History {
             Instance {
                 status: status.clone(),
                 session: sessions.clone().find(|s| s.id == status.session).cloned(),
-                used: self.now.used(status.id).map(|(bytes, _)| bytes),
+                used: self.now.instance_usage(status.id).map(|(bytes, _)| bytes),
                 operations: mounts.map(|(count, mean, _)| (count, mean)),
                 written: mounts.map_or(0.0, |(_, _, bytes)| bytes),
             }

@@ -86,7 +86,7 @@ pub struct Check {
     /// What of the run is compared.
     pub measure: Measure,
     /// What the measurement could also be taken to mean: shown beside, without a verdict.
-    pub beside: Option<Measure>,
+    pub alternative: Option<Measure>,
     /// Whether it is predicted.
     pub role: Role,
     /// Percent for rates, a factor for saturation, nothing for a limit.

@@ -23,7 +23,7 @@ pub struct Step {
 
 /// What a measurement could also be taken to mean, as simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct Alternative {
     /// What it is, in words.
     pub compared: String,
     /// The simulated value, if there is one.
@@ -52,7 +52,7 @@ pub struct Row {
     /// What of the run is compared, in words.
     pub compared: String,
     /// What the measurement could also be taken to mean.
-    pub beside: Option<Beside>,
+    pub beside: Option<Alternative>,
     /// 100 × (simulated − measured) / measured.
     pub error_percent: Option<f64>,
     /// `validation` or `calibration`.
@@ -101,7 +101,7 @@ fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step>
         x,
         label: run.label.clone(),
         value: value(measure, point)?,
-        beside: check.beside.and_then(|beside| value(beside, point)),
+        beside: check.alternative.and_then(|beside| value(beside, point)),
         limit,
     })
 }
@@ -202,10 +202,10 @@ pub fn compare(
     if check.role == Role::Calibration {
         outcome.verdict.push_str(", fitted");
     }
-    let beside = check.beside.map(|beside| {
+    let beside = check.alternative.map(|beside| {
         let values = steps.iter().filter_map(|step| step.beside);
         let simulated = measured.and_then(|m| worst(values, m));
-        Beside {
+        Alternative {
             compared: beside.words().to_string(),
             simulated,
             error_percent: error_percent(measured, simulated),

@@ -2,10 +2,10 @@
 
 use crate::Outcome;
 use crate::site::INSTANCE;
-use forebay_client::{Fs, MountOptions, Options, SpreadAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, StripedAdmin, mount};
 use forebay_protocol::message::{InstanceSpec, OpenMode};
-use forebay_protocol::placement::Place;
-use forebay_store::daemon::{self, Daemon, Watch};
+use forebay_protocol::placement::Placement;
+use forebay_store::daemon::{self, Daemon, StatsHandle};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -23,8 +23,8 @@ pub struct RoundTrips {
     pub mount_create: f64,
 }
 
-fn answered(watch: &Watch) -> u64 {
-    watch.report(Duration::ZERO).all_requests().count()
+fn answered(watch: &StatsHandle) -> u64 {
+    watch.collect_report(Duration::ZERO).total_latency().count()
 }
 
 /// Count on a daemon of its own in `parent`. Paths have one directory; another session is open, so
@@ -33,7 +33,7 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
     let dir = parent.join(format!("forebay-trips-{}", std::process::id()));
     let mnt = dir.join("mnt");
     fs::create_dir_all(&mnt)?;
-    let daemon = Daemon::start(daemon::Options::new(dir.join("flash")))?;
+    let daemon = Daemon::start(daemon::InvalidOptions::new(dir.join("flash")))?;
     let spec = InstanceSpec {
         id: INSTANCE,
         uid: rustix::process::geteuid().as_raw(),
@@ -41,13 +41,14 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
         mode: 0o777,
         capacity: 1 << 30,
         inodes: 1_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     };
-    SpreadAdmin::connect(daemon.address(), &Options::default())?.create_instance(&spec, 1 << 20)?;
-    let attached = Fs::attach(daemon.address(), INSTANCE, Options::default())?;
+    StripedAdmin::connect(daemon.address(), &ClientOptions::default())?
+        .create_instance(&spec, 1 << 20)?;
+    let attached = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default())?;
     let mounted = mount(attached.clone(), &mnt, &MountOptions::default())?;
     attached.mkdir_all(Path::new("dir"), 0o755)?;
-    let watch = daemon.watch();
+    let watch = daemon.stats();
     let each = |act: &dyn Fn(u64) -> Outcome<()>| -> Outcome<f64> {
         // Connections are made when they are first needed; files are closed in the background.
         for i in TIMES..TIMES + WARM {

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::gluster::Gluster;
 use crate::process::Process;
 use crate::work::{Order, Task};
-use forebay_client::{Fs, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::InstanceSpec;
@@ -71,7 +71,7 @@ impl Place {
         matches!(self, Place::Library | Place::LibraryTwo)
     }
 
-    pub fn nodes(self, dir: &Path) -> Nodes {
+    pub fn nodes(self, dir: &Path) -> NodeAddresses {
         let tcp = matches!(self, Place::Tcp | Place::TcpTwo | Place::TcpDirect);
         let daemons = match self {
             Place::LibraryTwo | Place::TcpTwo => 1..3,
@@ -87,14 +87,14 @@ impl Place {
                 _ => Address::Unix(flash.join("socket")),
             }
         };
-        Nodes(names.map(address).collect())
+        NodeAddresses(names.map(address).collect())
     }
 }
 
 /// The process of a daemon: serve until the input ends.
 pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
-    let mut options = daemon::Options::new(&dir);
+    let mut options = daemon::InvalidOptions::new(&dir);
     if dir.ends_with(DIRECT) {
         options.direct = daemon::Direct::Always;
     }
@@ -111,7 +111,7 @@ pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
 /// The process of a mount: serve until the input ends.
 pub fn mounted(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
-    let fs = Fs::attach(Place::Mount.nodes(&dir), INSTANCE, Options::default())?;
+    let fs = Fs::attach(Place::Mount.nodes(&dir), INSTANCE, ClientOptions::default())?;
     let mount = mount(fs, &dir.join("mnt"), &MountOptions::default())?;
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -138,9 +138,9 @@ impl Site {
             process.line()?;
             daemons.push(process);
         }
-        let options = Options {
+        let options = ClientOptions {
             key: Some(key()?),
-            ..Options::default()
+            ..ClientOptions::default()
         };
         for place in [Place::Library, Place::LibraryTwo, Place::TcpDirect] {
             let spec = InstanceSpec {
@@ -150,9 +150,9 @@ impl Site {
                 mode: 0o777,
                 capacity: 64 << 30,
                 inodes: 10_000_000,
-                place: forebay_protocol::placement::Place::alone(),
+                placement: forebay_protocol::placement::Placement::single_node(),
             };
-            let admin = SpreadAdmin::connect(place.nodes(&dir), &options)?;
+            let admin = StripedAdmin::connect(place.nodes(&dir), &options)?;
             admin.create_instance(&spec, STRIPE)?;
         }
         let mut mount = Process::role(&["mount", &dir.to_string_lossy()])?;

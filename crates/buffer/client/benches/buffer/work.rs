@@ -2,9 +2,9 @@
 
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};
-use forebay_client::{Fs, Options};
-use forebay_protocol::message::{New, OpenMode};
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_client::{ClientOptions, Fs};
+use forebay_protocol::message::{NewInode, OpenMode};
+use forebay_protocol::{Errno, FileKind, Ino};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};
@@ -120,8 +120,8 @@ fn prepare(order: &Order) -> Outcome<Act> {
                     let name = name.as_bytes();
                     match task {
                         Task::Create(_) => {
-                            let new = New::Node(Kind::File, 0);
-                            attached.make(home.ino, name, new, 0o644)?;
+                            let new = NewInode::Node(FileKind::File, 0);
+                            attached.make_inode(home.ino, name, new, 0o644)?;
                         }
                         Task::Stat(_) => drop(attached.lookup(home.ino, name)?),
                         _ => attached.unlink(home.ino, name)?,
@@ -135,9 +135,9 @@ fn prepare(order: &Order) -> Outcome<Act> {
 }
 
 fn attach(order: &Order) -> Outcome<Fs> {
-    let options = Options {
+    let options = ClientOptions {
         key: Some(key()?),
-        ..Options::default()
+        ..ClientOptions::default()
     };
     Ok(Fs::attach(
         order.place.nodes(&order.dir),
@@ -172,7 +172,7 @@ impl Target {
 
     fn sync(&self, data_only: bool) -> Outcome<()> {
         match self {
-            Target::Ours(file) => Ok(file.sync(data_only)?),
+            Target::Ours(file) => Ok(file.fsync(data_only)?),
             Target::Theirs(file) if data_only => Ok(file.sync_data()?),
             Target::Theirs(file) => Ok(file.sync_all()?),
         }

@@ -1,8 +1,8 @@
 //! Locks on a file, which other clients respect that ask for some.
 
 use super::File;
-use crate::session::{Done, Session};
-use forebay_protocol::lock::{FileLock, Held, LAST};
+use crate::session::{LockCallback, Session};
+use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET};
 use forebay_protocol::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
@@ -12,17 +12,17 @@ impl File {
     /// lock that this open file has, and ends with it. `EDEADLK` if that would take for ever. Locks
     /// of ranges are another matter: neither is in the way of the other.
     pub fn lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.wait_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
+        self.wait_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
     }
 
     /// As [`lock`](File::lock), but fail with `EAGAIN` instead of waiting.
     pub fn try_lock(&self, exclusive: bool) -> Result<(), Errno> {
-        self.try_for(self.own_lock((0, LAST), exclusive, LockOwner::Flock))
+        self.try_for(self.own_lock((0, MAX_LOCK_OFFSET), exclusive, LockOwner::Flock))
     }
 
     /// Give the lock up.
     pub fn unlock(&self) -> Result<(), Errno> {
-        self.unlock_for(LockOwner::Flock(self.handle().0), 0, LAST)
+        self.unlock_for(LockOwner::Flock(self.handle().0), 0, MAX_LOCK_OFFSET)
     }
 
     /// As [`lock`](File::lock), for the bytes from `start` to `end`, both included, as by `fcntl`.
@@ -46,12 +46,12 @@ impl File {
         let done = Box::new(move |result| {
             let _ = sender.send(result);
         });
-        self.lock_later(lock, done)?;
+        self.lock_async(lock, done)?;
         receiver.recv().unwrap_or(Err(Errno::EIO))
     }
 
     fn try_for(&self, lock: FileLock) -> Result<(), Errno> {
-        match self.lock_now(lock)? {
+        match self.try_lock_for(lock)? {
             None => Ok(()),
             Some(_) => Err(Errno::EAGAIN),
         }
@@ -73,44 +73,48 @@ impl File {
     }
 
     fn at_home(&self) -> Result<&Session, Errno> {
-        self.fs.sessions.for_locks(self.home.node)
+        self.fs.sessions.session_for_locks(self.home.node)
     }
 
-    fn held(&self, lock: FileLock) -> Held {
+    fn held(&self, lock: FileLock) -> HeldLock {
         let handle = self.handle();
-        Held { lock, handle }
+        HeldLock { lock, handle }
     }
 
     /// `Some`: what is in the way.
-    pub(crate) fn lock_now(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
+    pub(crate) fn try_lock_for(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
         self.at_home()?.try_lock(self.ino, self.held(lock))
     }
 
     /// `done` is called when the lock is held or will never be. `Some`: a ticket to
     /// [cancel](File::cancel_lock) the wait by. After an error `done` is not called.
-    pub(crate) fn lock_later(&self, lock: FileLock, done: Done) -> Result<Option<u64>, Errno> {
+    pub(crate) fn lock_async(
+        &self,
+        lock: FileLock,
+        done: LockCallback,
+    ) -> Result<Option<u64>, Errno> {
         let session = self.at_home()?;
-        Ok(session.lock_later(self.ino, self.held(lock), done))
+        Ok(session.lock_async(self.ino, self.held(lock), done))
     }
 
-    pub(crate) fn waits_for_lock(&self, ticket: u64) -> bool {
-        let session = self.fs.sessions.with(self.home.node);
-        session.is_ok_and(|session| session.waits_for(ticket))
+    pub(crate) fn is_lock_pending(&self, ticket: u64) -> bool {
+        let session = self.fs.sessions.session(self.home.node);
+        session.is_ok_and(|session| session.is_lock_pending(ticket))
     }
 
     pub(crate) fn cancel_lock(&self, ticket: u64) {
-        if let Ok(session) = self.fs.sessions.with(self.home.node) {
+        if let Ok(session) = self.fs.sessions.session(self.home.node) {
             session.cancel_lock(ticket);
         }
     }
 
     pub(crate) fn unlock_for(&self, owner: LockOwner, start: u64, end: u64) -> Result<(), Errno> {
-        let session = self.fs.sessions.with(self.home.node)?;
+        let session = self.fs.sessions.session(self.home.node)?;
         if session.holds_lock(self.ino, owner) {
             // It must not come to lie over what the next one writes who has the lock.
-            self.fs.sessions.try_to_end_old_writes();
+            self.fs.sessions.try_fence_writes();
         }
-        session.unlock(self.ino, self.handle(), owner, (start, end))
+        session.unlock_range(self.ino, self.handle(), owner, (start, end))
     }
 
     /// What is in the way of a lock.
@@ -119,7 +123,7 @@ impl File {
         let request = Request::TestLock { handle, lock };
         match self.fs.call(self.home.node, request)? {
             Reply::Done => Ok(None),
-            Reply::Conflict(found) => Ok(Some(found)),
+            Reply::LockConflict(found) => Ok(Some(found)),
             _ => Err(Errno::EPROTO),
         }
     }

@@ -13,10 +13,10 @@ mod transfer;
 
 use crate::fs::Fs;
 use crate::session::lock;
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::OpenMode;
-use forebay_protocol::placement::Permit;
-use forebay_protocol::{Errno, HandleId, Ino, Node, Reply, Request};
+use forebay_protocol::placement::Capability;
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use part::Part;
 pub use space::Removals;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +34,7 @@ pub struct File {
     /// The parts on other nodes, by node, as far as they have been used.
     others: OnceLock<Box<[OnceLock<Part>]>>,
     /// Opens parts on other nodes.
-    permit: Mutex<Option<Permit>>,
+    permit: Mutex<Option<Capability>>,
     /// Itself, to be found by other writers that need what it does not use.
     own: Weak<File>,
     /// Others can find it.
@@ -48,14 +48,14 @@ impl File {
         handle: HandleId,
         mode: OpenMode,
         descriptor: Option<OwnedFd>,
-        permit: Option<Permit>,
+        permit: Option<Capability>,
     ) -> Arc<File> {
         Arc::new_cyclic(|own| File {
             own: own.clone(),
             fs,
             ino,
             mode,
-            home: Part::new(ino.shard(), handle, descriptor),
+            home: Part::new(ino.metadata_node(), handle, descriptor),
             others: OnceLock::new(),
             permit: Mutex::new(permit),
             listed: AtomicBool::new(false),
@@ -86,7 +86,7 @@ impl File {
     }
 
     /// Where the part on `node`, which is not home, is kept when it is open.
-    fn place(&self, node: Node) -> Result<&OnceLock<Part>, Errno> {
+    fn place(&self, node: NodeIndex) -> Result<&OnceLock<Part>, Errno> {
         let nodes = usize::from(self.fs.sessions.layout().nodes());
         let others = self
             .others
@@ -95,7 +95,7 @@ impl File {
     }
 
     /// The part on `node`, opened now if it is not yet.
-    fn part(&self, node: Node) -> Result<&Part, Errno> {
+    fn part(&self, node: NodeIndex) -> Result<&Part, Errno> {
         if node == self.home.node {
             return Ok(&self.home);
         }
@@ -110,17 +110,17 @@ impl File {
 
     /// Open the parts on these nodes at the same time. They must come in the order of the nodes.
     /// What fails here is tried again, and says why, when the part is used.
-    fn open_parts(&self, nodes: impl Iterator<Item = Node>) -> Result<(), Errno> {
-        let closed = |node: &Node| {
+    fn open_parts(&self, nodes: impl Iterator<Item = NodeIndex>) -> Result<(), Errno> {
+        let closed = |node: &NodeIndex| {
             *node != self.home.node && self.place(*node).is_ok_and(|place| place.get().is_none())
         };
-        let nodes: Vec<Node> = nodes.filter(closed).collect();
+        let nodes: Vec<NodeIndex> = nodes.filter(closed).collect();
         if nodes.len() < 2 {
             return Ok(());
         }
         let permit = self.permit(false)?;
         let requests = nodes.iter().map(|node| (*node, self.open_request(permit)));
-        self.fs.sessions.each(None, requests, |node, said| {
+        self.fs.sessions.call_nodes(None, requests, |node, said| {
             if let (Ok(said), Ok(place)) = (said, self.place(node)) {
                 place.get_or_init(|| self.opened_part(node, permit, said.descriptor));
             }
@@ -128,10 +128,10 @@ impl File {
         Ok(())
     }
 
-    fn open_request(&self, permit: Permit) -> Request {
+    fn open_request(&self, permit: Capability) -> Request {
         Request::OpenObject {
             handle: self.home.handle,
-            permit,
+            capability: permit,
             open: self.part_mode(),
         }
     }
@@ -144,18 +144,23 @@ impl File {
         }
     }
 
-    fn opened_part(&self, node: Node, permit: Permit, descriptor: Option<OwnedFd>) -> Part {
+    fn opened_part(
+        &self,
+        node: NodeIndex,
+        permit: Capability,
+        descriptor: Option<OwnedFd>,
+    ) -> Part {
         let handle = self.home.handle;
-        if let Ok(session) = self.fs.sessions.with(node) {
+        if let Ok(session) = self.fs.sessions.session(node) {
             session.remember_object(handle, permit, self.part_mode());
         }
         Part::new(node, handle, descriptor)
     }
 
     /// Open the data object on `node`, which is not home; also when that node has forgotten it.
-    fn open_part(&self, node: Node) -> Result<Part, Errno> {
+    fn open_part(&self, node: NodeIndex) -> Result<Part, Errno> {
         let mut permit = self.permit(false)?;
-        let session = self.fs.sessions.with(node)?;
+        let session = self.fs.sessions.session(node)?;
         let mut said = session.call(None, self.open_request(permit));
         if let Err(Errno::EKEYREJECTED) = said {
             permit = self.permit(true)?;
@@ -165,7 +170,7 @@ impl File {
     }
 
     /// What opens parts on other nodes. `fresh`: the one there is has expired.
-    fn permit(&self, fresh: bool) -> Result<Permit, Errno> {
+    fn permit(&self, fresh: bool) -> Result<Capability, Errno> {
         let mut permit = lock(&self.permit);
         if let Some(permit) = *permit
             && !fresh
@@ -173,9 +178,9 @@ impl File {
             return Ok(permit);
         }
         let handle = self.home.handle;
-        let session = self.fs.sessions.with(self.home.node)?;
+        let session = self.fs.sessions.session(self.home.node)?;
         match session.call(None, Request::Permit { handle })?.reply {
-            Reply::Permit(new) => Ok(*permit.insert(new)),
+            Reply::Capability(new) => Ok(*permit.insert(new)),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -229,7 +234,7 @@ impl File {
             return self.write_striped(data, offset);
         }
         self.list();
-        let length = self.home.claim(&self.fs, data.len(), offset)?;
+        let length = self.home.reserve_for_write(&self.fs, data.len(), offset)?;
         self.home.write(&self.fs, &data[..length], offset)
     }
 
@@ -245,9 +250,9 @@ impl File {
         }
         self.list();
         // The end may lie anywhere in a block.
-        let cost = blocks(BLOCK - 1, data.len() as u64);
-        while !self.home.draw(cost) {
-            if self.home.reserve(&self.fs, cost)? < cost {
+        let cost = block_bytes(BLOCK_BYTES - 1, data.len() as u64);
+        while !self.home.take_reserved(cost) {
+            if self.home.extend_reservation(&self.fs, cost)? < cost {
                 // Too little is left to be sure of an unknown place; a known one may need less.
                 return self.write_at(data, self.length()?);
             }
@@ -282,20 +287,20 @@ impl Drop for File {
         // Home last: when a file's last writer closes it there, home asks the others for lengths.
         let (fs, handle) = (&self.fs, self.home.handle);
         let close = |part: &Part| {
-            if let Ok(session) = fs.sessions.with(part.node) {
-                session.forget(handle);
+            if let Ok(session) = fs.sessions.session(part.node) {
+                session.forget_handle(handle);
             }
-            let returned = part.promised();
+            let returned = part.reserved();
             (part.node, Request::Close { handle, returned })
         };
         let others = self.parts().filter(|part| part.node != self.home.node);
-        fs.sessions.each(None, others.map(close), |_, _| {});
-        let session = fs.sessions.with(self.home.node);
-        let locked = session.is_ok_and(|session| session.forget_locks(self.ino, handle));
+        fs.sessions.call_nodes(None, others.map(close), |_, _| {});
+        let session = fs.sessions.session(self.home.node);
+        let locked = session.is_ok_and(|session| session.forget_locks_of_handle(self.ino, handle));
         let (node, request) = close(&self.home);
         // Others may be waiting for locks, or for the space that this one was promised.
         let urgent = locked || !matches!(request, Request::Close { returned: 0, .. });
-        if let Some(closes) = fs.closes.as_ref().filter(|_| !urgent)
+        if let Some(closes) = fs.close_batch.as_ref().filter(|_| !urgent)
             && !fs.sessions.striped()
             && closes.push(node, handle)
         {

@@ -5,10 +5,10 @@
 use crate::fs::Fs;
 use crate::session::{Session, lock};
 use crate::unsynced::Unsynced;
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::MAX_DATA;
-use forebay_protocol::writeback::Behind;
-use forebay_protocol::{Errno, HandleId, Node, Reply, Request};
+use forebay_protocol::writeback::WriteBehind;
+use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ const TRIES: u32 = 10;
 /// A data object that is open.
 #[derive(Debug)]
 pub struct Part {
-    pub node: Node,
+    pub node: NodeIndex,
     pub handle: HandleId,
     /// The object itself, if the daemon passed it.
     pub local: Option<std::fs::File>,
@@ -30,26 +30,26 @@ pub struct Part {
     grant: AtomicU64,
     /// The daemon's start that made the promise; one from before a restart is void.
     grant_epoch: Mutex<u64>,
-    behind: Behind,
+    behind: WriteBehind,
     /// Data that were written over the network.
     pub unsynced: Unsynced,
 }
 
 impl Part {
-    pub fn new(node: Node, handle: HandleId, descriptor: Option<OwnedFd>) -> Part {
+    pub fn new(node: NodeIndex, handle: HandleId, descriptor: Option<OwnedFd>) -> Part {
         Part {
             node,
             handle,
             local: descriptor.map(std::fs::File::from),
             grant: AtomicU64::new(0),
             grant_epoch: Mutex::new(0),
-            behind: Behind::default(),
+            behind: WriteBehind::default(),
             unsynced: Unsynced::default(),
         }
     }
 
     /// What is promised and not used.
-    pub fn promised(&self) -> u64 {
+    pub fn reserved(&self) -> u64 {
         self.grant.load(Ordering::Acquire)
     }
 
@@ -86,11 +86,11 @@ impl Part {
 
     fn read_remote(&self, fs: &Fs, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let request = self.read_request(into.len(), offset);
-        let session = fs.sessions.with(self.node)?;
-        match session.bulk(request.clone(), &[], into, false) {
+        let session = fs.sessions.session(self.node)?;
+        match session.data_call(request.clone(), &[], into, false) {
             Err(Errno::EBADF) => {
-                session.renew()?;
-                session.bulk(request, &[], into, false)
+                session.reset_data_connections()?;
+                session.data_call(request, &[], into, false)
             }
             other => other,
         }
@@ -102,7 +102,7 @@ impl Part {
         match &self.local {
             Some(file) => {
                 let count = write_local(file, data, offset)?;
-                self.behind.wrote(file, offset, count as u64);
+                self.behind.record_write(file, offset, count as u64);
                 Ok(count)
             }
             None => self
@@ -142,10 +142,10 @@ impl Part {
     ) -> Result<(usize, u64), Errno> {
         let data = &data[..data.len().min(MAX_DATA)];
         let request = self.write_request(offset, append);
-        let session = fs.sessions.with(self.node)?;
-        let mut result = session.bulk(request.clone(), data, &mut [], append);
-        let at = if append { BLOCK - 1 } else { offset };
-        let cost = blocks(at, data.len() as u64);
+        let session = fs.sessions.session(self.node)?;
+        let mut result = session.data_call(request.clone(), data, &mut [], append);
+        let at = if append { BLOCK_BYTES - 1 } else { offset };
+        let cost = block_bytes(at, data.len() as u64);
         let mut tries = 0;
         while let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result
             && tries < TRIES
@@ -154,14 +154,14 @@ impl Part {
             // case nothing was written. It may be restarted again meanwhile.
             tries += 1;
             if errno == Errno::EBADF {
-                session.renew()?;
+                session.reset_data_connections()?;
             }
             self.grant.store(0, Ordering::Release);
-            if self.reserve(fs, cost)? < cost {
+            if self.extend_reservation(fs, cost)? < cost {
                 return Err(Errno::ENOSPC);
             }
-            self.draw(cost);
-            result = session.bulk(request.clone(), data, &mut [], append);
+            self.take_reserved(cost);
+            result = session.data_call(request.clone(), data, &mut [], append);
         }
         match result? {
             (Reply::Written { count, offset }, _) => Ok((count as usize, offset)),
@@ -172,14 +172,15 @@ impl Part {
     /// Take from the promise what a write of `length` bytes at `offset` needs, having it extended
     /// if need be. Returns the bytes that may be written: fewer, but some, when the node is nearly
     /// full; `ENOSPC` when it is.
-    pub fn claim(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
+    pub fn reserve_for_write(&self, fs: &Fs, length: usize, offset: u64) -> Result<usize, Errno> {
         self.note(fs)?;
         let mut length = length;
-        while !self.draw(blocks(offset, length as u64)) {
-            let cost = blocks(offset, length as u64);
-            let granted = self.reserve(fs, cost)?;
+        while !self.take_reserved(block_bytes(offset, length as u64)) {
+            let cost = block_bytes(offset, length as u64);
+            let granted = self.extend_reservation(fs, cost)?;
             if granted < cost {
-                let fits = (granted / BLOCK * BLOCK).saturating_sub(offset % BLOCK) as usize;
+                let fits = (granted / BLOCK_BYTES * BLOCK_BYTES)
+                    .saturating_sub(offset % BLOCK_BYTES) as usize;
                 if fits == 0 {
                     return Err(Errno::ENOSPC);
                 }
@@ -190,7 +191,7 @@ impl Part {
     }
 
     /// Take `cost` bytes from the promise, if it has as many: something is about to be written.
-    pub fn draw(&self, cost: u64) -> bool {
+    pub fn take_reserved(&self, cost: u64) -> bool {
         self.grant
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {
                 grant.checked_sub(cost)
@@ -199,9 +200,9 @@ impl Part {
     }
 
     /// Have the promise extended to at least `cost` bytes. Returns how far it goes.
-    pub fn reserve(&self, fs: &Fs, cost: u64) -> Result<u64, Errno> {
+    pub fn extend_reservation(&self, fs: &Fs, cost: u64) -> Result<u64, Errno> {
         let mut epoch = lock(&self.grant_epoch);
-        let session = fs.sessions.with(self.node)?;
+        let session = fs.sessions.session(self.node)?;
         let now = self.grant.load(Ordering::Acquire);
         if now >= cost && *epoch == session.epoch() {
             return Ok(now); // another thread was faster
@@ -213,7 +214,7 @@ impl Part {
             let returned = reply.unwrap_or(returned);
             self.ask(session, returned, cost.saturating_sub(returned))
         };
-        if is_short(&reply, cost) && fs.give_back(self.node, self.handle) {
+        if is_short(&reply, cost) && fs.return_reservations(self.node, self.handle) {
             reply = again(reply);
         }
         if is_short(&reply, cost) && fs.may_flush_removals() {
@@ -235,7 +236,7 @@ impl Part {
             want,
         };
         match session.call(None, request)?.reply {
-            Reply::Granted(total) => Ok(total),
+            Reply::SpaceGranted(total) => Ok(total),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -244,15 +245,16 @@ impl Part {
     /// not outlive a power cut.
     fn note(&self, fs: &Fs) -> Result<(), Errno> {
         if self.local.is_none() {
-            self.unsynced.note(fs.sessions.with(self.node)?.boot());
+            self.unsynced
+                .record_change(fs.sessions.session(self.node)?.boot_id());
         }
         Ok(())
     }
 
     /// Return what is promised and not used.
-    pub fn give_back(&self, fs: &Fs) {
+    pub fn return_reservation(&self, fs: &Fs) {
         if self.grant.swap(0, Ordering::AcqRel) > 0
-            && let Ok(session) = fs.sessions.with(self.node)
+            && let Ok(session) = fs.sessions.session(self.node)
         {
             let _ = self.ask(session, 0, 0);
         }

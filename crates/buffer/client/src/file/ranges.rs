@@ -2,27 +2,27 @@
 
 use super::File;
 use super::part::Part;
-use crate::cuts::{Boots, is_undone};
-use crate::unsynced::Taken;
-use forebay_protocol::layout::{BLOCK, Layout, blocks};
+use crate::truncations::{BootIds, may_be_undone};
+use crate::unsynced::PendingSync;
+use forebay_protocol::layout::{BLOCK_BYTES, Layout, block_bytes};
 use forebay_protocol::message::Allocate;
-use forebay_protocol::{Errno, HandleId, Ino, Node, Request};
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Request};
 use rustix::fs::SeekFrom;
 
 impl File {
     /// Make the data durable, and the attributes too unless `data_only`: all of the file's data on
     /// all nodes, whoever wrote them.
-    pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
+    pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
         let request = Request::Sync {
             handle: Some(self.home.handle),
             data_only,
         };
         // What has become durable stays as it is.
-        self.fs.sessions.end_old_writes()?;
+        self.fs.sessions.fence_writes()?;
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
-        let taken: Vec<(&Part, Taken)> = parts.collect();
-        let cut = self.fs.sessions.cuts.take(self.ino);
-        let nodes: Vec<Node> = taken.iter().map(|(part, _)| part.node).collect();
+        let taken: Vec<(&Part, PendingSync)> = parts.collect();
+        let cut = self.fs.sessions.truncations.take(self.ino);
+        let nodes: Vec<NodeIndex> = taken.iter().map(|(part, _)| part.node).collect();
         let others = if self.fs.sessions.striped() && (self.mode.read || self.mode.write) {
             self.sync_others(&request, &nodes)
         } else {
@@ -41,13 +41,13 @@ impl File {
         if let Some(cut) = cut {
             match &synced {
                 Ok(others) => self.check_cut(&cut, others)?,
-                Err(_) => self.fs.sessions.cuts.put_back(self.ino, cut),
+                Err(_) => self.fs.sessions.truncations.put_back(self.ino, cut),
             }
         }
         for (part, taken) in taken {
             if synced.is_err() {
                 part.unsynced.put_back(taken);
-            } else if taken.is_lost(self.fs.sessions.with(part.node)?.boot()) {
+            } else if taken.is_lost(self.fs.sessions.session(part.node)?.boot_id()) {
                 tracing::error!(ino = %self.ino, node = part.node.0,
                     "the storage node was started anew, and data that were not synced are gone");
                 return Err(Errno::EIO);
@@ -69,9 +69,9 @@ impl File {
     }
 
     /// Was the file cut and the old end may be back, at home or on `others` that hold some of it?
-    fn check_cut(&self, cut: &Boots, others: &[Node]) -> Result<(), Errno> {
+    fn check_cut(&self, cut: &BootIds, others: &[NodeIndex]) -> Result<(), Errno> {
         for node in others.iter().chain([&self.home.node]) {
-            if is_undone(cut, *node, self.fs.sessions.with(*node)?.boot()) {
+            if may_be_undone(cut, *node, self.fs.sessions.session(*node)?.boot_id()) {
                 tracing::error!(ino = %self.ino, node = node.0,
                     "the storage node was started anew, and what was cut off the file may be back");
                 return Err(Errno::EIO);
@@ -83,13 +83,17 @@ impl File {
     /// Make durable what other nodes than home hold, and what there is on `written` ones. Also where
     /// the object is empty: if the file was cut, a power cut there would bring its old end back.
     /// Returns the nodes.
-    fn sync_others(&self, request: &Request, written: &[Node]) -> Result<Vec<Node>, Errno> {
+    fn sync_others(
+        &self,
+        request: &Request,
+        written: &[NodeIndex],
+    ) -> Result<Vec<NodeIndex>, Errno> {
         let objects = self.fs.objects_of(&[self.ino])?;
-        let holds = |(node, object): (Node, Vec<Option<_>>)| {
+        let holds = |(node, object): (NodeIndex, Vec<Option<_>>)| {
             let some = object.iter().any(Option::is_some) || written.contains(&node);
             (node != self.home.node && some).then_some(node)
         };
-        let nodes: Vec<Node> = objects.into_iter().filter_map(holds).collect();
+        let nodes: Vec<NodeIndex> = objects.into_iter().filter_map(holds).collect();
         self.open_parts(nodes.iter().copied())?;
         for node in &nodes {
             self.part(*node)?;
@@ -99,7 +103,7 @@ impl File {
         let requests = nodes.iter().map(|node| (*node, request.clone()));
         self.fs
             .sessions
-            .each(None, requests, |node, said| match said {
+            .call_nodes(None, requests, |node, said| match said {
                 Ok(_) => {}
                 Err(Errno::EBADF | Errno::ESTALE) => again.push(node),
                 Err(errno) => failed = Some(errno),
@@ -113,7 +117,7 @@ impl File {
 
     /// Reserve, free or clear a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
-        self.fs.sessions.end_old_writes()?;
+        self.fs.sessions.fence_writes()?;
         if !self.fs.sessions.striped() {
             return self.allocate_part(&self.home, offset, length, what);
         }
@@ -141,7 +145,7 @@ impl File {
                 self.allocate_part(self.part(node)?, from, to - from, quietly)?;
             }
         }
-        if extends && let Some(last) = layout.pieces(self.ino, end - 1, 1).next() {
+        if extends && let Some(last) = layout.extents(self.ino, end - 1, 1).next() {
             let reserve = Allocate::Reserve { keep_size: false };
             let part = self.part(last.node)?;
             self.allocate_part(part, last.object_offset, last.length, reserve)?;
@@ -165,7 +169,7 @@ impl File {
         self.with_part(part, || {
             let ask = || self.fs.call(part.node, request.clone());
             let mut reply = ask();
-            if reply == Err(Errno::ENOSPC) && self.fs.give_back(part.node, HandleId(0)) {
+            if reply == Err(Errno::ENOSPC) && self.fs.return_reservations(part.node, HandleId(0)) {
                 reply = ask();
             }
             if reply == Err(Errno::ENOSPC) && self.fs.may_flush_removals() {
@@ -217,7 +221,7 @@ impl File {
     }
 
     fn seek_hole(&self, layout: Layout, offset: u64, size: u64) -> Result<u64, Errno> {
-        for piece in layout.pieces(self.ino, offset, size - offset) {
+        for piece in layout.extents(self.ino, offset, size - offset) {
             let part = self.part(piece.node)?;
             let Some(file) = &part.local else {
                 continue;
@@ -225,7 +229,7 @@ impl File {
             // Behind the end of the object there is nothing but hole; a block that it fills in part
             // counts as data, as on other file systems.
             let at = match seek_object(file, piece.object_offset, true)? {
-                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK),
+                Some(at) if at == file.metadata()?.len() => at.next_multiple_of(BLOCK_BYTES),
                 Some(at) => at,
                 None => piece.object_offset,
             };
@@ -248,12 +252,12 @@ impl File {
 
     /// Draw the space for `length` bytes that are about to be written at `offset` through the
     /// [`descriptor`](File::descriptor). `ENOSPC`: the instance has no room for all of them.
-    pub fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
+    pub fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
         self.check_write(offset, usize::try_from(length).map_err(|_| Errno::EFBIG)?)?;
         self.list();
-        let cost = blocks(offset, length);
-        while !self.home.draw(cost) {
-            if self.home.reserve(&self.fs, cost)? < cost {
+        let cost = block_bytes(offset, length);
+        while !self.home.take_reserved(cost) {
+            if self.home.extend_reservation(&self.fs, cost)? < cost {
                 return Err(Errno::ENOSPC);
             }
         }
@@ -262,7 +266,7 @@ impl File {
 
     /// Copy within the instance; less than asked for at the end of this file. `EXDEV`: the two
     /// cannot be copied between directly.
-    pub fn copy_to(
+    pub fn copy_file_range(
         &self,
         offset: u64,
         to: &File,
@@ -281,7 +285,7 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        to.promise(to_offset, length)?;
+        to.reserve_space(to_offset, length)?;
         let (mut from, mut into) = (offset, to_offset);
         let copied = rustix::fs::copy_file_range(
             source,
@@ -295,8 +299,8 @@ impl File {
 }
 
 /// Where byte `at` of the data object on `node` lies in the file.
-fn file_offset(layout: Layout, ino: Ino, node: Node, at: u64) -> u64 {
-    layout.end(ino, node, at + 1) - 1
+fn file_offset(layout: Layout, ino: Ino, node: NodeIndex, at: u64) -> u64 {
+    layout.file_end(ino, node, at + 1) - 1
 }
 
 /// The next hole or data at or behind `offset`; `None` behind the end.

@@ -3,7 +3,7 @@
 use super::File;
 use crate::fs::Fs;
 use crate::session::lock;
-use forebay_protocol::{HandleId, Node};
+use forebay_protocol::{HandleId, NodeIndex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub struct Removals {
 }
 
 impl Removals {
-    pub fn note(&self) {
+    pub fn record(&self) {
         self.some.store(true, Ordering::Release);
     }
 }
@@ -31,7 +31,7 @@ impl Removals {
 impl Fs {
     /// Return what other writers of this client were promised on `node` and have not used. `false`:
     /// there was nothing to return.
-    pub(super) fn give_back(&self, node: Node, except: HandleId) -> bool {
+    pub(super) fn return_reservations(&self, node: NodeIndex, except: HandleId) -> bool {
         let writers: Vec<Arc<File>> = {
             let mut writers = lock(&self.writers);
             writers.retain(|writer| writer.strong_count() > 0);
@@ -40,8 +40,8 @@ impl Fs {
         let mut any = false;
         for writer in writers.iter().filter(|writer| writer.handle() != except) {
             for part in writer.parts().filter(|part| part.node == node) {
-                if part.promised() > 0 {
-                    part.give_back(self);
+                if part.reserved() > 0 {
+                    part.return_reservation(self);
                     any = true;
                 }
             }

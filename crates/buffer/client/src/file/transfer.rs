@@ -6,9 +6,9 @@
 
 use super::File;
 use super::part::Part;
-use crate::session::{Lane, bulk_receive};
-use crate::sessions::WINDOW;
-use forebay_protocol::layout::Piece;
+use crate::session::{DataConnection, receive_data_reply};
+use crate::sessions::MAX_IN_FLIGHT;
+use forebay_protocol::layout::Extent;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Errno, Reply, Request};
 use std::collections::VecDeque;
@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 /// A piece whose answer is outstanding.
 struct Flying<'a, M> {
     part: &'a Part,
-    piece: Piece,
+    piece: Extent,
     memory: M,
     /// `None`: no connection took it, and it has to be sent again.
-    lane: Option<Lane>,
+    lane: Option<DataConnection>,
 }
 
 /// How far a write has come.
@@ -33,7 +33,7 @@ struct Outcome {
 impl Outcome {
     /// What became of a piece. Those in objects of this host are settled ahead of earlier ones that
     /// are under way.
-    fn settle(&mut self, piece: Piece, result: Result<usize, Errno>) {
+    fn settle(&mut self, piece: Extent, result: Result<usize, Errno>) {
         let before = (piece.offset - self.offset) as usize;
         let good = match result {
             Ok(count) if count as u64 == piece.length => return,
@@ -54,13 +54,13 @@ impl Outcome {
 
 impl File {
     /// The pieces of a range, none longer than what goes over a socket at once.
-    fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Piece> + use<> {
+    fn pieces(&self, offset: u64, length: usize) -> impl Iterator<Item = Extent> + use<> {
         let most = MAX_DATA as u64;
         let layout = self.fs.sessions.layout();
         layout
-            .pieces(self.ino, offset, length as u64)
+            .extents(self.ino, offset, length as u64)
             .flat_map(move |piece| {
-                (0..piece.length.div_ceil(most)).map(move |i| Piece {
+                (0..piece.length.div_ceil(most)).map(move |i| Extent {
                     node: piece.node,
                     object_offset: piece.object_offset + i * most,
                     offset: piece.offset + i * most,
@@ -109,7 +109,7 @@ impl File {
     }
 
     /// Read all pieces. Returns those that the objects were too short for, and what they had.
-    fn read_pieces(&self, into: &mut [u8], offset: u64) -> Result<Vec<(Piece, usize)>, Errno> {
+    fn read_pieces(&self, into: &mut [u8], offset: u64) -> Result<Vec<(Extent, usize)>, Errno> {
         let mut short = Vec::new();
         let mut flying: VecDeque<Flying<'_, &mut [u8]>> = VecDeque::new();
         let mut rest = into;
@@ -128,13 +128,13 @@ impl File {
                     self.land_read(first, &mut short)?;
                 }
             }
-            let session = self.fs.sessions.with(piece.node)?;
+            let session = self.fs.sessions.session(piece.node)?;
             let request = part.read_request(memory.len(), piece.object_offset);
             flying.push_back(Flying {
                 part,
                 piece,
                 memory,
-                lane: session.bulk_send(request, &[]),
+                lane: session.send_data_call(request, &[]),
             });
         }
         for first in flying {
@@ -146,7 +146,7 @@ impl File {
     fn land_read(
         &self,
         flying: Flying<'_, &mut [u8]>,
-        short: &mut Vec<(Piece, usize)>,
+        short: &mut Vec<(Extent, usize)>,
     ) -> Result<(), Errno> {
         let Flying {
             part,
@@ -154,7 +154,7 @@ impl File {
             memory,
             lane,
         } = flying;
-        let answer = lane.and_then(|lane| bulk_receive(lane, memory));
+        let answer = lane.and_then(|lane| receive_data_reply(lane, memory));
         let count = match answer {
             Some((Reply::Data, count)) => count,
             Some((Reply::Failed(errno), _)) if errno != Errno::EBADF => return Err(errno),
@@ -204,8 +204,8 @@ impl File {
                     outcome.settle(piece, result);
                 }
             }
-            let lane = self.fs.sessions.with(piece.node).map(|session| {
-                session.bulk_send(part.write_request(piece.object_offset, false), memory)
+            let lane = self.fs.sessions.session(piece.node).map(|session| {
+                session.send_data_call(part.write_request(piece.object_offset, false), memory)
             });
             flying.push_back(Flying {
                 part,
@@ -225,20 +225,20 @@ impl File {
     }
 
     /// Have room for `length` bytes of a piece, or fewer. Returns its part of the file, and how many.
-    fn claim(&self, piece: Piece, length: usize) -> Result<(&Part, usize), Errno> {
+    fn claim(&self, piece: Extent, length: usize) -> Result<(&Part, usize), Errno> {
         let part = self.part(piece.node)?;
-        let claim = || part.claim(&self.fs, length, piece.object_offset);
+        let claim = || part.reserve_for_write(&self.fs, length, piece.object_offset);
         Ok((part, self.with_part(part, claim)?))
     }
 
-    fn land_write(&self, flying: Flying<'_, &[u8]>) -> (Piece, Result<usize, Errno>) {
+    fn land_write(&self, flying: Flying<'_, &[u8]>) -> (Extent, Result<usize, Errno>) {
         let Flying {
             part,
             piece,
             memory,
             lane,
         } = flying;
-        let answer = lane.and_then(|lane| bulk_receive(lane, &mut []));
+        let answer = lane.and_then(|lane| receive_data_reply(lane, &mut []));
         let result = match answer {
             Some((Reply::Written { count, .. }, _)) => Ok(count as usize),
             Some((Reply::Failed(errno), _)) if !matches!(errno, Errno::EBADF | Errno::EDQUOT) => {
@@ -251,9 +251,9 @@ impl File {
     }
 
     /// The piece that the range is, if it is only one.
-    fn single(&self, offset: u64, length: usize) -> Option<Piece> {
+    fn single(&self, offset: u64, length: usize) -> Option<Extent> {
         let layout = self.fs.sessions.layout();
-        let piece = layout.pieces(self.ino, offset, length as u64).next()?;
+        let piece = layout.extents(self.ino, offset, length as u64).next()?;
         (piece.length == length as u64 && length <= MAX_DATA).then_some(piece)
     }
 
@@ -261,7 +261,7 @@ impl File {
     pub(super) fn append_striped(&self, data: &[u8]) -> Result<usize, Errno> {
         let handle = self.home.handle;
         let node = self.home.node;
-        let _turn = self.fs.sessions.turn();
+        let _turn = self.fs.sessions.acquire_append_slot();
         self.fs.call(node, Request::AppendLock { handle })?;
         let written = self.length().and_then(|end| {
             self.check_write(end, data.len())?;
@@ -269,7 +269,7 @@ impl File {
         });
         if written.is_err() {
             // It must not come to lie over what is appended next.
-            self.fs.sessions.try_to_end_old_writes();
+            self.fs.sessions.try_fence_writes();
         }
         // If home is not there to be told, the lock is gone with it.
         let _ = self.fs.call(node, Request::AppendUnlock { handle });
@@ -277,13 +277,13 @@ impl File {
     }
 }
 
-fn note(short: &mut Vec<(Piece, usize)>, piece: Piece, count: usize) {
+fn note(short: &mut Vec<(Extent, usize)>, piece: Extent, count: usize) {
     if (count as u64) < piece.length {
         short.push((piece, count));
     }
 }
 
 /// Must the oldest answer be waited for before `piece` is sent?
-fn must_land<M>(flying: &VecDeque<Flying<'_, M>>, piece: &Piece) -> bool {
-    flying.len() >= WINDOW || flying.iter().any(|other| other.piece.node == piece.node)
+fn must_land<M>(flying: &VecDeque<Flying<'_, M>>, piece: &Extent) -> bool {
+    flying.len() >= MAX_IN_FLIGHT || flying.iter().any(|other| other.piece.node == piece.node)
 }

@@ -4,9 +4,9 @@
 //! open for writing only its data objects know its length.
 
 use super::{DirPage, Fs};
-use forebay_protocol::message::Entry;
+use forebay_protocol::message::DirEntry;
 use forebay_protocol::placement::ObjectInfo;
-use forebay_protocol::{Attr, Errno, Ino, Node, Reply, Request};
+use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,20 @@ use std::time::{Duration, Instant};
 const TRIES: u32 = 100;
 
 /// Of every node, what its data objects of some files say, in the order of the files.
-type Objects = Vec<(Node, Vec<Option<ObjectInfo>>)>;
+type Objects = Vec<(NodeIndex, Vec<Option<ObjectInfo>>)>;
 
 impl Fs {
     /// Make a request of `node` that is answered with attributes, and say how long they may be
     /// believed.
-    pub(crate) fn attr_for(&self, node: Node, request: Request) -> Result<(Attr, Duration), Errno> {
-        let said = self.said(node, request)?;
+    pub(crate) fn attr_for(
+        &self,
+        node: NodeIndex,
+        request: Request,
+    ) -> Result<(Attr, Duration), Errno> {
+        let said = self.request(node, request)?;
         match said.reply {
-            Reply::Attr(attr) => self.complete_for(attr, said.valid),
-            Reply::Elsewhere { ino, .. } => self.attr_of(ino),
+            Reply::Attr(attr) => self.complete_for(attr, said.ttl),
+            Reply::Referral { ino, .. } => self.attr_of(ino),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -31,9 +35,9 @@ impl Fs {
     /// Attributes of an inode, and how long they may be believed.
     pub(crate) fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
         let request = Request::GetAttr { ino };
-        let said = self.said(ino.shard(), request)?;
+        let said = self.request(ino.metadata_node(), request)?;
         match said.reply {
-            Reply::Attr(attr) => self.complete_for(attr, said.valid),
+            Reply::Attr(attr) => self.complete_for(attr, said.ttl),
             _ => Err(Errno::EPROTO),
         }
     }
@@ -50,16 +54,16 @@ impl Fs {
                 parent,
                 name: name.to_vec(),
             };
-            let said = self.ask(parent.shard(), request)?;
+            let said = self.exchange(parent.metadata_node(), request)?;
             let heard = Instant::now();
             let ino = match said.reply {
                 Reply::Attr(attr) => {
-                    let (attr, valid) = self.complete_for(attr, said.valid)?;
+                    let (attr, valid) = self.complete_for(attr, said.ttl)?;
                     return Ok((Some(attr), valid));
                 }
-                Reply::Failed(Errno::ENOENT) => return Ok((None, said.valid)),
+                Reply::Failed(Errno::ENOENT) => return Ok((None, said.ttl)),
                 Reply::Failed(errno) => return Err(errno),
-                Reply::Elsewhere { ino, .. } => ino,
+                Reply::Referral { ino, .. } => ino,
                 _ => return Err(Errno::EPROTO),
             };
             match self.attr_of(ino) {
@@ -67,7 +71,7 @@ impl Fs {
                 Err(Errno::ESTALE | Errno::ENOENT) if tries < TRIES => tries += 1,
                 other => {
                     let (attr, valid) = other?;
-                    let named = said.valid.saturating_sub(heard.elapsed());
+                    let named = said.ttl.saturating_sub(heard.elapsed());
                     return Ok((Some(attr), valid.min(named)));
                 }
             }
@@ -76,7 +80,7 @@ impl Fs {
 
     /// As [`complete`](Fs::complete), for an answer that might have been believed for `valid`.
     fn complete_for(&self, attr: Attr, valid: Duration) -> Result<(Attr, Duration), Errno> {
-        if attr.unsettled.is_none() {
+        if attr.provisional.is_none() {
             return Ok((attr, valid));
         }
         let heard = Instant::now();
@@ -92,7 +96,7 @@ impl Fs {
 
     /// The same for many inodes, with one request of each node.
     fn complete_all<'a>(&self, attrs: impl IntoIterator<Item = &'a mut Attr>) -> Result<(), Errno> {
-        let unsettled = attrs.into_iter().filter(|attr| attr.unsettled.is_some());
+        let unsettled = attrs.into_iter().filter(|attr| attr.provisional.is_some());
         let unsettled: Vec<&mut Attr> = unsettled.collect();
         if unsettled.is_empty() {
             return Ok(());
@@ -103,7 +107,7 @@ impl Fs {
             let own = objects
                 .iter()
                 .map(|(node, all)| (*node, all.get(at).copied().flatten()));
-            attr.settle(&self.sessions.layout(), own);
+            attr.merge_objects(&self.sessions.layout(), own);
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ impl Fs {
         let mut objects = Vec::with_capacity(usize::from(self.sessions.layout().nodes()));
         let mut failed = None;
         self.sessions
-            .each(None, ask, |node, said| match said.map(|said| said.reply) {
+            .call_nodes(None, ask, |node, said| match said.map(|said| said.reply) {
                 Ok(Reply::Objects(all)) if all.len() == inos.len() => objects.push((node, all)),
                 Ok(_) => failed = Some(Errno::EPROTO),
                 Err(errno) => failed = Some(errno),
@@ -128,26 +132,30 @@ impl Fs {
     /// Put in the attributes that the directory's home could not give, with one request of each
     /// node that has some. Entries whose inode went meanwhile stay without. Returns for how long
     /// the entries may be believed, of `valid`.
-    fn complete_page(&self, entries: &mut [Entry], valid: Duration) -> Result<Duration, Errno> {
+    fn complete_page(&self, entries: &mut [DirEntry], valid: Duration) -> Result<Duration, Errno> {
         let mut until = Instant::now() + valid;
-        let mut homes: BTreeMap<Node, Vec<Ino>> = BTreeMap::new();
+        let mut homes: BTreeMap<NodeIndex, Vec<Ino>> = BTreeMap::new();
         for entry in entries.iter().filter(|entry| entry.attr.is_none()) {
-            homes.entry(entry.ino.shard()).or_default().push(entry.ino);
+            homes
+                .entry(entry.ino.metadata_node())
+                .or_default()
+                .push(entry.ino);
         }
         let ask = homes
             .into_iter()
             .map(|(node, inos)| (node, Request::GetAttrs { inos }));
         let mut found = HashMap::new();
         let mut failed = None;
-        self.sessions.each(self.caller.as_ref(), ask, |_, said| {
-            let valid = said.as_ref().map_or(Duration::ZERO, |said| said.valid);
-            until = until.min(Instant::now() + valid);
-            match said.map(|said| said.reply) {
-                Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
-                Ok(_) => failed = Some(Errno::EPROTO),
-                Err(errno) => failed = Some(errno),
-            }
-        });
+        self.sessions
+            .call_nodes(self.caller.as_ref(), ask, |_, said| {
+                let valid = said.as_ref().map_or(Duration::ZERO, |said| said.ttl);
+                until = until.min(Instant::now() + valid);
+                match said.map(|said| said.reply) {
+                    Ok(Reply::Attrs(attrs)) => found.extend(attrs.into_iter().map(|a| (a.ino, a))),
+                    Ok(_) => failed = Some(Errno::EPROTO),
+                    Err(errno) => failed = Some(errno),
+                }
+            });
         if let Some(errno) = failed {
             return Err(errno);
         }
@@ -173,19 +181,19 @@ impl Fs {
             bytes,
             attrs,
         };
-        let said = self.said(ino.shard(), request)?;
+        let said = self.request(ino.metadata_node(), request)?;
         let Reply::Entries { mut entries, end } = said.reply else {
             return Err(Errno::EPROTO);
         };
         let valid = if attrs {
-            self.complete_page(&mut entries, said.valid)?
+            self.complete_page(&mut entries, said.ttl)?
         } else {
-            said.valid
+            said.ttl
         };
         Ok(DirPage {
             entries,
             end,
-            valid,
+            ttl: valid,
         })
     }
 }

@@ -5,8 +5,8 @@
 //! the process still waits for its answer.
 
 use super::Fs;
-use crate::session::{Said, lock};
-use forebay_protocol::{Caller, Errno, Node, Reply, Request};
+use crate::session::{SessionReply, lock};
+use forebay_protocol::{Caller, Errno, NodeIndex, Reply, Request};
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -19,9 +19,9 @@ const USERS: usize = 1024;
 
 /// Users whose groups have mattered.
 #[derive(Debug, Default)]
-pub struct Mattered(Mutex<HashMap<u32, Instant>>);
+pub struct GroupHints(Mutex<HashMap<u32, Instant>>);
 
-impl Mattered {
+impl GroupHints {
     fn note(&self, uid: u32) {
         let mut users = lock(&self.0);
         if users.len() >= USERS {
@@ -38,17 +38,17 @@ impl Mattered {
 
 /// A process that waits for the answer.
 #[derive(Clone, Debug)]
-pub struct Process {
+pub struct CallerProcess {
     /// Its number, or that of the thread.
     pub pid: u32,
     /// What is known from before.
-    pub mattered: Arc<Mattered>,
+    pub group_hints: Arc<GroupHints>,
 }
 
-impl Process {
+impl CallerProcess {
     /// Whose requests the process makes.
     pub fn caller(&self, uid: u32, gid: u32) -> Caller {
-        let told = uid != 0 && self.mattered.lately(uid);
+        let told = uid != 0 && self.group_hints.lately(uid);
         Caller {
             uid,
             gid,
@@ -68,26 +68,32 @@ fn groups_of(pid: u32) -> Vec<u32> {
 
 impl Fs {
     /// Make a request of `node`; its refusal is an answer, too.
-    pub(crate) fn ask(&self, node: Node, request: Request) -> Result<Said, Errno> {
+    pub(crate) fn exchange(
+        &self,
+        node: NodeIndex,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
         let (caller, process) = match (&self.caller, &self.process) {
             (Some(caller), Some(process)) if caller.groups.is_none() => (caller, process),
-            (caller, _) => return self.sessions.ask(node, caller.as_ref(), request),
+            (caller, _) => return self.sessions.exchange(node, caller.as_ref(), request),
         };
-        let said = self.sessions.ask(node, Some(caller), request.clone())?;
+        let said = self
+            .sessions
+            .exchange(node, Some(caller), request.clone())?;
         if said.reply != Reply::Failed(Errno::EGROUPS) {
             return Ok(said);
         }
-        process.mattered.note(caller.uid);
+        process.group_hints.note(caller.uid);
         let caller = Caller {
             groups: Some(groups_of(process.pid)),
             ..caller.clone()
         };
-        self.sessions.ask(node, Some(&caller), request)
+        self.sessions.exchange(node, Some(&caller), request)
     }
 
     /// Make a request of `node`.
-    pub(crate) fn said(&self, node: Node, request: Request) -> Result<Said, Errno> {
-        let said = self.ask(node, request)?;
+    pub(crate) fn request(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
+        let said = self.exchange(node, request)?;
         match said.reply {
             Reply::Failed(errno) => Err(errno),
             _ => Ok(said),

@@ -4,17 +4,17 @@
 mod attributes;
 mod caller;
 mod open;
-mod whole;
+mod whole_file;
 
-pub(crate) use caller::{Mattered, Process};
+pub(crate) use caller::{CallerProcess, GroupHints};
 pub use open::Opened;
 
-use crate::closes::Closes;
+use crate::close_batch::CloseBatch;
 use crate::file::{File, Removals};
-use crate::session::Options;
-use crate::sessions::{Nodes, Sessions};
-use forebay_protocol::message::{Entry, New, OnExisting, SetAttr, XattrMode};
-use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, Node, Reply, Request};
+use crate::session::ClientOptions;
+use crate::sessions::{NodeAddresses, Sessions};
+use forebay_protocol::message::{DirEntry, NewInode, OnExisting, SetAttr, XattrMode};
+use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Fs {
     /// Tells of closed files that nobody waits for. Ends before the sessions do.
-    pub(crate) closes: Option<Arc<Closes>>,
+    pub(crate) close_batch: Option<Arc<CloseBatch>>,
     pub(crate) sessions: Arc<Sessions>,
     caller: Option<Caller>,
     /// Who can be asked for the caller's groups.
-    process: Option<Process>,
+    process: Option<CallerProcess>,
     /// Files being written, whose unused promises of space can be given back when it runs out.
     pub(crate) writers: Arc<Mutex<Vec<Weak<File>>>>,
     pub(crate) removals: Arc<Removals>,
@@ -37,11 +37,11 @@ pub struct Fs {
 #[derive(Debug)]
 pub struct DirPage {
     /// The entries; the last one's cookie continues from there.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirEntry>,
     /// Nothing follows.
     pub end: bool,
     /// How long all that may be believed.
-    pub(crate) valid: Duration,
+    pub(crate) ttl: Duration,
 }
 
 /// Capacity and use of an instance.
@@ -61,13 +61,13 @@ impl Fs {
     /// Attach to an instance. `nodes` are the addresses of its storage daemons in the order of its
     /// nodes, or the address of any one of them, which then gives those of the others.
     pub fn attach(
-        nodes: impl Into<Nodes>,
+        nodes: impl Into<NodeAddresses>,
         instance: InstanceId,
-        options: Options,
+        options: ClientOptions,
     ) -> Result<Fs, Errno> {
-        let sessions = Sessions::begin(&nodes.into(), instance, options, false)?;
+        let sessions = Sessions::open(&nodes.into(), instance, options, false)?;
         Ok(Fs {
-            closes: None,
+            close_batch: None,
             sessions: Arc::new(sessions),
             caller: None,
             process: None,
@@ -85,7 +85,7 @@ impl Fs {
     }
 
     /// The same sessions, on behalf of a process of user `uid` and group `gid` on this host.
-    pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: Process) -> Fs {
+    pub(crate) fn on_behalf_of_process(&self, uid: u32, gid: u32, process: CallerProcess) -> Fs {
         Fs {
             caller: Some(process.caller(uid, gid)),
             process: Some(process),
@@ -93,15 +93,15 @@ impl Fs {
         }
     }
 
-    pub(crate) fn call(&self, node: Node, request: Request) -> Result<Reply, Errno> {
-        self.said(node, request).map(|said| said.reply)
+    pub(crate) fn call(&self, node: NodeIndex, request: Request) -> Result<Reply, Errno> {
+        self.request(node, request).map(|said| said.reply)
     }
 
     /// Other sessions with the same instance, which are told what may be cached.
     pub(crate) fn for_cache(&self) -> Result<Fs, Errno> {
-        let sessions = Arc::new(self.sessions.again_for_cache()?);
+        let sessions = Arc::new(self.sessions.open_for_cache()?);
         Ok(Fs {
-            closes: Closes::start(&sessions).map(Arc::new),
+            close_batch: CloseBatch::start(&sessions).map(Arc::new),
             sessions,
             caller: self.caller.clone(),
             process: self.process.clone(),
@@ -110,11 +110,11 @@ impl Fs {
         })
     }
 
-    fn attr(&self, node: Node, request: Request) -> Result<Attr, Errno> {
+    fn attr(&self, node: NodeIndex, request: Request) -> Result<Attr, Errno> {
         self.attr_for(node, request).map(|(attr, _)| attr)
     }
 
-    fn done(&self, node: Node, request: Request) -> Result<(), Errno> {
+    fn done(&self, node: NodeIndex, request: Request) -> Result<(), Errno> {
         self.call(node, request).map(|_| ())
     }
 
@@ -132,24 +132,24 @@ impl Fs {
     /// May the caller access an inode in all the ways that the bits of `mask` say: 4 to read, 2 to
     /// write, 1 to execute it or to search it for names?
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.done(ino.shard(), Request::Access { ino, mask })
+        self.done(ino.metadata_node(), Request::Access { ino, mask })
     }
 
     /// Change attributes. `file`: the open file through which it is done, if any.
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
         let handle = file.map(File::handle);
         if set.size.is_some() {
-            self.before_cut(ino)?;
+            self.before_truncate(ino)?;
         }
-        self.attr(ino.shard(), Request::SetAttr { ino, handle, set })
+        self.attr(ino.metadata_node(), Request::SetAttr { ino, handle, set })
     }
 
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.bytes(ino.shard(), Request::ReadLink { ino })
+        self.bytes(ino.metadata_node(), Request::ReadLink { ino })
     }
 
-    fn bytes(&self, node: Node, request: Request) -> Result<Vec<u8>, Errno> {
+    fn bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
         match self.call(node, request)? {
             Reply::Bytes(bytes) => Ok(bytes),
             _ => Err(Errno::EPROTO),
@@ -157,7 +157,13 @@ impl Fs {
     }
 
     /// Make a directory, symbolic link, pipe, socket or device, or a file without opening it.
-    pub fn make(&self, parent: Ino, name: &[u8], new: New, mode: u16) -> Result<Attr, Errno> {
+    pub fn make_inode(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: NewInode,
+        mode: u16,
+    ) -> Result<Attr, Errno> {
         let name = name.to_vec();
         let request = Request::Make {
             parent,
@@ -165,26 +171,26 @@ impl Fs {
             new,
             mode,
         };
-        self.attr(parent.shard(), request)
+        self.attr(parent.metadata_node(), request)
     }
 
     /// Make a directory.
     pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
-        self.make(parent, name, New::Dir, mode)
+        self.make_inode(parent, name, NewInode::Dir, mode)
     }
 
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.shard(), Request::Unlink { parent, name })?;
-        self.removals.note();
+        self.done(parent.metadata_node(), Request::Unlink { parent, name })?;
+        self.removals.record();
         Ok(())
     }
 
     /// Remove an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.shard(), Request::RmDir { parent, name })
+        self.done(parent.metadata_node(), Request::RmDir { parent, name })
     }
 
     /// Change a name.
@@ -202,15 +208,15 @@ impl Fs {
             to_name,
             existing,
         };
-        self.done(parent.shard(), request)?;
-        self.removals.note();
+        self.done(parent.metadata_node(), request)?;
+        self.removals.record();
         Ok(())
     }
 
     /// Give a file a further name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        self.attr(parent.shard(), Request::Link { ino, parent, name })
+        self.attr(parent.metadata_node(), Request::Link { ino, parent, name })
     }
 
     /// Set an extended attribute.
@@ -228,18 +234,18 @@ impl Fs {
             value,
             mode,
         };
-        self.done(ino.shard(), request)
+        self.done(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.bytes(ino.shard(), Request::GetXattr { ino, name })
+        self.bytes(ino.metadata_node(), Request::GetXattr { ino, name })
     }
 
     /// Names of extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        match self.call(ino.shard(), Request::ListXattr { ino })? {
+        match self.call(ino.metadata_node(), Request::ListXattr { ino })? {
             Reply::Names(names) => Ok(names),
             _ => Err(Errno::EPROTO),
         }
@@ -248,7 +254,7 @@ impl Fs {
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(ino.shard(), Request::RemoveXattr { ino, name })
+        self.done(ino.metadata_node(), Request::RemoveXattr { ino, name })
     }
 
     /// Make all changes of names and attributes so far durable.
@@ -261,7 +267,7 @@ impl Fs {
     }
 
     /// Capacity and use, of all nodes together.
-    pub fn stat_fs(&self) -> Result<StatFs, Errno> {
+    pub fn statfs(&self) -> Result<StatFs, Errno> {
         let mut total = StatFs::default();
         self.ask_all(&Request::StatFs, |reply| match reply {
             Reply::StatFs {
@@ -290,7 +296,7 @@ impl Fs {
         let mut result = Ok(());
         let requests = self.sessions.nodes().map(|node| (node, request.clone()));
         self.sessions
-            .each(self.caller.as_ref(), requests, |_, said| {
+            .call_nodes(self.caller.as_ref(), requests, |_, said| {
                 let taken = said.and_then(|said| take(said.reply));
                 result = result.and(taken);
             });

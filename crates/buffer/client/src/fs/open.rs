@@ -3,7 +3,7 @@
 use super::Fs;
 use crate::file::File;
 use forebay_protocol::message::{OpenMode, SetAttr};
-use forebay_protocol::{Attr, Errno, HandleId, Ino, Node, Reply, Request};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub struct Opened {
     /// It was made by this request.
     pub created: bool,
     /// How long the attributes may be believed.
-    pub(crate) valid: Duration,
+    pub(crate) ttl: Duration,
     /// When they were received.
     heard: Instant,
 }
@@ -43,7 +43,7 @@ impl Fs {
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let handle = self.sessions.new_handle();
-        let open = self.by_descriptor(parent.shard(), open)?;
+        let open = self.by_descriptor(parent.metadata_node(), open)?;
         let request = |open| Request::Create {
             parent,
             name: name.to_vec(),
@@ -54,7 +54,7 @@ impl Fs {
         };
         let mut tries = 0;
         loop {
-            let found = match self.opened(parent.shard(), handle, open, request)? {
+            let found = match self.opened(parent.metadata_node(), handle, open, request)? {
                 Found::Here(opened) => Ok(opened),
                 Found::Elsewhere(ino) => self.open_as(ino, handle, open),
             };
@@ -79,26 +79,26 @@ impl Fs {
     /// Have the data objects say what the file's home could not.
     fn completed(&self, opened: Opened) -> Result<Opened, Errno> {
         let attr = self.complete(opened.attr)?;
-        let valid = opened.valid.saturating_sub(opened.heard.elapsed());
+        let valid = opened.ttl.saturating_sub(opened.heard.elapsed());
         Ok(Opened {
             attr,
-            valid,
+            ttl: valid,
             ..opened
         })
     }
 
     fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
-        let open = self.by_descriptor(ino.shard(), open)?;
+        let open = self.by_descriptor(ino.metadata_node(), open)?;
         let request = |open| Request::Open { ino, handle, open };
-        match self.opened(ino.shard(), handle, open, request)? {
+        match self.opened(ino.metadata_node(), handle, open, request)? {
             Found::Here(opened) => Ok(opened),
             Found::Elsewhere(_) => Err(Errno::EPROTO),
         }
     }
 
     /// A daemon of this host passes data objects, and only so can they be read and written.
-    fn by_descriptor(&self, node: Node, open: OpenMode) -> Result<OpenMode, Errno> {
-        let descriptor = open.descriptor || self.sessions.with(node)?.is_local();
+    fn by_descriptor(&self, node: NodeIndex, open: OpenMode) -> Result<OpenMode, Errno> {
+        let descriptor = open.descriptor || self.sessions.session(node)?.is_local();
         Ok(OpenMode { descriptor, ..open })
     }
 
@@ -109,25 +109,27 @@ impl Fs {
     /// own, and a new one is not held up by nodes that it has nothing to do with.
     fn opened(
         &self,
-        node: Node,
+        node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
         request: impl Fn(OpenMode) -> Request,
     ) -> Result<Found, Errno> {
-        let truncate = mode.truncate && self.sessions.may_cut();
-        let boots = truncate.then(|| self.sessions.boots());
-        let said = self.said(node, request(OpenMode { truncate, ..mode }))?;
+        let truncate = mode.truncate && self.sessions.may_truncate_on_open();
+        let boots = truncate.then(|| self.sessions.boot_ids());
+        let said = self.request(node, request(OpenMode { truncate, ..mode }))?;
         let heard = Instant::now();
         let (attr, created, permit) = match said.reply {
             Reply::Opened {
                 attr,
                 created,
-                permit,
+                capability: permit,
             } => (attr, created, permit),
-            Reply::Elsewhere { ino, .. } => return Ok(Found::Elsewhere(ino)),
+            Reply::Referral { ino, .. } => return Ok(Found::Elsewhere(ino)),
             _ => return Err(Errno::EPROTO),
         };
-        self.sessions.with(node)?.remember(handle, attr.ino, mode);
+        self.sessions
+            .session(node)?
+            .remember_file(handle, attr.ino, mode);
         let file = File::new(
             self.clone(),
             attr.ino,
@@ -140,30 +142,32 @@ impl Fs {
             file,
             attr,
             created,
-            valid: said.valid,
+            ttl: said.ttl,
             heard,
         };
         if created {
             // Nobody can have written to it yet.
-            opened.attr.unsettled = None;
+            opened.attr.provisional = None;
         } else if let Some(boots) = boots {
-            self.sessions.cuts.note(attr.ino, boots);
+            self.sessions.truncations.record(attr.ino, boots);
         } else if mode.truncate {
             let empty = SetAttr {
                 size: Some(0),
                 ..SetAttr::default()
             };
             opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
-            opened.valid = Duration::ZERO;
+            opened.ttl = Duration::ZERO;
         }
         Ok(Found::Here(opened))
     }
 
     /// A file is about to be cut shorter: from now on nothing may be carried out that was written
     /// before, and a later sync has to know whether a power cut has undone it.
-    pub(super) fn before_cut(&self, ino: Ino) -> Result<(), Errno> {
-        self.sessions.end_old_writes()?;
-        self.sessions.cuts.note(ino, self.sessions.boots());
+    pub(super) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
+        self.sessions.fence_writes()?;
+        self.sessions
+            .truncations
+            .record(ino, self.sessions.boot_ids());
         Ok(())
     }
 }

@@ -1,16 +1,16 @@
 //! Between the kernel's words and ours.
 
 use forebay_protocol::lock::FileLock;
-use forebay_protocol::message::{New, OnExisting, OpenMode, SetTime, XattrMode};
-use forebay_protocol::{Attr, Errno, Ino, Kind, LockOwner, Timestamp};
+use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetTime, XattrMode};
+use forebay_protocol::{Attr, Errno, FileKind, Ino, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel's `FMODE_EXEC` among the flags of an open: for executing the file.
-pub const FOR_EXEC: i32 = 0x20;
+pub const FMODE_EXEC: i32 = 0x20;
 /// The bits of `access(2)`.
-pub const READ: u16 = 4;
-pub const EXECUTE: u16 = 1;
+pub const ACCESS_READ: u16 = 4;
+pub const ACCESS_EXECUTE: u16 = 1;
 
 pub fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.0)
@@ -20,23 +20,23 @@ pub fn ino(ino: INodeNo) -> Ino {
     Ino(ino.0)
 }
 
-pub fn file_type(kind: Kind) -> FileType {
+pub fn file_type(kind: FileKind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Dir => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Dir => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
     }
 }
 
 /// What `mknod` makes of a mode and a device number.
-pub fn new_node(mode: u32, rdev: u32) -> Option<New> {
+pub fn new_node(mode: u32, rdev: u32) -> Option<NewInode> {
     let kind = kind_of_mode(mode)?;
-    let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
-    Some(New::Node(kind, if device { rdev } else { 0 }))
+    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+    Some(NewInode::Node(kind, if device { rdev } else { 0 }))
 }
 
 pub fn on_existing(flags: RenameFlags) -> Option<OnExisting> {
@@ -73,13 +73,13 @@ pub fn joined(names: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The kind that the type bits of a mode name.
-fn kind_of_mode(mode: u32) -> Option<Kind> {
+fn kind_of_mode(mode: u32) -> Option<FileKind> {
     match mode & libc::S_IFMT {
-        libc::S_IFREG | 0 => Some(Kind::File),
-        libc::S_IFIFO => Some(Kind::Fifo),
-        libc::S_IFSOCK => Some(Kind::Socket),
-        libc::S_IFCHR => Some(Kind::CharDevice),
-        libc::S_IFBLK => Some(Kind::BlockDevice),
+        libc::S_IFREG | 0 => Some(FileKind::File),
+        libc::S_IFIFO => Some(FileKind::Fifo),
+        libc::S_IFSOCK => Some(FileKind::Socket),
+        libc::S_IFCHR => Some(FileKind::CharDevice),
+        libc::S_IFBLK => Some(FileKind::BlockDevice),
         _ => None,
     }
 }

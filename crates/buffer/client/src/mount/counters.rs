@@ -62,7 +62,7 @@ operations! {
 #[derive(Debug)]
 pub struct Counters {
     operations: [Latency; NAMES.len()],
-    pub asked: Counter,
+    pub read_requested: Counter,
     pub written: Counter,
 }
 
@@ -70,16 +70,16 @@ impl Default for Counters {
     fn default() -> Counters {
         Counters {
             operations: std::array::from_fn(|_| Latency::default()),
-            asked: Counter::default(),
+            read_requested: Counter::default(),
             written: Counter::default(),
         }
     }
 }
 
 impl Counters {
-    pub fn done(&self, op: Op, took: Duration) {
+    pub fn record(&self, op: Op, took: Duration) {
         if let Some(latency) = self.operations.get(op as usize) {
-            latency.record(took);
+            latency.record_duration(took);
         }
     }
 
@@ -87,7 +87,7 @@ impl Counters {
         let of_op = |(name, latency): (&&str, &Latency)| ((*name).to_owned(), latency.snapshot());
         MountReport {
             operations: NAMES.iter().zip(&self.operations).map(of_op).collect(),
-            read_requested: self.asked.get(),
+            read_requested: self.read_requested.get(),
             written: self.written.get(),
         }
     }
@@ -110,7 +110,7 @@ impl MountReport {
     pub fn all_operations(&self) -> LatencySnapshot {
         let mut all = LatencySnapshot::default();
         for latency in self.operations.values() {
-            all.add(latency);
+            all.merge(latency);
         }
         all
     }

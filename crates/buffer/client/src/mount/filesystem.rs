@@ -1,9 +1,9 @@
 //! The kernel's requests.
 
 use super::convert::{self, errno};
-use super::lock_calls;
-use super::served::{MountedFs, attributes, empty, entry, xattr};
-use forebay_protocol::message::{New, SetAttr, may_have_xattr};
+use super::lock_owner;
+use super::mounted_fs::{MountedFs, attributes, empty, entry, xattr};
+use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -91,7 +91,7 @@ impl Filesystem for MountedFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.make(request, parent, name, New::Dir, mode));
+        entry(reply, self.make(request, parent, name, NewInode::Dir, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -118,7 +118,7 @@ impl Filesystem for MountedFs {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let new = New::Symlink(target.as_os_str().as_bytes().to_vec());
+        let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
         entry(reply, self.make(request, parent, name, new, 0o777));
     }
 
@@ -138,7 +138,7 @@ impl Filesystem for MountedFs {
         let from = (convert::ino(parent), name.as_bytes());
         let to = (convert::ino(to), to_name.as_bytes());
         for (dir, name) in [from, to] {
-            self.known.add(dir, name); // both may lead to something else, or be gone
+            self.negative_lookups.add_name(dir, name); // both may lead to something else, or be gone
         }
         empty(reply, self.fs_for(request).rename(from, to, existing));
     }
@@ -245,7 +245,7 @@ impl Filesystem for MountedFs {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let owner = lock_calls::owner(request.pid(), lock_owner.0, (start, end));
+        let owner = lock_owner::owner(request.pid(), lock_owner.0, (start, end));
         let wanted = convert::lock(owner, (start, end), kind, pid);
         self.do_set_lock(request.pid(), handle, (kind, wanted), sleep, reply);
     }
@@ -287,7 +287,7 @@ impl Filesystem for MountedFs {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.do_access(request, ino, convert::READ) {
+        match self.do_access(request, ino, convert::ACCESS_READ) {
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
             Err(error) => reply.error(errno(error)),
         }
@@ -348,7 +348,7 @@ impl Filesystem for MountedFs {
         reply: ReplyXattr,
     ) {
         // Told so at once, `ls -l` asks for no further label and ACL.
-        if !may_have_xattr(name.as_bytes()) {
+        if !is_xattr_supported(name.as_bytes()) {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
         xattr(

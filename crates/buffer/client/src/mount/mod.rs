@@ -12,26 +12,26 @@
 //! groups that the caller is in once they matter; another user's mount is for that user alone, or
 //! has the kernel check. The kernel may keep names only of directories that everybody may search.
 
+mod cached_entries;
 mod convert;
-mod counted;
 mod counters;
-mod data;
-mod entries;
+mod file_io;
 mod filesystem;
-mod known;
-mod lock_calls;
-mod locks;
+mod instrumented;
+mod lock_owner;
+mod lock_waits;
+mod mounted_fs;
 mod names;
+mod negative_lookups;
 mod open_files;
-mod served;
 
 pub use counters::MountReport;
 
 use crate::fs::Fs;
-use counted::Counted;
 use counters::Counters;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
-use served::MountedFs;
+use instrumented::Instrumented;
+use mounted_fs::MountedFs;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -118,7 +118,7 @@ impl Mount {
     }
 
     /// Has someone else unmounted it?
-    pub fn has_ended(&self) -> bool {
+    pub fn is_unmounted(&self) -> bool {
         self.session
             .as_ref()
             .is_none_or(|session| session.guard.is_finished())
@@ -168,7 +168,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     drop(fs);
     let served = MountedFs::new(own, options.passthrough);
     let counters = Arc::<Counters>::default();
-    let served = Counted::new(served, counters.clone());
+    let served = Instrumented::new(served, counters.clone());
     let session = fuser::spawn_mount(served, path, &config).map_err(failed)?;
     Ok(Mount {
         session: Some(session),

@@ -1,7 +1,7 @@
 //! Names and directories through the mount, and what the kernel and we agree on first.
 
 use super::convert::{self, errno};
-use super::served::{MountedFs, entry};
+use super::mounted_fs::{MountedFs, entry};
 use forebay_protocol::Request as wire;
 use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{
@@ -49,10 +49,10 @@ impl MountedFs {
 
     pub fn do_lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (fs, parent) = (self.fs_for(request), convert::ino(parent));
-        if self.known.lacks(parent, name.as_bytes()) {
+        if self.negative_lookups.is_absent(parent, name.as_bytes()) {
             return reply.error(fuser::Errno::ENOENT);
         }
-        let found = self.naming(parent, || fs.lookup_for(parent, name.as_bytes()));
+        let found = self.track_name(parent, || fs.lookup_for(parent, name.as_bytes()));
         match found {
             Ok((Some(attr), valid)) => entry(reply, Ok((attr, valid))),
             Ok((None, valid)) if valid.is_zero() => reply.error(fuser::Errno::ENOENT),
@@ -64,7 +64,7 @@ impl MountedFs {
     /// May the caller do what the bits of `mask` say, those of `access(2)`?
     pub fn do_access(&self, request: &Request, ino: INodeNo, mask: u16) -> Result<(), Errno> {
         // Root may anything but execute what nobody may.
-        if self.trusted && request.uid() == 0 && mask & convert::EXECUTE == 0 {
+        if self.trusted && request.uid() == 0 && mask & convert::ACCESS_EXECUTE == 0 {
             return Ok(());
         }
         self.fs_for(request).access(convert::ino(ino), mask)
@@ -79,10 +79,10 @@ impl MountedFs {
     ) -> Result<(Attr, Duration), Errno> {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
-        self.known.add(parent, &name);
+        self.negative_lookups.add_name(parent, &name);
         let link = wire::Link { ino, parent, name };
         let fs = self.fs_for(request);
-        self.naming(parent, || fs.attr_for(parent.shard(), link))
+        self.track_name(parent, || fs.attr_for(parent.metadata_node(), link))
     }
 
     pub fn do_read_dir(&self, request: &Request, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
@@ -94,7 +94,7 @@ impl MountedFs {
         if offset < DOT_DOT {
             // Who may read a directory may know the number of the one above.
             let parent = self
-                .fs_for_all()
+                .fs_as_root()
                 .lookup(dir, b"..")
                 .map_or(ino, |attr| INodeNo(attr.ino.0));
             if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
@@ -127,7 +127,7 @@ impl MountedFs {
         for (cookie, name) in [(DOT, "."), (DOT_DOT, "..")] {
             if offset < cookie {
                 // The kernel takes only number and kind of these two.
-                let Ok(attr) = self.fs_for_all().lookup(dir, name.as_bytes()) else {
+                let Ok(attr) = self.fs_as_root().lookup(dir, name.as_bytes()) else {
                     continue;
                 };
                 let (attr, none) = (convert::attr(&attr), Duration::ZERO);
@@ -140,10 +140,10 @@ impl MountedFs {
         loop {
             let read = || {
                 let page = fs.read_dir(dir, after, 64 * 1024, true)?;
-                let valid = page.valid;
+                let valid = page.ttl;
                 Ok((page, valid))
             };
-            let page = match self.naming(dir, read) {
+            let page = match self.track_name(dir, read) {
                 Ok((page, _)) => page,
                 Err(error) => return reply.error(errno(error)),
             };
@@ -153,7 +153,7 @@ impl MountedFs {
                 let Some(attr) = &entry.attr else { continue };
                 empty = false;
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
-                let (ino, valid) = (attr.ino, &page.valid);
+                let (ino, valid) = (attr.ino, &page.ttl);
                 if reply.add(ino, entry.cookie, name, valid, &attr, Generation(0)) {
                     break;
                 }
@@ -166,7 +166,7 @@ impl MountedFs {
     }
 
     pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {
-        match self.fs_for(request).stat_fs() {
+        match self.fs_for(request).statfs() {
             Ok(stat) => {
                 let block = 4096;
                 let free = stat.capacity.saturating_sub(stat.used) / block;

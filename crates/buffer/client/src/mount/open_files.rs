@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// What the opens of one inode share.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedInode {
     /// The data object's registration with the kernel, which must be the same for all opens.
     backing: Mutex<Option<Arc<BackingId>>>,
     /// A write by someone unprivileged must take set-id bits away.
@@ -23,11 +23,11 @@ pub struct Shared {
 pub struct OpenFile {
     pub file: Arc<File>,
     pub append: bool,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedInode>,
 }
 
 #[derive(Debug, Default)]
-struct Inodes(HashMap<Ino, (Arc<Shared>, usize)>);
+struct Inodes(HashMap<Ino, (Arc<SharedInode>, usize)>);
 
 /// All opens.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct OpenFiles {
     next: AtomicU64,
 }
 
-impl Shared {
+impl SharedInode {
     /// The registration, made by `register` if there is none.
     pub fn backing(
         &self,
@@ -57,14 +57,14 @@ impl Shared {
 impl OpenFiles {
     /// What the opens of `ino` share; one more of them begins, to be ended by
     /// [`close`](OpenFiles::close) after [`add`](OpenFiles::add), or by [`leave`](OpenFiles::leave).
-    pub fn enter(&self, ino: Ino) -> Arc<Shared> {
+    pub fn acquire_inode(&self, ino: Ino) -> Arc<SharedInode> {
         let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
         let (shared, count) = inodes.0.entry(ino).or_default();
         *count += 1;
         shared.clone()
     }
 
-    pub fn leave(&self, ino: Ino) {
+    pub fn release_inode(&self, ino: Ino) {
         let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, count)) = inodes.0.get_mut(&ino) {
             *count -= 1;
@@ -75,7 +75,7 @@ impl OpenFiles {
     }
 
     /// `ino` has got set-id bits.
-    pub fn note_set_id(&self, ino: Ino) {
+    pub fn mark_set_id(&self, ino: Ino) {
         let inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((shared, _)) = inodes.0.get(&ino) {
             shared.set_id.store(true, Ordering::Release);
@@ -104,7 +104,7 @@ impl OpenFiles {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&handle.0);
         if let Some(open) = open {
-            self.leave(open.file.ino());
+            self.release_inode(open.file.ino());
         }
     }
 }

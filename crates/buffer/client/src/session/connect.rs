@@ -1,9 +1,9 @@
 //! Connections of a session: greeting the daemon, and telling it again what it has forgotten.
 
 use super::{Reopen, Session, lock};
-use crate::system::Link;
+use crate::system::Connection;
 use forebay_net::handshake::{Dialling, NotProved};
-use forebay_protocol::message::{Hello, PROTOCOL, RECOVERY_SLOT, Resume};
+use forebay_protocol::message::{Hello, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken};
 use forebay_protocol::{Call, Caller, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const GREETING: Duration = Duration::from_secs(20);
 /// How the daemon knows the session.
 #[derive(Debug, Default)]
 pub struct Identity {
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     recovery_seq: u64,
 }
 
@@ -48,7 +48,7 @@ impl Session {
                 tracing::error!(%error, address = %self.address, "cannot talk to storage daemon");
                 return Err(Errno::EPROTO);
             }
-            if system.now() - start >= self.options.patience {
+            if system.now() - start >= self.options.timeout {
                 tracing::error!(%error, address = %self.address, "storage daemon does not answer");
                 return Err(Errno::EIO);
             }
@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Connect, say who we are, and make sure that the daemon knows our handles.
-    pub(super) fn connect(&self, slot: u32, seq: u64, bulk: bool) -> io::Result<Link> {
+    pub(super) fn connect(&self, slot: u32, seq: u64, bulk: bool) -> io::Result<Connection> {
         let mut identity = lock(&self.identity);
         let (link, epoch) = match self.greet(&identity, slot, seq, bulk) {
             Err(error) if refused_with(&error, Errno::ESTALE) && identity.resume.is_some() => {
@@ -84,7 +84,7 @@ impl Session {
         }
         drop(identity);
         if bulk {
-            link.set_timeout(Some(self.options.patience))?;
+            link.set_timeout(Some(self.options.timeout))?;
         }
         // Metadata calls wait as long as it takes: a sync may take long, and a daemon that dies
         // closes the connection.
@@ -97,18 +97,18 @@ impl Session {
         slot: u32,
         seq: u64,
         bulk: bool,
-    ) -> io::Result<(Link, Resume, u64)> {
+    ) -> io::Result<(Connection, SessionToken, u64)> {
         let system = &self.options.system;
         let mut link = system.connect(&self.address, Duration::from_secs(5))?;
         // Whoever listens in a daemon's place may say nothing at all.
         link.set_timeout(Some(GREETING))?;
         let hello = Hello {
-            version: PROTOCOL,
+            version: PROTOCOL_VERSION,
             instance: self.instance,
-            resume: identity.resume,
+            token: identity.resume,
             slot,
-            bulk,
-            caches: self.caches,
+            data_connection: bulk,
+            single_cache: self.caches,
         };
         let say = |request| Call {
             seq,
@@ -117,7 +117,7 @@ impl Session {
         };
         link.send(&say(Request::Hello(hello.clone())), &[])?;
         let mut reply = link.receive(seq, &mut [])?.reply;
-        if let Some(at) = link.far_end()? {
+        if let Some(at) = link.remote_address()? {
             let nonce = match reply {
                 Reply::Challenge { nonce } => nonce,
                 Reply::Failed(errno) => return Err(io::Error::other(errno)),
@@ -134,10 +134,10 @@ impl Session {
         }
         match reply {
             Reply::Failed(errno) => Err(io::Error::other(errno)),
-            Reply::Welcome {
-                resume,
+            Reply::Attached {
+                token: resume,
                 epoch,
-                place,
+                placement: place,
                 boot,
                 ..
             } => {
@@ -178,7 +178,7 @@ impl Session {
                     permit.ino,
                     Request::OpenObject {
                         handle,
-                        permit,
+                        capability: permit,
                         open,
                     },
                 ),
@@ -197,7 +197,7 @@ impl Session {
                 _ => {}
             }
         }
-        self.claim_locks(&mut link, &mut identity.recovery_seq)
+        self.reclaim_locks(&mut link, &mut identity.recovery_seq)
     }
 }
 

@@ -6,10 +6,10 @@
 
 use super::{Session, lock};
 use crate::sessions::Sessions;
-use crate::system::Link;
-use forebay_protocol::lock::{FileLock, Held, Ranges};
-use forebay_protocol::message::WATCH_SLOT;
-use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, Node, Reply, Request};
+use crate::system::Connection;
+use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges};
+use forebay_protocol::message::LOCK_WATCH_SLOT;
+use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, NodeIndex, Reply, Request};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -20,25 +20,25 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What is done when a lock that was waited for is held, or will never be.
-pub type Done = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+pub type LockCallback = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 struct Waiter {
     ino: Ino,
-    wanted: Held,
-    done: Done,
+    wanted: HeldLock,
+    done: LockCallback,
 }
 
 /// What a session knows of its locks.
 #[derive(Default)]
-pub struct Book {
-    held: BTreeMap<(Ino, LockOwner), Ranges>,
+pub struct LockTable {
+    held: BTreeMap<(Ino, LockOwner), HeldRanges>,
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
     /// There is a thread that waits for news.
     watched: bool,
 }
 
-impl fmt::Debug for Book {
+impl fmt::Debug for LockTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Book")
             .field("held", &self.held)
@@ -47,13 +47,13 @@ impl fmt::Debug for Book {
     }
 }
 
-impl Book {
-    fn hold(&mut self, ino: Ino, held: Held) {
+impl LockTable {
+    fn hold(&mut self, ino: Ino, held: HeldLock) {
         let ranges = self.held.entry((ino, held.lock.owner)).or_default();
-        ranges.set(held);
+        ranges.acquire(held);
     }
 
-    fn give_up(&mut self, key: (Ino, LockOwner), act: impl FnOnce(&mut Ranges)) {
+    fn give_up(&mut self, key: (Ino, LockOwner), act: impl FnOnce(&mut HeldRanges)) {
         if let Some(ranges) = self.held.get_mut(&key) {
             act(ranges);
             if ranges.is_empty() {
@@ -65,7 +65,7 @@ impl Book {
 
 impl Session {
     /// Take a lock now. `Some`: this one is in the way.
-    pub fn try_lock(&self, ino: Ino, held: Held) -> Result<Option<FileLock>, Errno> {
+    pub fn try_lock(&self, ino: Ino, held: HeldLock) -> Result<Option<FileLock>, Errno> {
         loop {
             let epoch = self.epoch();
             let request = Request::Lock {
@@ -75,7 +75,7 @@ impl Session {
             };
             match self.call(None, request)?.reply {
                 Reply::Done => {}
-                Reply::Conflict(lock) => return Ok(Some(lock)),
+                Reply::LockConflict(lock) => return Ok(Some(lock)),
                 _ => return Err(Errno::EPROTO),
             }
             lock(&self.locks).hold(ino, held);
@@ -88,7 +88,7 @@ impl Session {
 
     /// Take a lock as soon as it can be had. `Some`: a ticket to [cancel](Session::cancel_lock) the
     /// wait by.
-    pub fn lock_later(&self, ino: Ino, wanted: Held, done: Done) -> Option<u64> {
+    pub fn lock_async(&self, ino: Ino, wanted: HeldLock, done: LockCallback) -> Option<u64> {
         let ticket = {
             let mut book = lock(&self.locks);
             book.tickets += 1;
@@ -97,15 +97,15 @@ impl Session {
             ticket
         };
         self.ask_for(ticket, wanted);
-        self.waits_for(ticket).then_some(ticket)
+        self.is_lock_pending(ticket).then_some(ticket)
     }
 
     /// Is the lock of this ticket still waited for?
-    pub fn waits_for(&self, ticket: u64) -> bool {
+    pub fn is_lock_pending(&self, ticket: u64) -> bool {
         lock(&self.locks).waiting.contains_key(&ticket)
     }
 
-    fn ask_for(&self, ticket: u64, wanted: Held) {
+    fn ask_for(&self, ticket: u64, wanted: HeldLock) {
         let epoch = self.epoch();
         let request = Request::Lock {
             handle: wanted.handle,
@@ -114,7 +114,7 @@ impl Session {
         };
         match self.call(None, request).map(|said| said.reply) {
             Ok(Reply::Done) => self.lock_came(ticket, epoch),
-            Ok(Reply::Waiting) => {}
+            Ok(Reply::LockPending) => {}
             Ok(_) => self.lock_failed(ticket, Errno::EPROTO),
             Err(errno) => self.lock_failed(ticket, errno),
         }
@@ -150,7 +150,7 @@ impl Session {
         let epoch = self.epoch();
         let said = self.call(None, Request::CancelLock { ticket });
         match said.map(|said| said.reply) {
-            Ok(Reply::Locks(_)) => self.lock_came(ticket, epoch),
+            Ok(Reply::LocksGranted(_)) => self.lock_came(ticket, epoch),
             _ => self.lock_failed(ticket, Errno::EINTR),
         }
     }
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Give up what an owner has locked of a range.
-    pub fn unlock(
+    pub fn unlock_range(
         &self,
         ino: Ino,
         handle: HandleId,
@@ -174,7 +174,7 @@ impl Session {
                 return Ok(());
             }
             book.give_up((ino, owner), |ranges| {
-                ranges.clear(start, end);
+                ranges.release(start, end);
             });
         }
         let request = Request::Unlock {
@@ -187,16 +187,16 @@ impl Session {
     }
 
     /// A handle is being closed, and its locks go with it. `false`: the session has none at all.
-    pub fn forget_locks(&self, ino: Ino, handle: HandleId) -> bool {
+    pub fn forget_locks_of_handle(&self, ino: Ino, handle: HandleId) -> bool {
         let mut book = lock(&self.locks);
         if book.held.is_empty() && book.waiting.is_empty() {
             return false;
         }
-        let of_file = (ino, LockOwner::FIRST)..=(ino, LockOwner::LAST);
+        let of_file = (ino, LockOwner::MIN)..=(ino, LockOwner::MAX);
         let keys: Vec<_> = book.held.range(of_file).map(|(key, _)| *key).collect();
         for key in keys {
             book.give_up(key, |ranges| {
-                ranges.clear_handle(handle);
+                ranges.release_handle(handle);
             });
         }
         true
@@ -204,8 +204,8 @@ impl Session {
 
     /// The daemon has started again: take the locks again, on a connection that is the first to do
     /// so. `seq` is that of the last call on it.
-    pub(super) fn claim_locks(&self, link: &mut Link, seq: &mut u64) -> io::Result<()> {
-        let held: Vec<(Ino, Held)> = {
+    pub(super) fn reclaim_locks(&self, link: &mut Connection, seq: &mut u64) -> io::Result<()> {
+        let held: Vec<(Ino, HeldLock)> = {
             let book = lock(&self.locks);
             let all = book.held.iter();
             let all = all.flat_map(|((ino, _), ranges)| ranges.iter().map(|held| (*ino, *held)));
@@ -228,7 +228,7 @@ impl Session {
                     heard of this client, and gives it to others");
                 let (start, end) = (held.lock.start, held.lock.end);
                 lock(&self.locks).give_up((ino, held.lock.owner), |ranges| {
-                    ranges.clear(start, end);
+                    ranges.release(start, end);
                 });
             }
         }
@@ -238,8 +238,8 @@ impl Session {
 
 impl Sessions {
     /// The session with `node`, for locks: what becomes of them is watched from now on.
-    pub fn for_locks(self: &Arc<Sessions>, node: Node) -> Result<&Session, Errno> {
-        let session = self.with(node)?;
+    pub fn session_for_locks(self: &Arc<Sessions>, node: NodeIndex) -> Result<&Session, Errno> {
+        let session = self.session(node)?;
         let mut book = lock(&session.locks);
         if !book.watched {
             let sessions = Arc::downgrade(self);
@@ -254,7 +254,7 @@ impl Sessions {
 }
 
 /// Wait for news of locks at `node` for as long as somebody has the sessions.
-fn watch(sessions: &Weak<Sessions>, node: Node) {
+fn watch(sessions: &Weak<Sessions>, node: NodeIndex) {
     let mut seq = 0;
     let mut told = Vec::new();
     loop {
@@ -262,11 +262,11 @@ fn watch(sessions: &Weak<Sessions>, node: Node) {
             return;
         };
         seq += 1;
-        let connected = all.with(node).ok().and_then(|session| {
-            let link = session.connect(WATCH_SLOT, seq, false).ok()?;
+        let connected = all.session(node).ok().and_then(|session| {
+            let link = session.connect(LOCK_WATCH_SLOT, seq, false).ok()?;
             let epoch = session.epoch();
             // A daemon that has started again does not know who waits.
-            let waiting: Vec<(u64, Held)> = {
+            let waiting: Vec<(u64, HeldLock)> = {
                 let book = lock(&session.locks);
                 let waiting = book.waiting.iter();
                 waiting
@@ -286,19 +286,19 @@ fn watch(sessions: &Weak<Sessions>, node: Node) {
                     seq,
                     caller: None,
                     request: Request::AwaitLocks {
-                        told: std::mem::take(&mut told),
+                        known: std::mem::take(&mut told),
                     },
                 };
                 let Ok(answer) = link.call(&call, &[], &mut []) else {
                     break;
                 };
-                let Reply::Locks(tickets) = answer.reply else {
+                let Reply::LocksGranted(tickets) = answer.reply else {
                     break;
                 };
                 let Some(all) = sessions.upgrade() else {
                     return;
                 };
-                if let Ok(session) = all.with(node) {
+                if let Ok(session) = all.session(node) {
                     for ticket in &tickets {
                         session.lock_came(*ticket, epoch);
                     }

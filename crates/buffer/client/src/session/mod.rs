@@ -1,24 +1,24 @@
 //! A session with a storage daemon: connections, repetition, recovery after the daemon restarts.
 
-mod bulk;
 mod connect;
-mod lanes;
+mod data_calls;
+mod data_connections;
 mod locks;
 
-pub use bulk::bulk_receive;
-pub use lanes::Lane;
-pub use locks::Done;
+pub use data_calls::receive_data_reply;
+pub use data_connections::DataConnection;
+pub use locks::LockCallback;
 
-use crate::system::{Link, Os, System};
-use crate::unsynced::{Taken, Unsynced};
+use crate::system::{Connection, Os, System};
+use crate::unsynced::{PendingSync, Unsynced};
 use connect::Identity;
 use forebay_net::auth::PoolKey;
-use forebay_net::connection::Answer;
+use forebay_net::connection::Response;
 use forebay_net::munge::Munge;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{CACHE_TIME, OpenMode};
-use forebay_protocol::placement::{Permit, Place};
-use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, Node, Reply, Request};
+use forebay_protocol::message::{CACHE_LIFETIME_NS, OpenMode};
+use forebay_protocol::placement::{Capability, Placement};
+use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 
 /// How to reach a daemon.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClientOptions {
     /// How long to keep trying when a daemon does not answer; then calls fail with `EIO`.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Connections to each daemon for requests; as many can be under way at a time. At most 60.
     pub connections: u32,
     /// The pool's key, for daemons on other hosts.
@@ -40,10 +40,10 @@ pub struct Options {
     pub system: Arc<dyn System>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            patience: Duration::from_secs(60),
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            timeout: Duration::from_secs(60),
             connections: 16,
             key: None,
             munge: None,
@@ -64,7 +64,7 @@ struct Slot {
     number: u32,
     /// Number of the last call.
     seq: u64,
-    link: Option<Link>,
+    link: Option<Connection>,
 }
 
 #[derive(Debug, Default)]
@@ -79,31 +79,31 @@ struct Pool {
 #[derive(Clone, Debug)]
 enum Reopen {
     File(Ino, OpenMode),
-    Object(Permit, OpenMode),
+    Object(Capability, OpenMode),
 }
 
 /// The answer to a call.
 #[derive(Debug)]
-pub struct Said {
+pub struct SessionReply {
     /// The reply.
     pub reply: Reply,
     /// The descriptor that came along.
     pub descriptor: Option<OwnedFd>,
     /// How long it may be believed.
-    pub valid: Duration,
+    pub ttl: Duration,
 }
 
 /// A request that was sent, to be [finished](Session::finish).
 #[derive(Debug)]
 #[must_use = "its connection is lost unless it is finished"]
-pub struct UnderWay {
+pub struct PendingCall {
     slot: Slot,
     call: Call,
     sent: Instant,
     /// The connection took it.
     taken: bool,
     /// What it is to make durable.
-    unsynced: Taken,
+    unsynced: PendingSync,
 }
 
 /// A session.
@@ -112,12 +112,12 @@ pub struct Session {
     address: Address,
     instance: Option<InstanceId>,
     /// The place of the daemon's node in the instance, if that must be a certain one.
-    node: Option<Node>,
+    node: Option<NodeIndex>,
     caches: bool,
-    options: Options,
-    place: OnceLock<Place>,
+    options: ClientOptions,
+    place: OnceLock<Placement>,
     pool: Mutex<Pool>,
-    lanes: Arc<lanes::Lanes>,
+    lanes: Arc<data_connections::DataConnections>,
     returned: Condvar,
     identity: Mutex<Identity>,
     epoch: AtomicU64,
@@ -125,7 +125,7 @@ pub struct Session {
     /// Names and attributes that were changed.
     unsynced: Unsynced,
     handles: Mutex<BTreeMap<HandleId, Reopen>>,
-    locks: Mutex<locks::Book>,
+    locks: Mutex<locks::LockTable>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -136,11 +136,11 @@ impl Session {
     /// Begin a session: with an instance, or without to administer the daemon. `node`: the daemon
     /// must be that one of the instance. `caches`: one cache sits between the session and all who
     /// use it.
-    pub fn begin(
+    pub fn open(
         address: Address,
         instance: Option<InstanceId>,
-        node: Option<Node>,
-        options: Options,
+        node: Option<NodeIndex>,
+        options: ClientOptions,
         caches: bool,
     ) -> Result<Session, Errno> {
         let session = Session {
@@ -173,7 +173,7 @@ impl Session {
     }
 
     /// Where the instance lies, as it was when the session began.
-    pub fn place(&self) -> Result<&Place, Errno> {
+    pub fn placement(&self) -> Result<&Placement, Errno> {
         self.place.get().ok_or(Errno::EPROTO)
     }
 
@@ -183,22 +183,22 @@ impl Session {
     }
 
     /// The start of the daemon's host that the session last spoke to; 0 if it is not known.
-    pub fn boot(&self) -> u64 {
+    pub fn boot_id(&self) -> u64 {
         self.boot.load(Ordering::Acquire)
     }
 
     /// The daemon opened a handle; open it again if it restarts.
-    pub fn remember(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
+    pub fn remember_file(&self, handle: HandleId, ino: Ino, mode: OpenMode) {
         lock(&self.handles).insert(handle, Reopen::File(ino, again(mode)));
     }
 
     /// The daemon opened a data object by this permit; open it again if it restarts.
-    pub fn remember_object(&self, handle: HandleId, permit: Permit, mode: OpenMode) {
+    pub fn remember_object(&self, handle: HandleId, permit: Capability, mode: OpenMode) {
         lock(&self.handles).insert(handle, Reopen::Object(permit, again(mode)));
     }
 
     /// A handle is being closed.
-    pub fn forget(&self, handle: HandleId) {
+    pub fn forget_handle(&self, handle: HandleId) {
         lock(&self.handles).remove(&handle);
     }
 
@@ -238,8 +238,8 @@ impl Session {
 
     /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
     /// once, however often it is repeated.
-    pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
-        let said = self.ask(caller, request)?;
+    pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<SessionReply, Errno> {
+        let said = self.exchange(caller, request)?;
         match said.reply {
             Reply::Failed(errno) => Err(errno),
             _ => Ok(said),
@@ -247,22 +247,26 @@ impl Session {
     }
 
     /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
-    pub fn ask(&self, caller: Option<&Caller>, request: Request) -> Result<Said, Errno> {
-        self.finish(self.start(caller, request))
+    pub fn exchange(
+        &self,
+        caller: Option<&Caller>,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
+        self.receive_reply(self.send_call(caller, request))
     }
 
     /// Send a request without waiting for the answer. Whoever has several under way must send them
     /// in the order of their nodes, lest two wait for each other's connections.
-    pub fn start(&self, caller: Option<&Caller>, request: Request) -> UnderWay {
+    pub fn send_call(&self, caller: Option<&Caller>, request: Request) -> PendingCall {
         let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
         let unsynced = match request {
             Request::Sync { .. } | Request::SyncRest { .. } => self.unsynced.take(),
-            _ => Taken::NOTHING,
+            _ => PendingSync::NOTHING,
         };
         if changes(&request) {
-            self.unsynced.note(self.boot());
+            self.unsynced.record_change(self.boot_id());
         }
         let call = Call {
             seq: slot.seq,
@@ -276,7 +280,7 @@ impl Session {
         if !taken {
             slot.link = None;
         }
-        UnderWay {
+        PendingCall {
             slot,
             call,
             sent,
@@ -286,8 +290,8 @@ impl Session {
     }
 
     /// Wait for the answer to a request that was sent; send it again where that is needed.
-    pub fn finish(&self, under_way: UnderWay) -> Result<Said, Errno> {
-        let UnderWay {
+    pub fn receive_reply(&self, under_way: PendingCall) -> Result<SessionReply, Errno> {
+        let PendingCall {
             mut slot,
             mut call,
             mut sent,
@@ -314,7 +318,7 @@ impl Session {
             if !met {
                 break answer;
             }
-            if self.options.system.now() - start >= self.options.patience {
+            if self.options.system.now() - start >= self.options.timeout {
                 tracing::error!(address = %self.address, request = ?call.request,
                     "a request met others, or missed a storage node, until patience ended");
                 break Err(Errno::EIO);
@@ -328,7 +332,7 @@ impl Session {
         self.put_slot(slot);
         match &result {
             Ok(answer) if answer.reply == Reply::Done => {
-                if unsynced.is_lost(self.boot()) {
+                if unsynced.is_lost(self.boot_id()) {
                     tracing::error!(address = %self.address,
                         "the storage node was started anew, and what was not synced may be gone");
                     return Err(Errno::EIO);
@@ -342,7 +346,7 @@ impl Session {
 
 impl Session {
     /// Make a request that is not worth waiting for if the daemon is not there.
-    pub fn glance(&self, request: Request) -> Option<Said> {
+    pub fn call_best_effort(&self, request: Request) -> Option<SessionReply> {
         let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
@@ -395,17 +399,17 @@ fn again(mode: OpenMode) -> OpenMode {
 
 impl Session {
     /// An answer to a call sent at `sent`.
-    fn said(&self, answer: Answer, sent: Instant) -> Said {
+    fn said(&self, answer: Response, sent: Instant) -> SessionReply {
         let valid = if answer.cacheable {
             let passed = self.options.system.now() - sent;
-            Duration::from_nanos(CACHE_TIME).saturating_sub(passed)
+            Duration::from_nanos(CACHE_LIFETIME_NS).saturating_sub(passed)
         } else {
             Duration::ZERO
         };
-        Said {
+        SessionReply {
             reply: answer.reply,
             descriptor: answer.descriptor,
-            valid,
+            ttl: valid,
         }
     }
 }

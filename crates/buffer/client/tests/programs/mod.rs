@@ -1,7 +1,7 @@
 //! Checks by programs that know nothing of Forebay, on a mounted instance on `nodes` storage nodes.
 
 use crate::support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
-use forebay_client::{Fs, Options, SpreadAdmin};
+use forebay_client::{ClientOptions, Fs, StripedAdmin};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::SetAttr;
 use forebay_store::daemon::{self, Daemon};
@@ -87,18 +87,18 @@ pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
     let temporary = Temporary::new();
     let key = PoolKey::new(b"a key for tests only").unwrap();
     let start = |node| {
-        let mut options = daemon::Options::new(temporary.dir(&format!("flash{node}")));
+        let mut options = daemon::InvalidOptions::new(temporary.dir(&format!("flash{node}")));
         options.tcp = Some(([127, 0, 0, 1], 0).into());
         options.key = Some(key.clone());
         Daemon::start(options).unwrap()
     };
     let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
-    let client = Options {
+    let client = ClientOptions {
         key: Some(key.clone()),
-        ..Options::default()
+        ..ClientOptions::default()
     };
     let addresses: Vec<_> = daemons.iter().flat_map(Daemon::tcp_address).collect();
-    let admin = SpreadAdmin::connect(addresses.clone(), &client).unwrap();
+    let admin = StripedAdmin::connect(addresses.clone(), &client).unwrap();
     admin.create_instance(&spec(GIB), STRIPE).unwrap();
     let fs = Fs::attach(addresses, INSTANCE, client).unwrap();
     let inside = temporary.dir("mnt");

@@ -4,10 +4,12 @@
 
 pub mod process;
 
-use forebay_client::{Admin, Fs, Mount, MountOptions, Nodes, Options, SpreadAdmin, mount};
+use forebay_client::{
+    Admin, ClientOptions, Fs, Mount, MountOptions, NodeAddresses, StripedAdmin, mount,
+};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
-use forebay_protocol::placement::Place;
+use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -66,26 +68,26 @@ pub fn spec(capacity: u64) -> InstanceSpec {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: Place::alone(),
+        placement: Placement::single_node(),
     }
 }
 
 /// An instance of `capacity` bytes in all over these daemons.
-pub fn make_instance(nodes: impl Into<Nodes>, capacity: u64) {
+pub fn make_instance(nodes: impl Into<NodeAddresses>, capacity: u64) {
     let nodes = nodes.into();
     let share = capacity / nodes.0.len() as u64;
-    let admin = SpreadAdmin::connect(nodes, &Options::default()).unwrap();
+    let admin = StripedAdmin::connect(nodes, &ClientOptions::default()).unwrap();
     admin.create_instance(&spec(share), STRIPE).unwrap();
 }
 
 /// A daemon with an instance of user 1000 and group 2000, for tests that act as several users.
-pub fn users_pool(options: daemon::Options, mode: u16) -> Daemon {
+pub fn users_pool(options: daemon::InvalidOptions, mode: u16) -> Daemon {
     assert!(
         rustix::process::geteuid().is_root(),
         "these tests act as several users: run as root"
     );
     let daemon = Daemon::start(options).unwrap();
-    let admin = Admin::connect(daemon.address(), Options::default()).unwrap();
+    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
     let spec = InstanceSpec {
         uid: 1000,
         gid: 2000,
@@ -106,7 +108,7 @@ impl Pool {
     pub fn new(temporary: &Temporary, nodes: usize, capacity: u64) -> Pool {
         let start = |node| {
             let directory = temporary.dir(&format!("flash{node}"));
-            Daemon::start(daemon::Options::new(directory)).unwrap()
+            Daemon::start(daemon::InvalidOptions::new(directory)).unwrap()
         };
         let pool = Pool {
             daemons: (0..nodes).map(start).collect(),
@@ -115,9 +117,9 @@ impl Pool {
         pool
     }
 
-    pub fn nodes(&self) -> Nodes {
+    pub fn nodes(&self) -> NodeAddresses {
         let addresses: Vec<_> = self.daemons.iter().map(Daemon::address).collect();
-        Nodes::from(addresses)
+        NodeAddresses::from(addresses)
     }
 }
 
@@ -154,8 +156,8 @@ impl Drop for Mounted {
     }
 }
 
-pub fn attach(nodes: impl Into<Nodes>) -> Fs {
-    Fs::attach(nodes, INSTANCE, Options::default()).unwrap()
+pub fn attach(nodes: impl Into<NodeAddresses>) -> Fs {
+    Fs::attach(nodes, INSTANCE, ClientOptions::default()).unwrap()
 }
 
 pub fn mount_at(fs: Fs, path: &Path) -> Mount {

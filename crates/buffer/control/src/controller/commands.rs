@@ -3,16 +3,16 @@
 use forebay_policy::pool::{self, NodeId};
 use forebay_units::Bytes;
 
-use forebay_protocol::Node;
-use forebay_protocol::placement::Place;
+use forebay_protocol::NodeIndex;
+use forebay_protocol::placement::Placement;
 use forebay_protocol::random::keyed_block;
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// What a command is about; one command about each is under way at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subject {
+pub(super) enum CommandTarget {
     Fragment(FragmentId),
     Stage(StageId),
     Mount(ActivationId, String),
@@ -24,45 +24,59 @@ pub(super) enum Subject {
 
 impl Controller {
     pub(super) fn send_commands(&mut self) {
-        let mut commands: Vec<(Subject, Peer, Command)> = Vec::new();
+        let mut commands: Vec<(CommandTarget, Peer, Command)> = Vec::new();
         self.fragment_commands(&mut commands);
         self.stage_commands(&mut commands);
         self.mount_commands(&mut commands);
-        let (now, retry_after) = (self.now, self.settings.retry_after);
-        let due = |last: Option<&Instant>| last.is_none_or(|last| now.since(*last) >= retry_after);
+        let (now, retry_after) = (self.now, self.settings.retry_interval_ms);
+        let due =
+            |last: Option<&Timestamp>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
         // What is no longer wanted is forgotten, so that the record of sent commands stays small.
         let mut sent = BTreeMap::new();
         for (subject, peer, command) in commands {
-            let last = self.sent.get(&subject).copied();
+            let last = self.last_sent.get(&subject).copied();
             if due(last.as_ref()) {
-                self.send(peer, command);
+                self.send_command(peer, command);
                 sent.insert(subject, self.now);
             } else if let Some(last) = last {
                 sent.insert(subject, last);
             }
         }
-        self.sent = sent;
+        self.last_sent = sent;
     }
 
-    pub(super) fn send(&mut self, peer: Peer, command: Command) {
-        let heard = self.peers.get(&peer).map_or(0, |view| view.count);
-        self.effects
-            .push(Effect::Send(peer, Order { heard, command }));
+    pub(super) fn send_command(&mut self, peer: Peer, command: Command) {
+        let heard = self.peers.get(&peer).map_or(0, |view| view.last_sequence);
+        self.effects.push(ControllerEffect::Send(
+            peer,
+            StampedCommand {
+                last_report: heard,
+                command,
+            },
+        ));
     }
 
-    fn fragment_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+    fn fragment_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
         for (key, fragment) in self.state.fragments.iter() {
             let id = FragmentId(key);
-            let peer = Peer::Node(fragment.node);
+            let peer = Peer::StorageNode(fragment.node);
             match fragment.state {
-                FragmentState::Wanted => {
+                FragmentState::Requested => {
                     let Some(plan) = self.fragment_plan(id, fragment) else {
                         continue;
                     };
-                    commands.push((Subject::Fragment(id), peer, Command::SetupFragment(plan)));
+                    commands.push((
+                        CommandTarget::Fragment(id),
+                        peer,
+                        Command::SetupFragment(plan),
+                    ));
                 }
                 FragmentState::Ending => {
-                    commands.push((Subject::FragmentEnd(id), peer, Command::RemoveFragment(id)));
+                    commands.push((
+                        CommandTarget::FragmentEnd(id),
+                        peer,
+                        Command::RemoveFragment(id),
+                    ));
                 }
                 FragmentState::Ready(_) | FragmentState::Lost | FragmentState::Forgotten => {}
             }
@@ -95,11 +109,11 @@ impl Controller {
             fragment: id,
             instance: fragment.instance,
             granules: fragment.granules,
-            capacity: pool::bytes(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
+            capacity: pool::bytes_in(fragment.granules, granularity).unwrap_or(Bytes(u64::MAX)),
             owner,
             root_permissions,
             max_files,
-            place: self.place(id, fragment.instance)?,
+            place: self.fragment_place(id, fragment.instance)?,
         })
     }
 
@@ -110,12 +124,12 @@ impl Controller {
     }
 
     /// Where a fragment stands among those of its instance.
-    pub(super) fn place(&self, id: FragmentId, instance: InstanceId) -> Option<Place> {
+    pub(super) fn fragment_place(&self, id: FragmentId, instance: InstanceId) -> Option<Placement> {
         let row = self.state.instances.get(instance.0)?;
         let fragments = &row.fragments;
         // A copy stands by itself.
-        if row.copied || fragments.len() < 2 {
-            return Some(Place::alone());
+        if row.replicated || fragments.len() < 2 {
+            return Some(Placement::single_node());
         }
         let node = fragments.iter().position(|fragment| *fragment == id)?;
         let number = |half| (u128::from(instance.0) << 1) | half;
@@ -123,10 +137,10 @@ impl Controller {
         let key = &self.settings.secret;
         secret[..16].copy_from_slice(&keyed_block(key, number(0)));
         secret[16..].copy_from_slice(&keyed_block(key, number(1)));
-        Some(Place {
-            node: Node(u16::try_from(node).ok()?),
+        Some(Placement {
+            node: NodeIndex(u16::try_from(node).ok()?),
             nodes: u16::try_from(fragments.len()).ok()?,
-            stripe: self.settings.stripe,
+            stripe_bytes: self.settings.stripe_bytes,
             secret,
             peers: self.addresses(instance, |_| true),
         })
@@ -146,7 +160,7 @@ impl Controller {
             .collect()
     }
 
-    fn stage_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+    fn stage_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
         for (key, stage) in self.state.stages.iter() {
             let id = StageId(key);
             let Some(node) = stage.node else { continue };
@@ -165,20 +179,23 @@ impl Controller {
                         space: self.space_of(session, stage.instance),
                         owner: session.owner,
                         instance_owner,
-                        what: stage.what.clone(),
-                        below: self.settings.staged_below.clone(),
-                        read_back: self.settings.read_back.of(stage.what.direction),
+                        directive: stage.directive.clone(),
+                        pfs_roots: self.settings.pfs_roots.clone(),
+                        read_back: self
+                            .settings
+                            .read_back
+                            .applies_to(stage.directive.direction),
                     };
                     commands.push((
-                        Subject::Stage(id),
-                        Peer::Node(node),
+                        CommandTarget::Stage(id),
+                        Peer::StorageNode(node),
                         Command::StartStage(plan),
                     ));
                 }
                 StageState::Cancelling => {
                     commands.push((
-                        Subject::StageEnd(id),
-                        Peer::Node(node),
+                        CommandTarget::StageEnd(id),
+                        Peer::StorageNode(node),
                         Command::CancelStage(id),
                     ));
                 }
@@ -187,19 +204,23 @@ impl Controller {
         }
     }
 
-    fn mount_commands(&self, commands: &mut Vec<(Subject, Peer, Command)>) {
+    fn mount_commands(&self, commands: &mut Vec<(CommandTarget, Peer, Command)>) {
         for (key, row) in self.state.activations.iter() {
             let id = ActivationId(key);
             for (host, state) in &row.hosts {
-                let peer = Peer::Host(host.clone());
+                let peer = Peer::ComputeNode(host.clone());
                 if row.ending.is_some() {
-                    let subject = Subject::MountEnd(id, host.clone());
+                    let subject = CommandTarget::MountEnd(id, host.clone());
                     commands.push((subject, peer, Command::Unmount(id)));
-                } else if *state == MountState::Wanted {
+                } else if *state == MountState::Requested {
                     let Some(plan) = self.mount_plan(id, row, host) else {
                         continue;
                     };
-                    commands.push((Subject::Mount(id, host.clone()), peer, Command::Mount(plan)));
+                    commands.push((
+                        CommandTarget::Mount(id, host.clone()),
+                        peer,
+                        Command::Mount(plan),
+                    ));
                 }
             }
         }
@@ -213,8 +234,12 @@ impl Controller {
     ) -> Option<MountPlan> {
         let configuration = self.state.configurations.get(row.configuration.0)?;
         let owner = self.owner_of(configuration.instance)?;
-        let copied = self.state.instances.get(configuration.instance.0)?.copied;
-        let copy = row.copies.get(host).filter(|_| copied);
+        let copied = self
+            .state
+            .instances
+            .get(configuration.instance.0)?
+            .replicated;
+        let copy = row.replicas.get(host).filter(|_| copied);
         let own = copy.and_then(|copy| copy.fragment);
         if copied && own.is_none() {
             return None;
@@ -230,7 +255,7 @@ impl Controller {
             mode: configuration.mode,
             path: row.mount.clone(),
             owner,
-            turn: copy.map_or(0, |copy| copy.turn),
+            generation: copy.map_or(0, |copy| copy.generation),
             nodes,
             addresses,
         })

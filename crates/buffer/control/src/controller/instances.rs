@@ -6,19 +6,22 @@ use forebay_policy::pool;
 use forebay_units::Bytes;
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 use forebay_units::human;
 
 impl Controller {
     /// Chooses the nodes that an instance gets granules of, and says how many; nothing is taken yet.
-    pub(super) fn allocate(&mut self, spec: &InstanceSpec) -> Result<(Pool, Vec<Share>), Failure> {
+    pub(super) fn allocate_granules(
+        &mut self,
+        spec: &InstanceSpec,
+    ) -> Result<(Pool, Vec<Share>), Failure> {
         if spec.access.is_empty() {
             return Err(Failure::new(
                 Cause::Invalid,
                 "an instance needs an access mode",
             ));
         }
-        let copied = is_copied(spec);
+        let copied = is_replicated(spec);
         if copied && spec.access.len() > 1 {
             let reason = "a load-balanced instance has no other access mode: it is read-only";
             return Err(Failure::new(Cause::Invalid, reason));
@@ -26,7 +29,7 @@ impl Controller {
         let pool = self.state.pool(spec.pool.as_deref())?.clone();
         let size = match spec.capacity {
             Capacity::Bytes(size) => {
-                let granules = pool::granules(size, pool.granularity);
+                let granules = pool::granules_for(size, pool.granularity);
                 granules.map(|granules| match copied {
                     true => Size::Copies(granules),
                     false => Size::Granules(granules),
@@ -37,7 +40,7 @@ impl Controller {
         };
         let size =
             size.ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
-        let request = allocate::Request {
+        let request = allocate::AllocationRequest {
             size,
             preference: spec.preference,
             equalize: pool.equalize_fragments,
@@ -45,13 +48,13 @@ impl Controller {
         };
         let nodes = self
             .state
-            .candidates(&pool.name, |node| self.node_online(node));
+            .candidate_nodes(&pool.name, |node| self.node_online(node));
         match allocate::allocate(&nodes, &request) {
             Ok(shares) => Ok((pool, shares)),
             Err(refusal) => {
                 self.short_of_space = Some(self.now);
                 let size = |granules: u64| human::size(granules.saturating_mul(pool.granularity.0));
-                let sizes = match refusal.granules() {
+                let sizes = match refusal.wanted_and_free() {
                     Some((wanted, free)) => {
                         format!(", which is {} and {}", size(wanted), size(free))
                     }
@@ -82,7 +85,7 @@ impl Controller {
         shares: Vec<Share>,
         public: bool,
     ) {
-        let id = InstanceId(self.state.number());
+        let id = InstanceId(self.state.next_id());
         let granules = shares.iter().map(|share| share.granules);
         let granules = granules.fold(0, u64::saturating_add);
         let fragments: Vec<FragmentId> = shares
@@ -91,8 +94,8 @@ impl Controller {
             .collect();
         let mut configurations = Vec::new();
         for access in &spec.access {
-            let configuration = ConfigurationId(self.state.number());
-            let namespaces = self.namespaces(configuration, access.mode, &fragments);
+            let configuration = ConfigurationId(self.state.next_id());
+            let namespaces = self.add_namespaces(configuration, access.mode, &fragments);
             let row = Configuration {
                 instance: id,
                 kind: spec.kind.clone(),
@@ -102,31 +105,31 @@ impl Controller {
                 modifiers: access.modifiers.clone(),
                 namespaces,
             };
-            self.state.configurations.put(configuration.0, row);
+            self.state.configurations.insert(configuration.0, row);
             configurations.push(configuration);
         }
         let row = Instance {
             session,
             label,
             pool: pool.name,
-            capacity: pool::bytes(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
+            capacity: pool::bytes_in(granules, pool.granularity).unwrap_or(Bytes(u64::MAX)),
             public,
-            copied: is_copied(spec),
+            replicated: is_replicated(spec),
             created: self.now,
             fragments,
             configurations,
             broken: None,
             ending: false,
         };
-        self.state.instances.put(id.0, row);
+        self.state.instances.insert(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
             session.instance = Some(id);
         }
-        self.register(session, id);
+        self.register_session(session, id);
     }
 
     /// The trees of a configuration: one on each fragment, unless every host has one of its own.
-    pub(super) fn namespaces(
+    pub(super) fn add_namespaces(
         &mut self,
         configuration: ConfigurationId,
         mode: AccessMode,
@@ -141,13 +144,13 @@ impl Controller {
             _ => u32::try_from(fragments.len()).unwrap_or(u32::MAX),
         };
         for fragment in fragments {
-            let number = NameSpaceId(self.state.number());
+            let number = NameSpaceId(self.state.next_id());
             let row = NameSpace {
                 configuration,
                 fragment: *fragment,
                 span,
             };
-            self.state.namespaces.put(number.0, row);
+            self.state.namespaces.insert(number.0, row);
             namespaces.push(number);
         }
         namespaces
@@ -155,9 +158,9 @@ impl Controller {
 
     /// A fragment that its node is to make.
     pub(super) fn add_fragment(&mut self, instance: InstanceId, share: Share) -> FragmentId {
-        let id = FragmentId(self.state.number());
-        let (node, granules, state) = (share.node, share.granules, FragmentState::Wanted);
-        self.state.fragments.put(
+        let id = FragmentId(self.state.next_id());
+        let (node, granules, state) = (share.node, share.granules, FragmentState::Requested);
+        self.state.fragments.insert(
             id.0,
             Fragment {
                 instance,
@@ -170,12 +173,12 @@ impl Controller {
     }
 
     /// A session's claims on all configurations of an instance.
-    pub(super) fn register(&mut self, session: SessionId, instance: InstanceId) {
+    pub(super) fn register_session(&mut self, session: SessionId, instance: InstanceId) {
         let of = self.state.instances.get(instance.0);
         let configurations = of.map(|i| i.configurations.clone()).unwrap_or_default();
         for configuration in configurations {
-            let id = RegistrationId(self.state.number());
-            self.state.registrations.put(
+            let id = RegistrationId(self.state.next_id());
+            self.state.registrations.insert(
                 id.0,
                 Registration {
                     session,
@@ -191,7 +194,7 @@ impl Controller {
 }
 
 /// Whether an allocation is to be load-balanced: a copy of everything on each of its nodes.
-pub(super) fn is_copied(spec: &InstanceSpec) -> bool {
+pub(super) fn is_replicated(spec: &InstanceSpec) -> bool {
     spec.access
         .iter()
         .any(|access| access.mode == AccessMode::LoadBalanced)

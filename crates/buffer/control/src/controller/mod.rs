@@ -11,24 +11,24 @@
 //! are and what they should be and are repeated until the difference is gone: a controller that
 //! is restored from its records goes on where it was.
 
-mod advance;
-mod anew;
-mod asked;
+mod activation;
 mod commands;
-mod copies;
-mod forget;
+mod dispatch;
 mod instances;
-mod life;
-mod movers;
+mod job_stages;
+mod node_loss;
 mod objects;
+mod pending;
+mod recreate;
+mod replicas;
 mod reports;
 mod request;
-mod requests;
 mod setup;
+mod stage_scheduling;
 mod staging;
 mod state;
 mod status;
-mod waits;
+mod teardown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,8 @@ use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
 use forebay_units::Rate;
 
-pub use asked::{AskedStage, JobView, Stripes};
-pub use forget::Loss;
+pub use job_stages::{JobView, RequestedStage, Striping};
+pub use node_loss::InstanceLoss;
 pub use objects::*;
 pub use request::*;
 pub use state::State;
@@ -45,26 +45,26 @@ pub use status::{
     ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 
-use crate::protocol::{Instant, Order, Peer, Progress, Report, SessionId, StageId};
-use crate::table::{Change, Unreadable};
+use crate::messages::{Peer, Progress, Report, SessionId, StageId, StampedCommand, Timestamp};
+use crate::records::{Change, CorruptRecord};
 
 /// Times and limits; all times in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// A peer that says nothing for so long counts as offline.
-    pub offline_after: u64,
+    pub offline_after_ms: u64,
     /// A command that shows no effect is sent again after so long.
-    pub retry_after: u64,
+    pub retry_interval_ms: u64,
     /// A host that says nothing for so long has lost its mounts.
-    pub host_dead_after: u64,
+    pub host_dead_after_ms: u64,
     /// A request other than for staging is answered after so long at the latest.
-    pub request_timeout: u64,
+    pub request_timeout_ms: u64,
     /// A request for staging is answered after so long at the latest.
-    pub staging_timeout: u64,
+    pub staging_timeout_ms: u64,
     /// An answered request is remembered for so long.
-    pub remember: u64,
+    pub reply_retention_ms: u64,
     /// Stages that one node moves at a time.
-    pub stages_per_node: usize,
+    pub max_stages_per_node: usize,
     /// Rate of one mover, for deciding which stage to start first.
     pub mover_rate: Rate,
     /// Directory under which sessions are mounted; without a `/` at its end.
@@ -78,21 +78,21 @@ pub struct Settings {
     /// Most stages of one session.
     pub max_stages: usize,
     /// Stages of a persistent instance that are remembered; older ones that are over are dropped.
-    pub kept_stages: usize,
+    pub max_kept_stages: usize,
     /// Most storage nodes of an instance.
     pub max_nodes: u32,
     /// Bytes in a stripe of instances on several nodes.
-    pub stripe: u64,
+    pub stripe_bytes: u64,
     /// What the secrets of instances on several nodes are made from: random, and the same
     /// whenever this controller is restored.
     pub secret: [u8; 32],
     /// Directories of the parallel file system below which stages may be; empty for anywhere.
-    pub staged_below: Vec<String>,
+    pub pfs_roots: Vec<String>,
     /// Which stages are read back and compared.
     pub read_back: ReadBack,
     /// Whether the pool is this process's alone, so that a job that was mounted by another process
     /// runs no more.
-    pub alone: bool,
+    pub single_process: bool,
 }
 
 /// Which stages are read back from their storage when all is copied, and compared with what was
@@ -110,7 +110,7 @@ pub enum ReadBack {
 
 impl ReadBack {
     /// Whether stages of a direction are.
-    pub fn of(self, direction: Direction) -> bool {
+    pub fn applies_to(self, direction: Direction) -> bool {
         match self {
             ReadBack::None => false,
             ReadBack::Out => direction == Direction::Out,
@@ -122,34 +122,34 @@ impl ReadBack {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            offline_after: 10_000,
-            retry_after: 1_000,
-            host_dead_after: 60_000,
+            offline_after_ms: 10_000,
+            retry_interval_ms: 1_000,
+            host_dead_after_ms: 60_000,
             // The time-outs with which Slurm's plugin calls: 300 s, and a day for staging.
-            request_timeout: 300_000,
-            staging_timeout: 86_400_000,
-            remember: 3_600_000,
-            stages_per_node: 4,
+            request_timeout_ms: 300_000,
+            staging_timeout_ms: 86_400_000,
+            reply_retention_ms: 3_600_000,
+            max_stages_per_node: 4,
             mover_rate: Rate(1_000_000_000),
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,
             max_user_sessions: 4096,
             max_stages: 65_536,
-            kept_stages: 1024,
+            max_kept_stages: 1024,
             max_nodes: u32::from(forebay_protocol::placement::MAX_NODES),
-            stripe: 8 << 20,
+            stripe_bytes: 8 << 20,
             secret: [0; 32],
-            staged_below: Vec::new(),
+            pfs_roots: Vec::new(),
             read_back: ReadBack::default(),
-            alone: false,
+            single_process: false,
         }
     }
 }
 
 /// What happens to a controller.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum ControllerInput {
     /// A client asks something.
     Request(Box<Envelope>),
     /// A peer reports.
@@ -160,11 +160,11 @@ pub enum Input {
 
 /// What a controller does, in this order.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum ControllerEffect {
     /// Make these records durable before what follows.
     Persist(Vec<Change>),
     /// Send a command; it may be lost.
-    Send(Peer, Order),
+    Send(Peer, StampedCommand),
     /// Answer a client's request; it may be lost.
     Reply {
         /// Whom.
@@ -178,11 +178,11 @@ pub enum Effect {
 
 /// What is known of a peer while the controller runs.
 #[derive(Clone, Debug, Default)]
-struct PeerView {
+struct PeerContact {
     /// When it last reported.
-    heard: Instant,
+    last_report_at: Timestamp,
     /// The highest count of its reports.
-    count: u64,
+    last_sequence: u64,
 }
 
 /// The controller.
@@ -191,22 +191,22 @@ pub struct Controller {
     settings: Settings,
     state: State,
     /// When this controller was started: peers are given time from here on.
-    started: Option<Instant>,
-    now: Instant,
-    peers: BTreeMap<Peer, PeerView>,
+    started: Option<Timestamp>,
+    now: Timestamp,
+    peers: BTreeMap<Peer, PeerContact>,
     /// When each command was last sent, by object.
-    sent: BTreeMap<commands::Subject, Instant>,
+    last_sent: BTreeMap<commands::CommandTarget, Timestamp>,
     /// How far running stages are.
     progress: BTreeMap<StageId, Progress>,
     /// The last stage that running jobs have asked for at each path.
-    asked: asked::Asked,
+    job_stages: job_stages::JobStages,
     /// Clients whose request is not answered yet.
-    waiting: BTreeSet<u64>,
+    pending_requests: BTreeSet<u64>,
     /// How many files that could not be staged are remembered, by session.
-    unstaged: BTreeMap<SessionId, usize>,
+    failed_files: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
-    short_of_space: Option<Instant>,
-    effects: Vec<Effect>,
+    short_of_space: Option<Timestamp>,
+    effects: Vec<ControllerEffect>,
 }
 
 impl Controller {
@@ -214,13 +214,13 @@ impl Controller {
     pub fn restore(
         settings: Settings,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
-    ) -> Result<Controller, Unreadable> {
+    ) -> Result<Controller, CorruptRecord> {
         let state = State::restore(records)?;
-        let mut asked = asked::Asked::default();
+        let mut asked = job_stages::JobStages::default();
         let mut unstaged = BTreeMap::new();
         for (id, stage) in state.stages.iter() {
-            asked.note(stage.session, StageId(id), &stage.what);
-            *unstaged.entry(stage.session).or_default() += stage.unstaged.len();
+            asked.insert(stage.session, StageId(id), &stage.directive);
+            *unstaged.entry(stage.session).or_default() += stage.failed_files.len();
         }
         let waiting = state.requests.iter();
         let waiting = waiting.filter(|(_, record)| record.outcome.is_none());
@@ -228,13 +228,13 @@ impl Controller {
         Ok(Controller {
             settings,
             state,
-            asked,
-            waiting,
-            unstaged,
+            job_stages: asked,
+            pending_requests: waiting,
+            failed_files: unstaged,
             started: None,
-            now: Instant(0),
+            now: Timestamp(0),
             peers: BTreeMap::new(),
-            sent: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
             progress: BTreeMap::new(),
             short_of_space: None,
             effects: Vec::new(),
@@ -242,22 +242,22 @@ impl Controller {
     }
 
     /// Takes an input at a time and says what to do about it, in this order.
-    pub fn step(&mut self, now: Instant, input: Input) -> Vec<Effect> {
+    pub fn step(&mut self, now: Timestamp, input: ControllerInput) -> Vec<ControllerEffect> {
         self.now = now;
         self.started.get_or_insert(now);
         match input {
-            Input::Request(envelope) => self.request(*envelope),
-            Input::Report(report) => self.report(report),
-            Input::Tick => self.forget_old_requests(),
+            ControllerInput::Request(envelope) => self.accept_request(*envelope),
+            ControllerInput::Report(report) => self.apply_report(report),
+            ControllerInput::Tick => self.forget_old_requests(),
         }
-        self.advance();
+        self.advance_teardowns();
         self.start_stages();
-        self.answer_waits();
+        self.answer_pending_requests();
         self.send_commands();
         let changes = self.state.changes();
         let mut effects = Vec::new();
         if !changes.is_empty() {
-            effects.push(Effect::Persist(changes));
+            effects.push(ControllerEffect::Persist(changes));
         }
         effects.append(&mut self.effects);
         effects
@@ -275,26 +275,27 @@ impl Controller {
 
     /// Whether a peer has reported lately, or there was no time for it to do so.
     fn is_online(&self, peer: &Peer) -> bool {
-        self.silence(peer) <= self.settings.offline_after
+        self.silence(peer) <= self.settings.offline_after_ms
     }
 
     /// The same for a storage node that is not given up.
     fn node_online(&self, node: NodeId) -> bool {
-        !self.state.is_forgotten(node) && self.is_online(&Peer::Node(node))
+        !self.state.is_forgotten(node) && self.is_online(&Peer::StorageNode(node))
     }
 
     /// Milliseconds since a peer last reported, or since the controller started.
     fn silence(&self, peer: &Peer) -> u64 {
-        let heard = self.peers.get(peer).map(|view| view.heard);
-        self.now.since(heard.max(self.started).unwrap_or_default())
+        let heard = self.peers.get(peer).map(|view| view.last_report_at);
+        self.now
+            .ms_since(heard.max(self.started).unwrap_or_default())
     }
 
     fn forget_old_requests(&mut self) {
         for key in self.state.requests.keys() {
             let old = self.state.requests.get(key).is_some_and(|record| {
                 record.outcome.is_some()
-                    && self.now.since(record.accepted) > self.settings.remember
-                    && self.now.since(record.deadline) > 0
+                    && self.now.ms_since(record.accepted) > self.settings.reply_retention_ms
+                    && self.now.ms_since(record.deadline) > 0
             });
             if old {
                 self.state.requests.remove(key);

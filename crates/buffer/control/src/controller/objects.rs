@@ -11,9 +11,9 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Outcome, Setup};
-use crate::protocol::{
-    ActivationId, ConfigurationId, FragmentId, InstanceId, Instant, NameSpaceId, Owner, Progress,
-    RegistrationId, SessionId, StageId, Unstaged,
+use crate::messages::{
+    ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
+    Progress, RegistrationId, SessionId, StageId, Timestamp,
 };
 
 /// A pool: storage of one granularity.
@@ -29,7 +29,7 @@ pub struct Pool {
 
 /// A storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageNode {
+pub struct NodeRecord {
     /// Its host name.
     pub name: String,
     /// Name of its pool.
@@ -59,7 +59,7 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// `job` or `persistent`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Lifetime::Job => "job",
             Lifetime::Persistent => "persistent",
@@ -82,7 +82,7 @@ pub struct Session {
     #[serde(default)]
     pub runner: Option<String>,
     /// Since when.
-    pub created: Instant,
+    pub created: Timestamp,
     /// What was asked for, so that asking again is recognised.
     pub setup: Setup,
     /// Its own instance.
@@ -111,7 +111,7 @@ impl Session {
         lifetime: Lifetime,
         owner: Owner,
         creator: String,
-        created: Instant,
+        created: Timestamp,
         setup: Setup,
     ) -> Session {
         Session {
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// Most of its stages of an instance that are moved at a time.
-    pub fn stages_at_once(&self, instance: InstanceId) -> u32 {
+    pub fn max_concurrent_stages_of(&self, instance: InstanceId) -> u32 {
         let mut limits = self.stages_at_once.iter();
         let limit = limits.find(|(of, _)| *of == instance);
         limit.map_or(u32::MAX, |(_, most)| *most)
@@ -156,9 +156,9 @@ pub struct Instance {
     pub public: bool,
     /// Whether it is load-balanced: each of its fragments holds a copy of everything.
     #[serde(default)]
-    pub copied: bool,
+    pub replicated: bool,
     /// Since when.
-    pub created: Instant,
+    pub created: Timestamp,
     /// Its parts.
     pub fragments: Vec<FragmentId>,
     /// Its configurations.
@@ -174,7 +174,7 @@ pub struct Instance {
 #[serde(rename_all = "lowercase")]
 pub enum FragmentState {
     /// Its node was asked, or is about to be.
-    Wanted,
+    Requested,
     /// It is there, since the node's report with this count.
     Ready(u64),
     /// Its node said that it is no longer there.
@@ -244,7 +244,7 @@ pub struct Registration {
 #[serde(rename_all = "lowercase")]
 pub enum MountState {
     /// The host was asked, or is about to be.
-    Wanted,
+    Requested,
     /// It is mounted, since the host's report with this count.
     Mounted(u64),
     /// The host could not; why.
@@ -263,19 +263,19 @@ pub struct Activation {
     /// The hosts that have it or are to get it; those that gave it back are no longer here.
     pub hosts: BTreeMap<String, MountState>,
     /// Whether it is being taken away, and since when.
-    pub ending: Option<Instant>,
+    pub ending: Option<Timestamp>,
     /// The copies that hosts read, if the instance is load-balanced.
     #[serde(default)]
-    pub copies: BTreeMap<String, HostCopy>,
+    pub replicas: BTreeMap<String, HostReplica>,
 }
 
 /// The copy of a load-balanced instance that a host reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostCopy {
+pub struct HostReplica {
     /// The host's number among those of the activation.
     pub number: u32,
     /// How often it was given a copy.
-    pub turn: u32,
+    pub generation: u32,
     /// Which one it has now, or is to mount.
     pub fragment: Option<FragmentId>,
     /// Copies that it could not mount since it last had one.
@@ -311,9 +311,9 @@ pub struct StageRecord {
     pub instance: InstanceId,
     /// Of a load-balanced instance: which of its copies.
     #[serde(default)]
-    pub copy: Option<FragmentId>,
+    pub replica: Option<FragmentId>,
     /// What and where.
-    pub what: Stage,
+    pub directive: Stage,
     /// The node that moves the data.
     pub node: Option<NodeId>,
     /// Which try.
@@ -321,12 +321,12 @@ pub struct StageRecord {
     /// How far.
     pub state: StageState,
     /// When it was last queued.
-    pub queued: Instant,
+    pub queued: Timestamp,
     /// What was moved, once it is over.
     pub moved: Progress,
     /// If it failed: the files that were in the way, as far as they are remembered.
     #[serde(default)]
-    pub unstaged: Vec<Unstaged>,
+    pub failed_files: Vec<FailedFile>,
 }
 
 impl StageRecord {
@@ -354,7 +354,7 @@ pub enum Wait {
     /// All these are unmounted everywhere.
     Unmounted(Vec<ActivationId>),
     /// The session is gone, but for fragments on nodes that cannot be reached.
-    Gone(SessionId),
+    TornDown(SessionId),
 }
 
 /// A client's last request: kept so that repeating it does nothing twice.
@@ -363,9 +363,9 @@ pub struct RequestRecord {
     /// The client's number of the request.
     pub number: u64,
     /// When it was accepted.
-    pub accepted: Instant,
+    pub accepted: Timestamp,
     /// When it is answered at the latest.
-    pub deadline: Instant,
+    pub deadline: Timestamp,
     /// What it waits for.
     pub wait: Option<Wait>,
     /// Its answer, once there is one.
@@ -388,7 +388,7 @@ pub struct StateWord {
 
 impl StateWord {
     /// From the numbers of parts that are there and of all parts.
-    pub fn of(destroy: bool, there: usize, parts: usize) -> StateWord {
+    pub fn from_parts(destroy: bool, there: usize, parts: usize) -> StateWord {
         let actual = there == parts && !(destroy && parts == 0);
         StateWord {
             destroy,

@@ -1,49 +1,56 @@
 //! Reports of storage nodes and hosts.
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// Files that could not be staged and are remembered, in one session.
 const MOST_UNSTAGED: usize = 65_536;
 
 impl Controller {
-    pub(super) fn report(&mut self, report: Report) {
-        let Report { from, count, what } = report;
+    pub(super) fn apply_report(&mut self, report: Report) {
+        let Report {
+            from,
+            sequence: count,
+            body: what,
+        } = report;
         let view = self.peers.entry(from.clone()).or_default();
-        view.heard = self.now;
+        view.last_report_at = self.now;
         // A report that was overtaken says nothing that a later one did not.
-        let newest = count > view.count;
-        view.count = view.count.max(count);
+        let newest = count > view.last_sequence;
+        view.last_sequence = view.last_sequence.max(count);
         match (what, &from) {
-            (News::NodeAlive(fragments), Peer::Node(node)) if newest => {
+            (ReportBody::StorageHeartbeat(fragments), Peer::StorageNode(node)) if newest => {
                 self.node_alive(*node, count, &fragments);
             }
-            (News::HostAlive(mounts), Peer::Host(host)) if newest => {
+            (ReportBody::ComputeHeartbeat(mounts), Peer::ComputeNode(host)) if newest => {
                 self.host_alive(host, count, &mounts);
             }
-            (News::FragmentReady(id), Peer::Node(_)) => {
+            (ReportBody::FragmentReady(id), Peer::StorageNode(_)) => {
                 let wanted = self.state.fragments.get(id.0).map(|f| f.state);
-                if wanted == Some(FragmentState::Wanted)
+                if wanted == Some(FragmentState::Requested)
                     && let Some(fragment) = self.state.fragments.get_mut(id.0)
                 {
                     fragment.state = FragmentState::Ready(count);
                 }
             }
-            (News::FragmentGone(id), Peer::Node(node)) => self.fragment_gone(id, *node),
-            (News::StageProgress(id, attempt, progress), Peer::Node(_)) => {
+            (ReportBody::FragmentRemoved(id), Peer::StorageNode(node)) => {
+                self.fragment_gone(id, *node)
+            }
+            (ReportBody::StageProgress(id, attempt, progress), Peer::StorageNode(_)) => {
                 let current = self.state.stages.get(id.0).is_some_and(|stage| {
                     stage.attempt == attempt && stage.state == StageState::Running
                 });
                 if current {
                     self.progress.insert(id, progress);
-                    self.sent.insert(commands::Subject::Stage(id), self.now);
+                    self.last_sent
+                        .insert(commands::CommandTarget::Stage(id), self.now);
                 }
             }
-            (News::StageDone(id, attempt, moved), Peer::Node(_)) => {
+            (ReportBody::StageDone(id, attempt, moved), Peer::StorageNode(_)) => {
                 self.stage_ended(id, attempt, StageState::Done, moved);
             }
-            (News::StageFailed(id, attempt, trouble), Peer::Node(_)) => {
-                let Trouble {
+            (ReportBody::StageFailed(id, attempt, trouble), Peer::StorageNode(_)) => {
+                let StageFailure {
                     reason,
                     files,
                     moved,
@@ -51,20 +58,20 @@ impl Controller {
                 self.stage_ended(id, attempt, StageState::Failed(reason), moved);
                 self.note_unstaged(id, attempt, files);
             }
-            (News::StageCancelled(id), Peer::Node(_)) => {
+            (ReportBody::StageCancelled(id), Peer::StorageNode(_)) => {
                 if let Some(attempt) = self.state.stages.get(id.0).map(|stage| stage.attempt) {
                     self.stage_ended(id, attempt, StageState::Cancelled, Progress::default());
                 }
             }
-            (News::Mounted(id, turn), Peer::Host(host)) => {
+            (ReportBody::Mounted(id, turn), Peer::ComputeNode(host)) => {
                 self.mount_state(id, turn, host, MountState::Mounted(count));
             }
-            (News::MountFailed(id, turn, reason), Peer::Host(host)) => {
+            (ReportBody::MountFailed(id, turn, reason), Peer::ComputeNode(host)) => {
                 self.mount_state(id, turn, host, MountState::Failed(reason));
             }
-            (News::Unmounted(id), Peer::Host(host)) => self.unmounted(id, host),
+            (ReportBody::Unmounted(id), Peer::ComputeNode(host)) => self.unmounted(id, host),
             // There is no room now: asked again until there is or the request times out.
-            (News::FragmentRefused(..), _) => {}
+            (ReportBody::FragmentRefused(..), _) => {}
             // Old, or from a peer that cannot say such a thing.
             _ => {}
         }
@@ -76,11 +83,11 @@ impl Controller {
             // Removed here, never made durable, or given up with the node: nobody can use it.
             let known = self.state.fragments.get(id.0);
             if known.is_none_or(|f| f.state == FragmentState::Forgotten) {
-                self.send(Peer::Node(node), Command::RemoveFragment(*id));
+                self.send_command(Peer::StorageNode(node), Command::RemoveFragment(*id));
                 empty = false;
             }
         }
-        self.take_back(node, count, empty);
+        self.readmit_node(node, count, empty);
         let lost: Vec<FragmentId> = self
             .state
             .fragments
@@ -112,7 +119,7 @@ impl Controller {
     }
 
     fn host_alive(&mut self, host: &str, count: u64, present: &[ActivationId]) {
-        let peer = Peer::Host(host.to_owned());
+        let peer = Peer::ComputeNode(host.to_owned());
         for id in present {
             let wanted = self
                 .state
@@ -120,7 +127,7 @@ impl Controller {
                 .get(id.0)
                 .is_some_and(|a| a.hosts.contains_key(host));
             if !wanted {
-                self.send(peer.clone(), Command::Unmount(*id));
+                self.send_command(peer.clone(), Command::Unmount(*id));
             }
         }
         let missing = |id: &ActivationId, row: &Activation| {
@@ -144,7 +151,7 @@ impl Controller {
             if row.ending.is_some() {
                 row.hosts.remove(host);
             } else {
-                row.hosts.insert(host.to_owned(), MountState::Wanted);
+                row.hosts.insert(host.to_owned(), MountState::Requested);
             }
         }
     }
@@ -164,7 +171,8 @@ impl Controller {
         let Some(fragment) = self.state.fragments.remove(id.0) else {
             return;
         };
-        self.sent.remove(&commands::Subject::Fragment(id));
+        self.last_sent
+            .remove(&commands::CommandTarget::Fragment(id));
         if let Some(instance) = self.state.instances.get_mut(fragment.instance.0) {
             instance.fragments.retain(|f| *f != id);
         }
@@ -182,58 +190,60 @@ impl Controller {
         let stopping = stage.state == StageState::Cancelling;
         let state = match state {
             StageState::Failed(_) if stopping => StageState::Cancelled,
-            StageState::Failed(reason) => StageState::Failed(self.as_lost(stage.instance, reason)),
+            StageState::Failed(reason) => {
+                StageState::Failed(self.describe_loss(stage.instance, reason))
+            }
             state => state,
         };
         if let Some(stage) = self.state.stages.get_mut(id.0) {
             stage.state = state;
             stage.moved = moved;
-            let known = self.unstaged.entry(stage.session).or_default();
-            *known = known.saturating_sub(stage.unstaged.len());
-            stage.unstaged.clear();
+            let known = self.failed_files.entry(stage.session).or_default();
+            *known = known.saturating_sub(stage.failed_files.len());
+            stage.failed_files.clear();
         }
         self.progress.remove(&id);
-        self.sent.remove(&commands::Subject::Stage(id));
+        self.last_sent.remove(&commands::CommandTarget::Stage(id));
     }
 
     /// Remembers which files were in a failed stage's way. A session remembers some 65,536 of them;
     /// of stages that fail after that, the first file alone.
-    fn note_unstaged(&mut self, id: StageId, attempt: u32, mut files: Vec<Unstaged>) {
+    fn note_unstaged(&mut self, id: StageId, attempt: u32, mut files: Vec<FailedFile>) {
         let Some(stage) = self.state.stages.get(id.0) else {
             return;
         };
         let failed = matches!(stage.state, StageState::Failed(_));
-        if !failed || stage.attempt != attempt || stage.unstaged == files {
+        if !failed || stage.attempt != attempt || stage.failed_files == files {
             return;
         }
-        let known = self.unstaged.entry(stage.session).or_default();
+        let known = self.failed_files.entry(stage.session).or_default();
         if *known + files.len() > MOST_UNSTAGED {
             files.truncate(1);
         }
         *known += files.len();
         if let Some(stage) = self.state.stages.get_mut(id.0) {
-            stage.unstaged = files;
+            stage.failed_files = files;
         }
     }
 
     fn mount_state(&mut self, id: ActivationId, turn: u32, host: &str, state: MountState) {
         let row = self.state.activations.get(id.0);
         let wanted = row.is_some_and(|row| {
-            let last = row.copies.get(host).map_or(0, |copy| copy.turn);
-            row.hosts.get(host) == Some(&MountState::Wanted) && turn == last
+            let last = row.replicas.get(host).map_or(0, |copy| copy.generation);
+            row.hosts.get(host) == Some(&MountState::Requested) && turn == last
         });
         if !wanted {
             return;
         }
         // A host that cannot mount one copy may be able to mount another.
         let state = match state {
-            MountState::Failed(_) if self.has_another_copy(id, host) => MountState::Wanted,
+            MountState::Failed(_) if self.has_other_replica(id, host) => MountState::Requested,
             state => state,
         };
         let Some(row) = self.state.activations.get_mut(id.0) else {
             return;
         };
-        if let (MountState::Mounted(_), Some(copy)) = (&state, row.copies.get_mut(host)) {
+        if let (MountState::Mounted(_), Some(copy)) = (&state, row.replicas.get_mut(host)) {
             copy.failed.clear();
         }
         row.hosts.insert(host.to_owned(), state);

@@ -3,16 +3,16 @@
 use std::fmt;
 
 use forebay_job_script::{
-    Access, AccessMode, Capacity, InstanceType, JobScript, Modifiers, OptimizationStrategy, Space,
-    Stage,
+    Access, AccessMode, Capacity, InstanceRef, InstanceType, JobScript, Modifiers,
+    OptimizationStrategy, Stage,
 };
 use forebay_policy::allocate::Preference;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::forget::Loss;
-use crate::protocol::{Owner, SessionId, StageId};
+use super::node_loss::InstanceLoss;
+use crate::messages::{Owner, SessionId, StageId};
 
 /// A request, who makes it, and which of that client's it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct Setup {
 
 impl Setup {
     /// What a job script's `jobdw`, `persistentdw`, `stage_in` and `stage_out` ask for.
-    pub fn of(script: &JobScript) -> Setup {
+    pub fn from_script(script: &JobScript) -> Setup {
         let instance = script.job().map(|job| InstanceSpec {
             capacity: job.capacity,
             kind: job.kind.clone(),
@@ -172,21 +172,21 @@ pub enum Request {
         hurry: bool,
     },
     /// Stage while the job runs; answered at once with the stage's number.
-    Stage {
+    BeginStage {
         /// Which session.
         token: String,
         /// What and where.
         what: Stage,
     },
     /// Stage when the job ends; answered at once with the stage's number.
-    Defer {
+    DeferStage {
         /// Which session.
         token: String,
         /// What and where.
         what: Stage,
     },
     /// Stage now what was deferred.
-    Release {
+    ReleaseStage {
         /// Which.
         stage: StageId,
     },
@@ -195,9 +195,9 @@ pub enum Request {
         /// Which session.
         token: String,
         /// Which of its instances.
-        space: Space,
+        space: InstanceRef,
         /// The limit, at least 1. A storage node may have a lower one.
-        most: u32,
+        max_concurrent: u32,
     },
     /// Wait for a stage.
     AwaitStage {
@@ -230,18 +230,18 @@ pub enum Request {
         address: Option<String>,
     },
     /// Take a node out of service or put it back (operators only).
-    Drain {
+    DrainNode {
         /// Which.
         node: NodeId,
         /// Out or back.
         drained: bool,
     },
     /// Give up a node that is offline and will not come back with its data (operators only).
-    Forget {
+    ForgetNode {
         /// Which.
         node: NodeId,
         /// Even if that loses data.
-        lost: bool,
+        allow_data_loss: bool,
     },
 }
 
@@ -258,7 +258,7 @@ pub enum Answer {
     /// The node.
     Node(NodeId),
     /// A node is given up; with it, these are lost.
-    Forgotten(Vec<Loss>),
+    NodeForgotten(Vec<InstanceLoss>),
 }
 
 /// Why a request was not met, as an error number of the system knows it.
@@ -314,7 +314,7 @@ impl std::error::Error for Failure {}
 pub type Outcome = Result<Answer, Failure>;
 
 /// The variable that names an access mode's mount, and the directory below the session's.
-pub fn variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>) -> String {
+pub fn mount_variable(kind: &InstanceType, mode: AccessMode, persistent: Option<&str>) -> String {
     match (persistent, kind, mode) {
         (Some(name), _, AccessMode::Private) => format!("DW_PERSISTENT_PRIVATE_{name}"),
         (Some(name), _, _) => format!("DW_PERSISTENT_STRIPED_{name}"),

@@ -1,15 +1,15 @@
 //! Sessions set up: what is asked for is checked, and persistent instances are looked up.
 
-use forebay_job_script::{AccessMode, Direction, InstanceType, Space, Stage, StagePath};
+use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage, StagePath};
 
-use super::instances::is_copied;
-use super::requests::Begun;
-use super::state::may_act;
+use super::dispatch::Accepted;
+use super::instances::is_replicated;
+use super::state::check_may_act;
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 impl Controller {
-    pub(super) fn setup(
+    pub(super) fn set_up_session(
         &mut self,
         token: String,
         lifetime: Lifetime,
@@ -17,14 +17,14 @@ impl Controller {
         creator: String,
         setup: Setup,
         public: bool,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<Accepted, Failure> {
         check_token(&token)?;
         if let Some((id, session)) = self.state.session(&token) {
-            may_act(owner, session.owner, &format!("session `{token}`"))?;
+            check_may_act(owner, session.owner, &format!("session `{token}`"))?;
             return self.set_up_again(id, lifetime, creator, &setup);
         }
         self.has_room_for_session(owner)?;
-        if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_copied) {
+        if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_replicated) {
             let reason = "a persistent instance cannot be load-balanced: no job could fill it";
             return Err(Failure::new(Cause::Invalid, reason));
         }
@@ -32,21 +32,21 @@ impl Controller {
         self.check_stages(&setup)?;
         let allocated = match &setup.instance {
             None => None,
-            Some(spec) => Some(self.allocate(spec)?),
+            Some(spec) => Some(self.allocate_granules(spec)?),
         };
         // From here on nothing fails: a refused request leaves nothing behind.
-        let id = SessionId(self.state.number());
+        let id = SessionId(self.state.next_id());
         let (name, asked) = (token.clone(), setup.clone());
         let session = Session::new(name, lifetime, owner, creator, self.now, asked);
-        self.state.sessions.put(id.0, session);
+        self.state.sessions.insert(id.0, session);
         if let (Some(spec), Some((pool, shares))) = (&setup.instance, allocated) {
             self.create_instance(id, token, owner, spec, pool, shares, public);
         }
         for instance in persistents {
-            self.register(id, instance);
+            self.register_session(id, instance);
         }
         self.add_stages(id, setup.stages);
-        Ok(Begun::Wait(Wait::Ready(id)))
+        Ok(Accepted::Wait(Wait::Ready(id)))
     }
 
     /// The same is set up again: because an answer was lost, or by somebody who takes the job over.
@@ -56,9 +56,9 @@ impl Controller {
         lifetime: Lifetime,
         creator: String,
         setup: &Setup,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<Accepted, Failure> {
         let Some(session) = self.state.sessions.get(id.0) else {
-            return Ok(Begun::Wait(Wait::Ready(id)));
+            return Ok(Accepted::Wait(Wait::Ready(id)));
         };
         let token = &session.token;
         if session.ending {
@@ -73,7 +73,7 @@ impl Controller {
         if other && lifetime == Lifetime::Job {
             self.take_over(id, creator)?;
         }
-        Ok(Begun::Wait(Wait::Ready(id)))
+        Ok(Accepted::Wait(Wait::Ready(id)))
     }
 
     /// Refuses a session that would be one too many.
@@ -104,13 +104,13 @@ impl Controller {
     /// The stages of a job's script, which wait until they are asked for.
     fn add_stages(&mut self, id: SessionId, stages: Vec<Stage>) {
         for what in stages {
-            let Some(instance) = self.stage_instance(id, what.space()) else {
+            let Some(instance) = self.stage_instance(id, what.instance()) else {
                 continue;
             };
-            for copy in self.copies_to_fill(instance) {
+            for copy in self.replicas_to_fill(instance) {
                 let stage = self.add_stage(id, instance, what.clone(), StageState::Waiting);
                 if let Some(stage) = self.state.stages.get_mut(stage.0) {
-                    stage.copy = copy;
+                    stage.replica = copy;
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Controller {
             stage.is_some_and(StageRecord::in_progress)
         };
         // In a pool that is one process's alone whoever mounted it before has ended.
-        if !self.settings.alone && !session.activations.is_empty() {
+        if !self.settings.single_process && !session.activations.is_empty() {
             let reason = format!(
                 "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. Wait for \
                  its end, or have `forebay recover --job-id {token}` end it",
@@ -135,7 +135,7 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Busy, reason));
         }
-        if !self.settings.alone && session.stages.iter().any(staged) {
+        if !self.settings.single_process && session.stages.iter().any(staged) {
             let reason = format!("job `{token}` is being staged; wait for the end of that");
             return Err(Failure::new(Cause::Busy, reason));
         }
@@ -146,13 +146,13 @@ impl Controller {
     }
 
     /// Refuses who has not set a session up last.
-    pub(super) fn set_up_by(
+    pub(super) fn check_set_up_by(
         &self,
         caller: Owner,
         token: &str,
         creator: &str,
     ) -> Result<(), Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+        let (_, session) = self.state.authorized_session(token, caller)?;
         if session.runner.as_ref().unwrap_or(&session.creator) == creator {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl Controller {
             }
             let group = owner.gid == session.owner.gid;
             if !instance.public && !group {
-                may_act(
+                check_may_act(
                     owner,
                     session.owner,
                     &format!("the persistent instance `{name}`"),
@@ -201,20 +201,20 @@ impl Controller {
             return Err(Failure::new(Cause::Invalid, reason));
         }
         for stage in &setup.stages {
-            self.check_outside(stage)?;
+            self.check_pfs_paths(stage)?;
         }
         let striped = setup.instance.as_ref().is_some_and(|spec| {
             spec.kind == InstanceType::Scratch
                 && spec.access.iter().any(|a| a.mode == AccessMode::Striped)
         });
         for stage in &setup.stages {
-            let known = match stage.space() {
-                Some(Space::Job) => striped,
-                Some(Space::LoadBalanced) => {
+            let known = match stage.instance() {
+                Some(InstanceRef::Job) => striped,
+                Some(InstanceRef::LoadBalanced) => {
                     stage.direction == Direction::In
-                        && setup.instance.as_ref().is_some_and(is_copied)
+                        && setup.instance.as_ref().is_some_and(is_replicated)
                 }
-                Some(Space::Persistent(name)) => setup.persistents.contains(name),
+                Some(InstanceRef::Persistent(name)) => setup.persistents.contains(name),
                 None => striped || !setup.persistents.is_empty(),
             };
             if !known {
@@ -230,8 +230,8 @@ impl Controller {
 
     /// Refuses paths of the parallel file system that are not absolute, or not below the
     /// directories for it.
-    pub(super) fn check_outside(&self, stage: &Stage) -> Result<(), Failure> {
-        let allowed = &self.settings.staged_below;
+    pub(super) fn check_pfs_paths(&self, stage: &Stage) -> Result<(), Failure> {
+        let allowed = &self.settings.pfs_roots;
         for path in [&stage.source, &stage.destination] {
             let StagePath::Pfs(path) = path else { continue };
             let path = std::path::Path::new(path);
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn paths_that_are_not_staged_are_refused_for_what_is_wrong_with_them() {
         let settings = Settings {
-            staged_below: vec!["/lus/a".into(), "/lus/b".into()],
+            pfs_roots: vec!["/lus/a".into(), "/lus/b".into()],
             ..Settings::default()
         };
         let controller = Controller::restore(settings, Vec::new()).unwrap();
@@ -300,12 +300,12 @@ mod tests {
                 kind: StageKind::File,
                 source: StagePath::Pfs(path.into()),
                 destination: StagePath::Buffer(BufferPath {
-                    space: Space::Job,
+                    instance: InstanceRef::Job,
                     path: "x".into(),
                 }),
                 line,
             };
-            let failure = controller.check_outside(&stage).err();
+            let failure = controller.check_pfs_paths(&stage).err();
             failure
                 .map(|failure| failure.to_string())
                 .unwrap_or_default()

@@ -1,11 +1,11 @@
 //! Stages: asked for, queued, put off, stopped.
 
-use forebay_job_script::{Direction, Space, Stage};
+use forebay_job_script::{Direction, InstanceRef, Stage};
 
-use super::requests::Begun;
-use super::state::may_act;
+use super::dispatch::Accepted;
+use super::state::check_may_act;
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 impl Controller {
     /// The instance that a space means in a session; its own, or the only other one, if none is
@@ -13,29 +13,29 @@ impl Controller {
     pub(super) fn stage_instance(
         &self,
         session: SessionId,
-        space: Option<&Space>,
+        space: Option<&InstanceRef>,
     ) -> Option<InstanceId> {
         let session = self.state.sessions.get(session.0)?;
         let claimed = self.instances_of(session);
         match space {
-            Some(Space::Persistent(name)) => claimed.into_iter().find(|id| {
+            Some(InstanceRef::Persistent(name)) => claimed.into_iter().find(|id| {
                 self.state
                     .instances
                     .get(id.0)
                     .is_some_and(|i| &i.label == name)
             }),
-            Some(Space::Job | Space::LoadBalanced) => session.instance,
+            Some(InstanceRef::Job | InstanceRef::LoadBalanced) => session.instance,
             None => session.instance.or_else(|| claimed.first().copied()),
         }
     }
 
     /// How the paths of a session's stages name an instance.
-    pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<Space> {
+    pub(super) fn space_of(&self, session: &Session, id: InstanceId) -> Option<InstanceRef> {
         let instance = self.state.instances.get(id.0)?;
         Some(match session.instance == Some(id) {
-            true if instance.copied => Space::LoadBalanced,
-            true => Space::Job,
-            false => Space::Persistent(instance.label.clone()),
+            true if instance.replicated => InstanceRef::LoadBalanced,
+            true => InstanceRef::Job,
+            false => InstanceRef::Persistent(instance.label.clone()),
         })
     }
 
@@ -46,54 +46,62 @@ impl Controller {
         what: Stage,
         state: StageState,
     ) -> StageId {
-        let id = StageId(self.state.number());
+        let id = StageId(self.state.next_id());
         let attempt = u32::from(state == StageState::Queued);
         let row = StageRecord {
             session,
             instance,
-            copy: None,
-            what,
+            replica: None,
+            directive: what,
             node: None,
             attempt,
             state,
             queued: self.now,
             moved: Progress::default(),
-            unstaged: Vec::new(),
+            failed_files: Vec::new(),
         };
-        self.asked.note(session, id, &row.what);
-        self.state.stages.put(id.0, row);
+        self.job_stages.insert(session, id, &row.directive);
+        self.state.stages.insert(id.0, row);
         if let Some(session) = self.state.sessions.get_mut(session.0) {
             session.stages.push(id);
         }
         id
     }
 
-    pub(super) fn stage_in(&mut self, caller: Owner, token: &str) -> Result<Begun, Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+    pub(super) fn begin_stage_in(
+        &mut self,
+        caller: Owner,
+        token: &str,
+    ) -> Result<Accepted, Failure> {
+        let (_, session) = self.state.authorized_session(token, caller)?;
         let session = session.clone();
-        self.usable(&session)?;
+        self.check_usable(&session)?;
         if session.written && !self.all_done(&session, Direction::In) {
             let reason = format!(
                 "`{token}` has run already: staging in again could overwrite what it wrote"
             );
             return Err(Failure::new(Cause::Busy, reason));
         }
-        Ok(Begun::Wait(Wait::Staged(
+        Ok(Accepted::Wait(Wait::Staged(
             self.queue(&session, Direction::In),
         )))
     }
 
-    pub(super) fn stage_out(&mut self, caller: Owner, token: &str) -> Result<Begun, Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+    pub(super) fn begin_stage_out(
+        &mut self,
+        caller: Owner,
+        token: &str,
+    ) -> Result<Accepted, Failure> {
+        let (_, session) = self.state.authorized_session(token, caller)?;
         let session = session.clone();
-        self.usable(&session)?;
+        self.check_usable(&session)?;
         if !session.activations.is_empty() {
             let reason = format!(
                 "`{token}` is still mounted; unmount it first, so that all its data is here"
             );
             return Err(Failure::new(Cause::Busy, reason));
         }
-        Ok(Begun::Wait(Wait::Staged(
+        Ok(Accepted::Wait(Wait::Staged(
             self.queue(&session, Direction::Out),
         )))
     }
@@ -103,7 +111,7 @@ impl Controller {
             .stages
             .iter()
             .filter_map(|id| self.state.stages.get(id.0));
-        let mut of = stages.filter(|s| s.what.direction == direction);
+        let mut of = stages.filter(|s| s.directive.direction == direction);
         of.all(|s| matches!(s.state, StageState::Done | StageState::Cancelled))
     }
 
@@ -114,7 +122,7 @@ impl Controller {
             let Some(stage) = self.state.stages.get(id.0) else {
                 continue;
             };
-            if stage.what.direction != direction || stage.state == StageState::Cancelled {
+            if stage.directive.direction != direction || stage.state == StageState::Cancelled {
                 continue;
             }
             all.push(*id);
@@ -130,20 +138,20 @@ impl Controller {
     }
 
     /// Takes a stage that a running job asks for: to be moved now, or, if `Waiting`, at its end.
-    pub(super) fn take_stage(
+    pub(super) fn accept_stage(
         &mut self,
         caller: Owner,
         token: &str,
         what: Stage,
         state: StageState,
-    ) -> Result<Begun, Failure> {
-        let (id, session) = self.state.own_session(token, caller)?;
-        self.usable(session)?;
-        self.check_outside(&what)?;
+    ) -> Result<Accepted, Failure> {
+        let (id, session) = self.state.authorized_session(token, caller)?;
+        self.check_usable(session)?;
+        self.check_pfs_paths(&what)?;
         if session.lifetime == Lifetime::Persistent {
             self.forget_ended_stages(id);
         }
-        let (_, session) = self.state.own_session(token, caller)?;
+        let (_, session) = self.state.authorized_session(token, caller)?;
         if session.stages.len() >= self.settings.max_stages {
             let reason = format!(
                 "`{token}` has {} stages, the most there can be",
@@ -151,24 +159,24 @@ impl Controller {
             );
             return Err(Failure::new(Cause::Full, reason));
         }
-        let instance = self.stage_instance(id, what.space()).ok_or_else(|| {
+        let instance = self.stage_instance(id, what.instance()).ok_or_else(|| {
             Failure::new(
                 Cause::NotFound,
                 format!("`{token}` has no such instance to stage"),
             )
         })?;
         let row = self.state.instances.get(instance.0);
-        if row.is_some_and(|row| row.copied) {
+        if row.is_some_and(|row| row.replicated) {
             let reason = format!(
                 "the instance of `{token}` is load-balanced: only `stage_in` lines of its job fill it, \
                  before the job runs"
             );
             return Err(Failure::new(Cause::Invalid, reason));
         }
-        if let Some(reason) = self.in_the_way(id, &what) {
+        if let Some(reason) = self.conflicting_stage(id, &what) {
             return Err(Failure::new(Cause::Busy, reason));
         }
-        Ok(Begun::Answer(Answer::Stage(
+        Ok(Accepted::Answer(Answer::Stage(
             self.add_stage(id, instance, what, state),
         )))
     }
@@ -183,7 +191,7 @@ impl Controller {
             let stage = self.state.stages.get(stage.0);
             stage.is_none_or(|s| !s.in_progress() && s.state != StageState::Waiting)
         };
-        let many = (session.stages.len() + 1).saturating_sub(self.settings.kept_stages);
+        let many = (session.stages.len() + 1).saturating_sub(self.settings.max_kept_stages);
         let old: Vec<StageId> = session
             .stages
             .iter()
@@ -197,22 +205,23 @@ impl Controller {
         for stage in &old {
             self.state.stages.remove(stage.0);
             self.progress.remove(stage);
-            self.sent.remove(&commands::Subject::Stage(*stage));
+            self.last_sent
+                .remove(&commands::CommandTarget::Stage(*stage));
         }
-        self.asked.forget_stages(&old);
+        self.job_stages.remove_stages(&old);
         if let Some(session) = self.state.sessions.get_mut(id.0) {
             session.stages.retain(|stage| !old.contains(stage));
         }
     }
 
     /// Begins a stage that waits for the end of its job.
-    pub(super) fn release_stage(&mut self, id: StageId) -> Result<Begun, Failure> {
+    pub(super) fn release_stage(&mut self, id: StageId) -> Result<Accepted, Failure> {
         match self.state.stages.get_mut(id.0) {
             Some(stage) if stage.state == StageState::Waiting => {
                 stage.state = StageState::Queued;
                 stage.attempt += 1;
                 stage.queued = self.now;
-                Ok(Begun::Answer(Answer::Stage(id)))
+                Ok(Accepted::Answer(Answer::Stage(id)))
             }
             _ => {
                 let reason = format!("stage {} is not deferred", id.0);
@@ -225,10 +234,10 @@ impl Controller {
         &mut self,
         caller: Owner,
         token: &str,
-        space: &Space,
+        space: &InstanceRef,
         most: u32,
-    ) -> Result<Begun, Failure> {
-        let (id, _) = self.state.own_session(token, caller)?;
+    ) -> Result<Accepted, Failure> {
+        let (id, _) = self.state.authorized_session(token, caller)?;
         if most == 0 {
             let reason = "at least one stage must be moved at a time";
             return Err(Failure::new(Cause::Invalid, reason));
@@ -242,10 +251,10 @@ impl Controller {
             session.stages_at_once.retain(|(of, _)| *of != instance);
             session.stages_at_once.push((instance, most));
         }
-        Ok(Begun::Answer(Answer::Done))
+        Ok(Accepted::Answer(Answer::Done))
     }
 
-    pub(super) fn own_stage(&self, caller: Owner, stage: StageId) -> Result<(), Failure> {
+    pub(super) fn check_stage_owner(&self, caller: Owner, stage: StageId) -> Result<(), Failure> {
         let owner = self
             .state
             .stages
@@ -255,7 +264,7 @@ impl Controller {
             .ok_or_else(|| {
                 Failure::new(Cause::NotFound, format!("there is no stage {}", stage.0))
             })?;
-        may_act(caller, owner, &format!("stage {}", stage.0))
+        check_may_act(caller, owner, &format!("stage {}", stage.0))
     }
 
     pub(super) fn cancel_stage(&mut self, id: StageId) {

@@ -5,8 +5,8 @@ use forebay_units::Bytes;
 
 use super::objects::*;
 use super::request::{Cause, Failure};
-use crate::protocol::*;
-use crate::table::{Change, Table, Unreadable};
+use crate::messages::*;
+use crate::records::{Change, CorruptRecord, Table};
 
 /// All objects.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct State {
     /// Pools; the one with the lowest number is the default.
     pub pools: Table<Pool>,
     /// Storage nodes by [`NodeId`].
-    pub nodes: Table<StorageNode>,
+    pub nodes: Table<NodeRecord>,
     /// Sessions.
     pub sessions: Table<Session>,
     /// Instances.
@@ -60,7 +60,7 @@ impl State {
     /// The state as its records were made durable. Records of other tables are passed over.
     pub fn restore(
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
-    ) -> Result<State, Unreadable> {
+    ) -> Result<State, CorruptRecord> {
         let mut state = State::default();
         for (table, key, value) in records {
             match table.as_str() {
@@ -85,25 +85,25 @@ impl State {
     /// What changed since the last call.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
-        self.pools.drain(&mut changes);
-        self.nodes.drain(&mut changes);
-        self.sessions.drain(&mut changes);
-        self.instances.drain(&mut changes);
-        self.fragments.drain(&mut changes);
-        self.configurations.drain(&mut changes);
-        self.namespaces.drain(&mut changes);
-        self.registrations.drain(&mut changes);
-        self.activations.drain(&mut changes);
-        self.stages.drain(&mut changes);
-        self.requests.drain(&mut changes);
-        self.numbers.drain(&mut changes);
+        self.pools.take_changes(&mut changes);
+        self.nodes.take_changes(&mut changes);
+        self.sessions.take_changes(&mut changes);
+        self.instances.take_changes(&mut changes);
+        self.fragments.take_changes(&mut changes);
+        self.configurations.take_changes(&mut changes);
+        self.namespaces.take_changes(&mut changes);
+        self.registrations.take_changes(&mut changes);
+        self.activations.take_changes(&mut changes);
+        self.stages.take_changes(&mut changes);
+        self.requests.take_changes(&mut changes);
+        self.numbers.take_changes(&mut changes);
         changes
     }
 
     /// A number that no object ever had.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_id(&mut self) -> u64 {
         let next = self.numbers.get(0).copied().unwrap_or(0) + 1;
-        self.numbers.put(0, next);
+        self.numbers.insert(0, next);
         next
     }
 
@@ -116,7 +116,7 @@ impl State {
     }
 
     /// The session with this token, if `caller` may act for it.
-    pub fn own_session(
+    pub fn authorized_session(
         &self,
         token: &str,
         caller: Owner,
@@ -124,7 +124,7 @@ impl State {
         let found = self.session(token).ok_or_else(|| {
             Failure::new(Cause::NotFound, format!("there is no session `{token}`"))
         })?;
-        may_act(caller, found.1.owner, &format!("session `{token}`"))?;
+        check_may_act(caller, found.1.owner, &format!("session `{token}`"))?;
         Ok(found)
     }
 
@@ -148,8 +148,12 @@ impl State {
 
     /// The nodes of a pool as an allocation sees them. Granules of fragments that are going count
     /// until their node has confirmed it.
-    pub fn candidates(&self, pool: &str, online: impl Fn(NodeId) -> bool) -> Vec<pool::Node> {
-        let mut nodes: Vec<pool::Node> = Vec::new();
+    pub fn candidate_nodes(
+        &self,
+        pool: &str,
+        online: impl Fn(NodeId) -> bool,
+    ) -> Vec<pool::StorageNode> {
+        let mut nodes: Vec<pool::StorageNode> = Vec::new();
         for (key, node) in self.nodes.iter().filter(|(_, node)| node.pool == pool) {
             let id = NodeId(u32::try_from(key).unwrap_or(u32::MAX));
             let state = match (online(id), node.drained) {
@@ -157,7 +161,7 @@ impl State {
                 (true, true) => NodeState::Drained,
                 (true, false) => NodeState::Online,
             };
-            let mut seen = pool::Node {
+            let mut seen = pool::StorageNode {
                 id,
                 state,
                 total: match node.forgotten {
@@ -215,7 +219,7 @@ impl State {
     }
 
     /// Sessions other than the instance's own that have a claim on it.
-    pub fn other_users(&self, instance: InstanceId) -> Vec<SessionId> {
+    pub fn other_sessions_using(&self, instance: InstanceId) -> Vec<SessionId> {
         let own = self.instances.get(instance.0).map(|i| i.session);
         let mut users: Vec<SessionId> = self
             .registrations
@@ -234,7 +238,7 @@ impl State {
 }
 
 /// Refuses those who may not act for `owner`: all but that user and root.
-pub fn may_act(caller: Owner, owner: Owner, what: &str) -> Result<(), Failure> {
+pub fn check_may_act(caller: Owner, owner: Owner, what: &str) -> Result<(), Failure> {
     if caller.uid == owner.uid || caller.uid == 0 {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::protocol::*;
+use crate::messages::*;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub struct SessionStatus {
     /// Its user and group.
     pub owner: Owner,
     /// Since when.
-    pub created: Instant,
+    pub created: Timestamp,
     /// Client hosts.
     pub hosts: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct InstanceStatus {
     /// Its access modes.
     pub modes: Vec<AccessMode>,
     /// Since when.
-    pub created: Instant,
+    pub created: Timestamp,
 }
 
 /// A stage.
@@ -162,9 +162,9 @@ impl Controller {
         let (mut pools, mut all) = (Vec::new(), Vec::new());
         for (_, pool) in self.state.pools.iter() {
             let online = |node| self.node_online(node);
-            let nodes = self.state.candidates(&pool.name, online);
+            let nodes = self.state.candidate_nodes(&pool.name, online);
             let total = nodes.iter().map(|node| node.total);
-            let free = nodes.iter().map(|node| node.free());
+            let free = nodes.iter().map(|node| node.free_granules());
             pools.push(PoolStatus {
                 name: pool.name.clone(),
                 granularity: pool.granularity,
@@ -194,7 +194,7 @@ impl Controller {
 
     fn session_status(&self, id: SessionId, session: &Session) -> SessionStatus {
         let instance = session.instance.map(|i| self.instance_state(i));
-        let word = instance.unwrap_or(StateWord::of(session.ending, 0, 0));
+        let word = instance.unwrap_or(StateWord::from_parts(session.ending, 0, 0));
         SessionStatus {
             id,
             state: word.to_string(),
@@ -241,8 +241,8 @@ impl Controller {
         StageStatus {
             id,
             token: session.map(|s| s.token.clone()).unwrap_or_default(),
-            direction: stage.what.direction,
-            line: stage.what.line,
+            direction: stage.directive.direction,
+            line: stage.directive.line,
             state: stage.state.clone(),
             progress: self.progress.get(&id).copied().unwrap_or(stage.moved),
         }
@@ -257,12 +257,16 @@ impl Controller {
             .fragments_of(id)
             .filter(|(_, f)| matches!(f.state, FragmentState::Ready(_) | FragmentState::Ending))
             .count();
-        StateWord::of(ending, there, parts)
+        StateWord::from_parts(ending, there, parts)
     }
 
     /// The variables of a session's job and what they are set to; values end with `/`.
-    pub fn paths(&self, token: &str, caller: Owner) -> Result<Vec<(String, String)>, Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+    pub fn mount_variables(
+        &self,
+        token: &str,
+        caller: Owner,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let (_, session) = self.state.authorized_session(token, caller)?;
         let mut paths = Vec::new();
         for registration in &session.registrations {
             let claim = self.state.registrations.get(registration.0);
@@ -281,14 +285,14 @@ impl Controller {
             let Some(path) = self.mount_path(session, configuration) else {
                 continue;
             };
-            paths.push((variable(&row.kind, row.mode, persistent), path));
+            paths.push((mount_variable(&row.kind, row.mode, persistent), path));
         }
         Ok(paths)
     }
 
     /// Bytes that a session's own instance really has.
     pub fn real_size(&self, token: &str, caller: Owner) -> Result<Bytes, Failure> {
-        let (_, session) = self.state.own_session(token, caller)?;
+        let (_, session) = self.state.authorized_session(token, caller)?;
         let instance = session
             .instance
             .and_then(|id| self.state.instances.get(id.0));

@@ -1,35 +1,35 @@
 //! A pool's status and activity in Prometheus' text format.
 
 use forebay_job_script::Direction;
-use forebay_metrics::Kind::{Counter, Gauge, Histogram};
-use forebay_metrics::{Exposition, Kind, LatencySnapshot};
+use forebay_metrics::MetricKind::{Counter, Gauge, Histogram};
+use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
 
-use super::{HostActivity, Staged};
+use super::{HostActivity, StageTotals};
 use crate::activity::Status;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
 use forebay_stage::Phase;
-use forebay_store::daemon::{Direct, Report};
-use forebay_store::log::Room;
+use forebay_store::daemon::{Direct, StoreReport};
+use forebay_store::log::LogSpace;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
 /// and `host` by name, `instance` by number and `name`, `session` states and lifetimes.
 pub fn exposition(status: &Status) -> String {
     let mut page = Exposition::default();
-    page.family(
+    page.begin_family(
         "forebay_build_info",
         Gauge,
         "Version of this program; always 1.",
     )
-    .count(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    .integer_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     pools(&mut page, status);
     instances(&mut page, status);
     jobs(&mut page, status);
     stores(&mut page, &status.activity);
     mounts(&mut page, &status.activity);
     staging(&mut page, &status.activity);
-    page.finish()
+    page.into_text()
 }
 
 /// A family of gauges: its name, what it says, and the number for one of what there is; `None`
@@ -79,13 +79,13 @@ const NODES: [Of<NodeStatus>; 5] = [
 
 fn pools(page: &mut Exposition, status: &Status) {
     for (name, help, value) in POOLS {
-        page.family(name, Gauge, help);
+        page.begin_family(name, Gauge, help);
         for pool in &status.pools {
             number(page, &[("pool", &pool.name)], value(pool));
         }
     }
     for (name, help, value) in NODES {
-        page.family(name, Gauge, help);
+        page.begin_family(name, Gauge, help);
         for node in &status.nodes {
             let labels = [("node", node.name.as_str()), ("pool", &node.pool)];
             number(page, &labels, value(node));
@@ -96,7 +96,7 @@ fn pools(page: &mut Exposition, status: &Status) {
 /// A number of the current family, if it is known.
 fn number(page: &mut Exposition, labels: &[(&str, &str)], value: Option<u64>) {
     if let Some(value) = value {
-        page.count(labels, value);
+        page.integer_sample(labels, value);
     }
 }
 
@@ -132,26 +132,30 @@ const INSTANCES: [OfInstance; 4] = [
 
 fn instances(page: &mut Exposition, status: &Status) {
     for (name, help, value) in INSTANCES {
-        page.family(name, Gauge, help);
+        page.begin_family(name, Gauge, help);
         for instance in &status.instances {
             let id = instance.id.0.to_string();
             let labels = [("instance", id.as_str()), ("name", &instance.label)];
-            number(page, &labels, value(instance, status.used(instance.id)));
+            number(
+                page,
+                &labels,
+                value(instance, status.instance_usage(instance.id)),
+            );
         }
     }
 }
 
 fn jobs(page: &mut Exposition, status: &Status) {
-    page.family(
+    page.begin_family(
         "forebay_sessions",
         Gauge,
         "Sessions of jobs and of persistent instances.",
     );
     for lifetime in [Lifetime::Job, Lifetime::Persistent] {
         let of = status.sessions.iter().filter(|s| s.lifetime == lifetime);
-        page.count(&[("lifetime", lifetime.word())], of.count() as u64);
+        page.integer_sample(&[("lifetime", lifetime.as_str())], of.count() as u64);
     }
-    page.family(
+    page.begin_family(
         "forebay_stages",
         Gauge,
         "Stages of the sessions there are, by state.",
@@ -160,10 +164,10 @@ fn jobs(page: &mut Exposition, status: &Status) {
         for (word, is) in STATES {
             let of = |stage: &&StageStatus| stage.direction == direction && is(&stage.state);
             let count = status.stages.iter().filter(of).count() as u64;
-            page.count(&[("direction", way(direction)), ("state", word)], count);
+            page.integer_sample(&[("direction", way(direction)), ("state", word)], count);
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_stages_running",
         Gauge,
         "Stages that are running, by what they are doing.",
@@ -177,7 +181,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
             let count = status.stages.iter().filter(of).count() as u64;
             let phase = phase_label(phase);
             let labels = [("direction", way(direction)), ("phase", &*phase)];
-            page.count(&labels, count);
+            page.integer_sample(&labels, count);
         }
     }
 }
@@ -206,7 +210,12 @@ fn way(direction: Direction) -> &'static str {
 }
 
 /// A family with a number for each storage daemon: its name, what it is and says, and the number.
-type OfStore = (&'static str, Kind, &'static str, fn(&Report) -> Option<u64>);
+type OfStore = (
+    &'static str,
+    MetricKind,
+    &'static str,
+    fn(&StoreReport) -> Option<u64>,
+);
 
 const STORES: [OfStore; 10] = [
     (
@@ -259,10 +268,10 @@ const STORES: [OfStore; 10] = [
         Gauge,
         "Whether the log's disk is full: 1, only what gives space back is recorded; 2, nothing is.",
         |store| {
-            Some(match store.present.as_ref()?.log_room {
-                Room::Plenty => 0,
-                Room::Spare => 1,
-                Room::None => 2,
+            Some(match store.gauges.as_ref()?.log_space {
+                LogSpace::Normal => 0,
+                LogSpace::ReserveOnly => 1,
+                LogSpace::Exhausted => 2,
             })
         },
     ),
@@ -270,58 +279,58 @@ const STORES: [OfStore; 10] = [
         "forebay_store_sessions",
         Gauge,
         "Sessions of clients and administrators with a storage daemon.",
-        |store| Some(store.present.as_ref()?.sessions),
+        |store| Some(store.gauges.as_ref()?.sessions),
     ),
     (
         "forebay_store_connections",
         Gauge,
         "Connections to a storage daemon.",
-        |store| Some(store.present.as_ref()?.connections),
+        |store| Some(store.gauges.as_ref()?.connections),
     ),
 ];
 
 fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
-    page.family(
+    page.begin_family(
         "forebay_store_request_errors_total",
         Counter,
         "Requests that were answered with an error, absent names included.",
     );
     for host in hosts {
         for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
-            page.count(&[("host", &host.host), ("kind", kind)], requests.failed);
+            page.integer_sample(&[("host", &host.host), ("kind", kind)], requests.failed);
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_store_request_duration_seconds",
         Histogram,
         "From the arrival of a request until its answer was given to the socket.",
     );
     for host in hosts {
         for (kind, requests) in host.store.iter().flat_map(|store| &store.requests) {
-            page.latency(&[("host", &host.host), ("kind", kind)], &requests.latency);
+            page.histogram_samples(&[("host", &host.host), ("kind", kind)], &requests.latency);
         }
     }
     for (name, kind, help, value) in STORES {
-        page.family(name, kind, help);
+        page.begin_family(name, kind, help);
         for host in hosts {
             let value = host.store.as_ref().and_then(value);
             number(page, &[("host", &host.host)], value);
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_store_log_sync_duration_seconds",
         Histogram,
         "Syncs of a storage daemon's log; one serves all who wait for it.",
     );
     for host in hosts {
         if let Some(store) = &host.store {
-            page.latency(&[("host", &host.host)], &store.syncs);
+            page.histogram_samples(&[("host", &host.host)], &store.syncs);
         }
     }
 }
 
 fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
-    page.family(
+    page.begin_family(
         "forebay_mount_operation_duration_seconds",
         Histogram,
         "Operations that the kernel asked of a mount, which it did not answer from its cache.",
@@ -337,11 +346,11 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
                     ("instance", &number),
                     ("kind", kind),
                 ];
-                page.latency(&labels, latency);
+                page.histogram_samples(&labels, latency);
             }
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_mount_written_bytes_total",
         Counter,
         "Bytes written through a mount.",
@@ -349,13 +358,13 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
     for host in hosts {
         for (instance, mount) in &host.mounts {
             let number = instance.0.to_string();
-            page.count(
+            page.integer_sample(
                 &[("host", &host.host), ("instance", &number)],
                 mount.written,
             );
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_mount_read_requested_bytes_total",
         Counter,
         "Bytes that reads through a mount asked for, passthrough not included.",
@@ -364,13 +373,13 @@ fn mounts(page: &mut Exposition, hosts: &[HostActivity]) {
         for (instance, mount) in &host.mounts {
             let number = instance.0.to_string();
             let labels = [("host", host.host.as_str()), ("instance", &number)];
-            page.count(&labels, mount.read_requested);
+            page.integer_sample(&labels, mount.read_requested);
         }
     }
 }
 
 fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
-    type Count = fn(&Staged) -> u64;
+    type Count = fn(&StageTotals) -> u64;
     let families: [(_, _, Count); 5] = [
         (
             "forebay_staged_files_total",
@@ -395,15 +404,15 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
         ),
     ];
     for (name, help, count) in families {
-        page.family(name, Counter, help);
+        page.begin_family(name, Counter, help);
         // An agent stages nothing, and may be on the host of a storage node.
         for host in hosts.iter().filter(|host| host.store.is_some()) {
             for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-                page.count(&[("host", &host.host), ("direction", way)], count(staged));
+                page.integer_sample(&[("host", &host.host), ("direction", way)], count(staged));
             }
         }
     }
-    page.family(
+    page.begin_family(
         "forebay_stage_phase_seconds_total",
         Counter,
         "How long stages were in each phase; a phase counts when it is over.",
@@ -416,7 +425,7 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
                     ("direction", way),
                     ("phase", &phase_label(phase)),
                 ];
-                page.value(&labels, staged.times.of(phase).as_secs_f64());
+                page.float_sample(&labels, staged.times.of(phase).as_secs_f64());
             }
         }
     }

@@ -9,18 +9,18 @@ use std::ops::{Deref, DerefMut};
 
 use forebay_client::MountReport;
 use forebay_store::daemon;
-use forebay_store::objects::Removal;
+use forebay_store::objects::RemovalProgress;
 use serde::{Deserialize, Serialize};
 
 pub use exposition::exposition;
-pub use forebay_metrics::Responder;
+pub use forebay_metrics::Exporter;
 
 use forebay_control::controller::ControlStatus;
-use forebay_control::protocol::{InstanceId, Instant, PhaseTimes};
+use forebay_control::messages::{InstanceId, PhaseTimes, Timestamp};
 
 /// What stages of one direction have done on one host since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Staged {
+pub struct StageTotals {
     /// Stages that are under way.
     pub running: u64,
     /// Stages that were finished.
@@ -45,15 +45,15 @@ pub struct HostActivity {
     /// The host.
     pub host: String,
     /// When this was found.
-    pub at: Instant,
+    pub at: Timestamp,
     /// Its storage daemon, if it has one.
-    pub store: Option<daemon::Report>,
+    pub store: Option<daemon::StoreReport>,
     /// Its mounts.
     pub mounts: BTreeMap<InstanceId, MountReport>,
     /// Stages into the buffer.
-    pub staged_in: Staged,
+    pub staged_in: StageTotals,
     /// Stages out of it.
-    pub staged_out: Staged,
+    pub staged_out: StageTotals,
 }
 
 /// State of a pool's controller, and activity on its hosts.
@@ -92,10 +92,10 @@ impl From<ControlStatus> for Status {
 
 impl Status {
     /// Bytes and inodes that an instance uses, on all hosts that tell.
-    pub fn used(&self, instance: InstanceId) -> Option<(u64, u64)> {
+    pub fn instance_usage(&self, instance: InstanceId) -> Option<(u64, u64)> {
         let present = self.activity.iter().filter_map(|host| host.store.as_ref());
         let usages = present
-            .filter_map(|store| store.present.as_ref())
+            .filter_map(|store| store.gauges.as_ref())
             .flat_map(|present| &present.instances)
             .filter(|usage| usage.spec.id.0 == instance.0);
         usages.fold(None, |sum, usage| {
@@ -107,26 +107,26 @@ impl Status {
 
 impl Status {
     /// How far the removal of an instance is, on all hosts that tell; `None`: nothing is removed.
-    pub fn removal(&self, instance: InstanceId) -> Option<Removal> {
+    pub fn removal_progress(&self, instance: InstanceId) -> Option<RemovalProgress> {
         let stores = self.activity.iter().filter_map(|host| host.store.as_ref());
         let removals = stores
             .flat_map(|store| &store.removals)
             .filter(|removal| removal.instance == instance.0);
-        removals.copied().reduce(|sum, removal| Removal {
-            objects: sum.objects + removal.objects,
-            removed: sum.removed + removal.removed,
+        removals.copied().reduce(|sum, removal| RemovalProgress {
+            total_objects: sum.total_objects + removal.total_objects,
+            removed_objects: sum.removed_objects + removal.removed_objects,
             ..sum
         })
     }
 }
 
 /// Where a status comes from, again and again, or the reason why there is none.
-pub type Source = Box<dyn Fn() -> Result<Status, String> + Send>;
+pub type StatusSource = Box<dyn Fn() -> Result<Status, String> + Send>;
 
 /// Serves what `source` says over HTTP at `/metrics`, until the responder is dropped. Where
 /// `source` fails the answer is status 503 with the reason.
-pub fn serve(address: SocketAddr, source: Source) -> Result<Responder, String> {
+pub fn serve_metrics(address: SocketAddr, source: StatusSource) -> Result<Exporter, String> {
     let document = move || source().map(|status| exposition(&status));
-    Responder::start(address, document)
+    Exporter::start(address, document)
         .map_err(|error| format!("metrics cannot be served at {address}: {error}"))
 }

@@ -9,9 +9,9 @@ use forebay_job_script::BufferPath;
 
 use super::{Event, now};
 use crate::activity::Status;
-use crate::control::{Control, ended};
-use forebay_control::controller::{AskedStage, Envelope, Failure, JobView, Outcome, Request};
-use forebay_control::protocol::{Owner, StageId};
+use crate::controller_client::{ControllerClient, controller_gone};
+use forebay_control::controller::{Envelope, Failure, JobView, Outcome, Request, RequestedStage};
+use forebay_control::messages::{Owner, StageId};
 
 /// One who makes requests of an open pool; clones may do so from any thread. Once the pool is
 /// closed all of them fail.
@@ -57,17 +57,19 @@ impl Asker {
         event: impl FnOnce(SyncSender<T>) -> Event,
     ) -> Result<Receiver<T>, Failure> {
         let (answer, receiver) = sync_channel(1);
-        self.events.send(event(answer)).map_err(|_| ended())?;
+        self.events
+            .send(event(answer))
+            .map_err(|_| controller_gone())?;
         Ok(receiver)
     }
 }
 
-impl Control for Asker {
+impl ControllerClient for Asker {
     fn caller(&self) -> Owner {
         self.caller
     }
 
-    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+    fn submit(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
         let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
         let envelope = Box::new(Envelope {
             // Every request has a client of its own, so that several can be under way.
@@ -81,27 +83,27 @@ impl Control for Asker {
 
     fn status(&self) -> Result<Status, Failure> {
         let answer = self.question(Event::Status)?;
-        answer.recv().map_err(|_| ended())
+        answer.recv().map_err(|_| controller_gone())
     }
 
-    fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+    fn mount_variables(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
         let answer = self.question(|answer| Event::Paths(token.to_owned(), answer))?;
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+        answer.recv().unwrap_or_else(|_| Err(controller_gone()))
     }
 
-    fn job(&self, token: &str) -> Result<JobView, Failure> {
+    fn job_view(&self, token: &str) -> Result<JobView, Failure> {
         let answer = self.question(|answer| Event::Job(token.to_owned(), answer))?;
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+        answer.recv().unwrap_or_else(|_| Err(controller_gone()))
     }
 
-    fn asked(
+    fn requested_stages(
         &self,
         token: &str,
         about: &[BufferPath],
         numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure> {
+    ) -> Result<Vec<RequestedStage>, Failure> {
         let (token, about, numbers) = (token.to_owned(), about.to_vec(), numbers.to_vec());
         let answer = self.question(|answer| Event::Asked(token, about, numbers, answer))?;
-        answer.recv().unwrap_or_else(|_| Err(ended()))
+        answer.recv().unwrap_or_else(|_| Err(controller_gone()))
     }
 }

@@ -9,18 +9,18 @@ use std::time::Duration;
 use forebay_policy::pool::NodeId;
 use forebay_store::daemon::{self, Daemon};
 
-use super::flash::Flash;
+use super::flash::StorageDriver;
 use super::{Event, now};
 use crate::activity::Status;
 use crate::database::Database;
-use crate::views::{Reach, Views};
+use crate::mounts::{Mounts, StorageAccess};
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::{self, ControlStatus, Controller, Outcome, Settings, StageState};
-use forebay_control::host::{self, Host};
-use forebay_control::node::{self, Node};
-use forebay_control::protocol::{MountPlan, Order, Owner, Peer};
+use forebay_control::messages::{MountPlan, Owner, Peer, StampedCommand};
+use forebay_control::storage_node::{self, StorageNode};
 
 /// The host's name in the embedded pool.
-pub const HOST: &str = "localhost";
+pub const HOST_NAME: &str = "localhost";
 /// Time between ticks.
 const TICK: Duration = Duration::from_millis(200);
 /// Longest time without writing the status anew, for the sake of what is counted.
@@ -37,16 +37,16 @@ fn own() -> Owner {
 }
 
 enum Step {
-    Controller(controller::Input),
-    Host(host::Input),
+    Controller(controller::ControllerInput),
+    Host(compute_node::ComputeInput),
 }
 
 pub(super) struct Driver {
     controller: Controller,
     controller_records: Database,
-    flash: Flash,
-    host: Host,
-    views: Arc<Views>,
+    flash: StorageDriver,
+    host: ComputeNode,
+    views: Arc<Mounts>,
     replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
@@ -62,39 +62,44 @@ impl Driver {
         let settings = Settings {
             mount_root: directory.join("jobs").display().to_string(),
             operator: caller.uid,
-            retry_after: 500,
-            stages_per_node: 2,
-            alone: true,
+            retry_interval_ms: 500,
+            max_stages_per_node: 2,
+            single_process: true,
             ..Settings::default()
         };
-        let rows = controller_records.load().map_err(|e| text(&e))?;
+        let rows = controller_records.load_records().map_err(|e| text(&e))?;
         let controller = Controller::restore(settings, rows).map_err(|e| text(&e))?;
         let granules = controller
             .state()
             .nodes
             .get(0)
             .map_or(0, |node| node.granules);
-        let rows = node_records.load().map_err(|e| text(&e))?;
-        let node = Node::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
-        let mut options = daemon::Options::new(directory.join("flash"));
+        let rows = node_records.load_records().map_err(|e| text(&e))?;
+        let node = StorageNode::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
+        let mut options = daemon::InvalidOptions::new(directory.join("flash"));
         options.direct = daemon::Direct::Never; // there are no clients on other hosts
         if options.socket.as_os_str().len() > SOCKET_PATH {
             options.socket =
                 std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));
         }
         let daemon = Daemon::start(options).map_err(|e| text(&e))?;
-        let reach = Reach {
+        let reach = StorageAccess {
             own: Some((String::new(), daemon.address())),
-            options: forebay_client::Options::default(),
+            options: forebay_client::ClientOptions::default(),
         };
-        let views = Arc::new(Views::new(directory.join("mounts"), HOST.to_owned(), reach));
+        let views = Arc::new(Mounts::new(
+            directory.join("mounts"),
+            HOST_NAME.to_owned(),
+            reach,
+        ));
         let journals = directory.join("journals");
-        let flash = Flash::new(node, node_records, daemon, views.clone(), journals, events)?;
+        let flash =
+            StorageDriver::new(node, node_records, daemon, views.clone(), journals, events)?;
         Ok(Driver {
             controller,
             controller_records,
             flash,
-            host: Host::new(HOST.to_owned(), now()),
+            host: ComputeNode::new(HOST_NAME.to_owned(), now()),
             views,
             replies: BTreeMap::new(),
             steps: VecDeque::new(),
@@ -109,7 +114,8 @@ impl Driver {
     /// Runs until it is told to stop or cannot go on.
     pub fn run(mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         self.sweep();
-        self.steps.push_back(Step::Host(host::Input::Tick));
+        self.steps
+            .push_back(Step::Host(compute_node::ComputeInput::Tick));
         let outcome = self.serve(inbox);
         self.flash.stop_copies();
         self.sweep();
@@ -139,9 +145,10 @@ impl Driver {
             if ticked.elapsed() >= TICK {
                 ticked = std::time::Instant::now();
                 self.flash.tick()?;
-                self.steps.push_back(Step::Host(host::Input::Tick));
                 self.steps
-                    .push_back(Step::Controller(controller::Input::Tick));
+                    .push_back(Step::Host(compute_node::ComputeInput::Tick));
+                self.steps
+                    .push_back(Step::Controller(controller::ControllerInput::Tick));
                 self.settle()?;
                 self.show_status();
             }
@@ -171,7 +178,7 @@ impl Driver {
         control.process = Some(std::process::id());
         Status {
             control,
-            activity: vec![self.flash.activity(HOST)],
+            activity: vec![self.flash.activity(HOST_NAME)],
         }
     }
 
@@ -183,22 +190,26 @@ impl Driver {
                 self.replies
                     .insert((envelope.client, envelope.number), answer);
                 self.steps
-                    .push_back(Step::Controller(controller::Input::Request(envelope)));
+                    .push_back(Step::Controller(controller::ControllerInput::Request(
+                        envelope,
+                    )));
             }
             Event::Status(answer) => {
                 let _ = answer.send(self.with_activity(self.controller.status()));
             }
             Event::Paths(token, answer) => {
-                let _ = answer.send(self.controller.paths(&token, own()));
+                let _ = answer.send(self.controller.mount_variables(&token, own()));
             }
             Event::Job(token, answer) => {
-                let _ = answer.send(self.controller.job(&token, own()));
+                let _ = answer.send(self.controller.job_view(&token, own()));
             }
             Event::Asked(token, about, numbers, answer) => {
-                let asked = self.controller.asked(&token, own(), &about, &numbers);
+                let asked = self
+                    .controller
+                    .requested_stages(&token, own(), &about, &numbers);
                 let _ = answer.send(asked);
             }
-            Event::Node(node::Input::Copied(stage, attempt, outcome)) => {
+            Event::Node(storage_node::StorageInput::MoverEnded(stage, attempt, outcome)) => {
                 self.flash.copied(stage, attempt, outcome);
             }
             Event::Node(input) => self.flash.take(input),
@@ -214,7 +225,9 @@ impl Driver {
         loop {
             for report in self.flash.settle()? {
                 self.steps
-                    .push_back(Step::Controller(controller::Input::Report(report)));
+                    .push_back(Step::Controller(controller::ControllerInput::Report(
+                        report,
+                    )));
             }
             match self.steps.pop_front() {
                 Some(Step::Controller(input)) => self.controller_step(input)?,
@@ -224,16 +237,16 @@ impl Driver {
         }
     }
 
-    fn controller_step(&mut self, input: controller::Input) -> Result<(), String> {
+    fn controller_step(&mut self, input: controller::ControllerInput) -> Result<(), String> {
         for effect in self.controller.step(now(), input) {
             match effect {
-                controller::Effect::Persist(changes) => {
+                controller::ControllerEffect::Persist(changes) => {
                     self.controller_records
                         .commit(&changes)
                         .map_err(|e| e.to_string())?;
                 }
-                controller::Effect::Send(peer, order) => self.deliver(&peer, order),
-                controller::Effect::Reply {
+                controller::ControllerEffect::Send(peer, order) => self.deliver(&peer, order),
+                controller::ControllerEffect::Reply {
                     client,
                     number,
                     outcome,
@@ -259,25 +272,29 @@ impl Driver {
         Ok(())
     }
 
-    fn deliver(&mut self, peer: &Peer, order: Order) {
+    fn deliver(&mut self, peer: &Peer, order: StampedCommand) {
         match peer {
-            Peer::Node(_) => self.flash.take(node::Input::Order(order)),
-            Peer::Host(_) => self.steps.push_back(Step::Host(host::Input::Order(order))),
+            Peer::StorageNode(_) => self.flash.take(storage_node::StorageInput::Command(order)),
+            Peer::ComputeNode(_) => self
+                .steps
+                .push_back(Step::Host(compute_node::ComputeInput::Command(order))),
         }
     }
 
-    fn host_step(&mut self, input: host::Input) {
+    fn host_step(&mut self, input: compute_node::ComputeInput) {
         for effect in self.host.step(input) {
             let next = match effect {
-                host::Effect::Report(report) => Step::Controller(controller::Input::Report(report)),
-                host::Effect::Mount(plan) => {
-                    Step::Host(host::Input::Mounted(plan.activation, self.show(&plan)))
+                compute_node::ComputeEffect::Report(report) => {
+                    Step::Controller(controller::ControllerInput::Report(report))
                 }
-                host::Effect::Unmount(plan) => {
-                    self.views.hide(&plan.path);
-                    Step::Host(host::Input::Unmounted(
+                compute_node::ComputeEffect::Mount(plan) => Step::Host(
+                    compute_node::ComputeInput::Mounted(plan.activation, self.show(&plan)),
+                ),
+                compute_node::ComputeEffect::Unmount(plan) => {
+                    self.views.unlink_path(&plan.path);
+                    Step::Host(compute_node::ComputeInput::Unmounted(
                         plan.activation,
-                        self.views.leave(plan.instance),
+                        self.views.unmount_instance(plan.instance),
                     ))
                 }
             };
@@ -287,11 +304,11 @@ impl Driver {
 
     fn show(&mut self, plan: &MountPlan) -> Result<(), String> {
         self.views
-            .enter(plan.instance, plan.mode, plan.owner, &plan.addresses)?;
+            .mount_instance(plan.instance, plan.mode, plan.owner, &plan.addresses)?;
         self.views
-            .show(plan.instance, plan.mode, &plan.path)
+            .link_path(plan.instance, plan.mode, &plan.path)
             .inspect_err(|_| {
-                let _ = self.views.leave(plan.instance);
+                let _ = self.views.unmount_instance(plan.instance);
             })
     }
 }

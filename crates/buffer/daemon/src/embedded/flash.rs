@@ -13,13 +13,13 @@ use forebay_protocol::Errno;
 use forebay_protocol::message::InstanceSpec;
 use forebay_store::daemon::Daemon;
 
-use super::copies::Copies;
+use super::movers::Movers;
 use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
-use crate::views::Views;
-use forebay_control::node::{Copied, Effect, Input, Node};
-use forebay_control::protocol::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
+use crate::mounts::Mounts;
+use forebay_control::messages::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
+use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
 
 /// How long the storage daemon may take to say what it has.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -27,45 +27,45 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_millis(20);
 
 /// The storage node of this process.
-pub(crate) struct Flash {
-    node: Node,
+pub(crate) struct StorageDriver {
+    node: StorageNode,
     records: Database,
     daemon: Daemon,
     admin: Admin,
-    views: Arc<Views>,
-    copies: Copies,
+    views: Arc<Mounts>,
+    copies: Movers,
     /// Stages whose instance is being attached, and whether they are to stop.
     attaching: BTreeMap<StageId, bool>,
     /// Fragments that are destroyed and still take space.
     leaving: BTreeMap<FragmentId, InstanceId>,
     events: Sender<Event>,
-    inputs: VecDeque<Input>,
+    inputs: VecDeque<StorageInput>,
 }
 
-impl Flash {
+impl StorageDriver {
     /// A node with its records, over a running storage daemon. The ends of copies come through
     /// `events`.
     pub fn new(
-        node: Node,
+        node: StorageNode,
         records: Database,
         daemon: Daemon,
-        views: Arc<Views>,
+        views: Arc<Mounts>,
         journals: PathBuf,
         events: Sender<Event>,
-    ) -> Result<Flash, String> {
-        let admin = Admin::connect(daemon.address(), forebay_client::Options::default());
+    ) -> Result<StorageDriver, String> {
+        let admin = Admin::connect(daemon.address(), forebay_client::ClientOptions::default());
         let admin = admin.map_err(|e| format!("the storage daemon does not answer: {e}"))?;
-        Ok(Flash {
+        Ok(StorageDriver {
             node,
             records,
             daemon,
             admin,
             views,
-            copies: Copies::new(journals),
+            copies: Movers::new(journals),
             attaching: BTreeMap::new(),
             leaving: BTreeMap::new(),
             events,
-            inputs: VecDeque::from([Input::Started]),
+            inputs: VecDeque::from([StorageInput::Started]),
         })
     }
 
@@ -81,7 +81,7 @@ impl Flash {
     }
 
     /// Something happened to it.
-    pub fn take(&mut self, input: Input) {
+    pub fn take(&mut self, input: StorageInput) {
         self.inputs.push_back(input);
     }
 
@@ -90,12 +90,22 @@ impl Flash {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let stopped = self.attaching.remove(&stage).unwrap_or(false);
         let begun = match outcome {
-            Ok(_) if stopped => return self.take(Input::Copied(stage, attempt, Copied::Stopped)),
+            Ok(_) if stopped => {
+                return self.take(StorageInput::MoverEnded(
+                    stage,
+                    attempt,
+                    MoverOutcome::Stopped,
+                ));
+            }
             Ok(attached) => self.copies.begin(plan, attached, self.events.clone()),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = begun {
-            self.take(Input::Copied(stage, attempt, Copied::Failed(reason.into())));
+            self.take(StorageInput::MoverEnded(
+                stage,
+                attempt,
+                MoverOutcome::Failed(reason.into()),
+            ));
         }
     }
 
@@ -105,7 +115,7 @@ impl Flash {
         HostActivity {
             host: host.to_owned(),
             at: now(),
-            store: Some(self.daemon.watch().report(PATIENCE)),
+            store: Some(self.daemon.stats().collect_report(PATIENCE)),
             mounts: self.views.reports(),
             staged_in,
             staged_out,
@@ -116,7 +126,7 @@ impl Flash {
     /// are not `wanted`; no copy may be under way.
     pub fn sweep(&self, wanted: impl Fn(StageId) -> bool) {
         self.copies
-            .sweep(|stage| self.node.may_go_on(stage) && wanted(stage));
+            .sweep(|stage| self.node.may_resume_stage(stage) && wanted(stage));
     }
 
     /// Stops all copies and waits for their ends.
@@ -125,9 +135,9 @@ impl Flash {
     }
 
     /// A copy has ended.
-    pub fn copied(&mut self, stage: StageId, attempt: u32, outcome: Copied) {
+    pub fn copied(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
         self.copies.ended(stage, &outcome);
-        self.take(Input::Copied(stage, attempt, outcome));
+        self.take(StorageInput::MoverEnded(stage, attempt, outcome));
     }
 
     /// Time passes.
@@ -137,7 +147,7 @@ impl Flash {
         }
         self.inputs.extend(self.copies.progress());
         self.look_after_removals();
-        self.inputs.push_back(Input::Tick);
+        self.inputs.push_back(StorageInput::Tick);
         Ok(())
     }
 
@@ -146,27 +156,28 @@ impl Flash {
         let mut reports = Vec::new();
         while let Some(input) = self.inputs.pop_front() {
             let done = match &input {
-                Input::Copied(stage, _, Copied::Whole(_)) => Some(*stage),
+                StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => Some(*stage),
                 _ => None,
             };
             for effect in self.node.step(input) {
                 match effect {
-                    Effect::Persist(changes) => {
+                    StorageEffect::Persist(changes) => {
                         self.records.commit(&changes).map_err(|e| e.to_string())?;
                     }
-                    Effect::Report(report) => reports.push(report),
-                    Effect::Create(plan) => {
-                        let made = create(&self.admin, &plan);
-                        self.inputs.push_back(Input::Created(plan.fragment, made));
+                    StorageEffect::Report(report) => reports.push(report),
+                    StorageEffect::Create(plan) => {
+                        let made = create_fragment(&self.admin, &plan);
+                        self.inputs
+                            .push_back(StorageInput::Created(plan.fragment, made));
                     }
-                    Effect::Destroy(plan) => {
+                    StorageEffect::Destroy(plan) => {
                         if let Err(reason) = self.destroy(&plan) {
-                            let failed = Input::Destroyed(plan.fragment, Err(reason));
+                            let failed = StorageInput::Destroyed(plan.fragment, Err(reason));
                             self.inputs.push_back(failed);
                         }
                     }
-                    Effect::BeginCopy(plan) => self.begin_copy(plan),
-                    Effect::StopCopy(stage, _) => {
+                    StorageEffect::StartMover(plan) => self.begin_copy(plan),
+                    StorageEffect::StopMover(stage, _) => {
                         if let Some(stop) = self.attaching.get_mut(&stage) {
                             *stop = true;
                         }
@@ -186,11 +197,11 @@ impl Flash {
         if self.leaving.contains_key(&plan.fragment) {
             return Ok(());
         }
-        self.views.end(plan.instance)?;
-        destroy(&self.admin, plan)?;
+        self.views.close_instance(plan.instance)?;
+        destroy_fragment(&self.admin, plan)?;
         self.leaving.insert(plan.fragment, plan.instance);
         let id = forebay_protocol::InstanceId(plan.instance.0);
-        let _ = self.daemon.leaving().is_gone(id, SOON);
+        let _ = self.daemon.removal_queue().wait_until_removed(id, SOON);
         self.look_after_removals();
         Ok(())
     }
@@ -200,9 +211,11 @@ impl Flash {
         let (daemon, inputs) = (&self.daemon, &mut self.inputs);
         self.leaving.retain(|fragment, instance| {
             let id = forebay_protocol::InstanceId(instance.0);
-            let gone = daemon.leaving().is_gone(id, Duration::ZERO);
+            let gone = daemon
+                .removal_queue()
+                .wait_until_removed(id, Duration::ZERO);
             if gone {
-                inputs.push_back(Input::Destroyed(*fragment, Ok(())));
+                inputs.push_back(StorageInput::Destroyed(*fragment, Ok(())));
             }
             !gone
         });
@@ -210,12 +223,13 @@ impl Flash {
 
     /// Attaching waits for all nodes of the instance, so a thread does it.
     fn begin_copy(&mut self, plan: StagePlan) {
-        let addresses = self.node.peers_of(plan.instance);
+        let addresses = self.node.storage_addresses_of(plan.instance);
         let (views, events) = (self.views.clone(), self.events.clone());
         let (stage, attempt) = (plan.stage, plan.attempt);
         let attach = move || {
             let mode = AccessMode::Striped;
-            let outcome = views.attach(plan.instance, mode, plan.instance_owner, &addresses);
+            let outcome =
+                views.attach_instance(plan.instance, mode, plan.instance_owner, &addresses);
             // The driver may have ended meanwhile.
             let _ = events.send(Event::Attached(plan, outcome));
         };
@@ -225,8 +239,8 @@ impl Flash {
                 self.attaching.insert(stage, false);
             }
             Err(error) => {
-                let failed = Copied::Failed(format!("no thread can be made: {error}").into());
-                self.take(Input::Copied(stage, attempt, failed));
+                let failed = MoverOutcome::Failed(format!("no thread can be made: {error}").into());
+                self.take(StorageInput::MoverEnded(stage, attempt, failed));
             }
         }
     }
@@ -234,7 +248,7 @@ impl Flash {
     /// Stops copies, unmounts, and makes everything durable.
     pub fn stop(mut self) -> Result<(), String> {
         self.copies.stop_all();
-        self.views.leave_all();
+        self.views.close_all();
         drop(self.admin);
         self.daemon
             .stop()
@@ -243,7 +257,7 @@ impl Flash {
 }
 
 /// Has a storage daemon make room for a fragment, or find that it is there already.
-pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
+pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
     let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
     // As in the original, a limit holds for each name space, and every node has one.
     let inodes = plan
@@ -257,7 +271,7 @@ pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
         capacity: plan.capacity.0,
         // The root and the directories of the access modes are not the user's files.
         inodes: inodes.saturating_add(4),
-        place: plan.place.clone(),
+        placement: plan.place.clone(),
     };
     match admin.create_instance(spec) {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -266,7 +280,7 @@ pub fn create(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
 }
 
 /// Has a storage daemon destroy a fragment, if it is there.
-pub fn destroy(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
+pub fn destroy_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
     let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
     // Nobody may use it any more, whoever still has a file of it open.
     match admin.remove_instance(forebay_protocol::InstanceId(plan.instance.0), true) {

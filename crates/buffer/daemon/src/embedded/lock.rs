@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::PoolError;
-use crate::views;
+use crate::mounts;
 
 /// How long to wait for a killed process to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -14,10 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Takes the directory for this process, if need be from one that was killed and cannot end.
-pub fn take(directory: &Path) -> Result<fs::File, PoolError> {
+pub fn acquire_directory(directory: &Path) -> Result<fs::File, PoolError> {
     let begun = Instant::now();
     loop {
-        let refused = match lock(directory) {
+        let refused = match try_lock_directory(directory) {
             Ok(lock) => return Ok(lock),
             Err(refused) => refused,
         };
@@ -27,7 +27,7 @@ pub fn take(directory: &Path) -> Result<fs::File, PoolError> {
             return Err(refused);
         }
         if dying {
-            views::abort_rests(&directory.join("mounts"));
+            mounts::abort_stale_mounts(&directory.join("mounts"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -48,7 +48,7 @@ fn is_dying(process: &str) -> bool {
 }
 
 /// Locks the directory, unless another process has it.
-pub fn lock(directory: &Path) -> Result<fs::File, PoolError> {
+pub fn try_lock_directory(directory: &Path) -> Result<fs::File, PoolError> {
     let path = directory.join("lock");
     let fail = |reason: String| PoolError::new(directory, reason);
     let open = fs::OpenOptions::new()
@@ -83,20 +83,20 @@ mod tests {
     #[test]
     fn who_only_looks_keeps_nobody_from_the_pool() {
         let pool = tempfile::tempdir().unwrap();
-        let looking = lock(pool.path()).unwrap();
+        let looking = try_lock_directory(pool.path()).unwrap();
         let leave = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
             drop(looking);
         });
-        let taken = take(pool.path()).unwrap();
+        let taken = acquire_directory(pool.path()).unwrap();
         leave.join().unwrap();
         // Who stays has it.
-        let refused = take(pool.path()).unwrap_err().to_string();
+        let refused = acquire_directory(pool.path()).unwrap_err().to_string();
         assert!(
             refused.contains("uses it; wait until that has ended"),
             "{refused}"
         );
         drop(taken);
-        take(pool.path()).unwrap();
+        acquire_directory(pool.path()).unwrap();
     }
 }

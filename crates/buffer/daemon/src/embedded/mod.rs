@@ -4,10 +4,10 @@
 //! interrupted process left under way. One process has it open at a time.
 
 mod asker;
-pub mod copies;
 mod driver;
 mod flash;
 mod lock;
+pub mod movers;
 
 use std::fmt;
 use std::fs;
@@ -20,30 +20,30 @@ use forebay_job_script::BufferPath;
 use forebay_units::Bytes;
 
 pub use asker::Asker;
-pub use driver::HOST;
-pub(crate) use flash::Flash;
-pub use flash::{create, destroy};
+pub use driver::HOST_NAME;
+pub(crate) use flash::StorageDriver;
+pub use flash::{create_fragment, destroy_fragment};
 
 use crate::activity::HostActivity;
 use crate::activity::Status;
-use crate::control::Control;
+use crate::controller_client::ControllerClient;
 use crate::database::Database;
 use crate::hosts::Welcome;
-use crate::views;
+use crate::mounts;
 use forebay_control::controller::{
-    AskedStage, Cause, Controller, Envelope, Failure, JobView, Outcome, Request, Settings,
+    Cause, Controller, Envelope, Failure, JobView, Outcome, Request, RequestedStage, Settings,
 };
-use forebay_control::protocol::{Instant, Order, Owner, StageId, StagePlan};
+use forebay_control::messages::{Owner, StageId, StagePlan, StampedCommand, Timestamp};
 use forebay_units::human;
 
 /// Name of the pool and of its only node.
-pub const POOL: &str = "embedded";
+pub const POOL_NAME: &str = "embedded";
 /// Granularity of a new pool unless something else is asked for.
-pub const GRANULARITY: Bytes = Bytes(16 << 20);
+pub const DEFAULT_GRANULARITY: Bytes = Bytes(16 << 20);
 
 /// Where a pool is and how large.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolOptions {
+pub struct EmbeddedPoolOptions {
     /// Its directory; made if it is missing.
     pub directory: PathBuf,
     /// Bytes it has. If not given: what it had before; for a new one four fifths of the space
@@ -51,15 +51,15 @@ pub struct PoolOptions {
     pub size: Option<Bytes>,
 }
 
-impl Default for PoolOptions {
+impl Default for EmbeddedPoolOptions {
     /// `$XDG_STATE_HOME/forebay`, or `.forebay` in the working directory.
-    fn default() -> PoolOptions {
+    fn default() -> EmbeddedPoolOptions {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let directory = match state.filter(|path| path.is_absolute()) {
             Some(state) => state.join("forebay"),
             None => PathBuf::from(".forebay"),
         };
-        PoolOptions {
+        EmbeddedPoolOptions {
             directory,
             size: None,
         }
@@ -100,10 +100,10 @@ pub(crate) enum Event {
         String,
         Vec<BufferPath>,
         Vec<StageId>,
-        SyncSender<Result<Vec<AskedStage>, Failure>>,
+        SyncSender<Result<Vec<RequestedStage>, Failure>>,
     ),
-    Node(forebay_control::node::Input),
-    Order(Order),
+    Node(forebay_control::storage_node::StorageInput),
+    Order(StampedCommand),
     Welcome(Welcome),
     Attached(StagePlan, Result<forebay_client::Fs, String>),
     Activity(SyncSender<HostActivity>),
@@ -111,7 +111,7 @@ pub(crate) enum Event {
 }
 
 /// An open pool.
-pub struct Pool {
+pub struct EmbeddedPool {
     asker: Asker,
     driver: Option<JoinHandle<Result<(), String>>>,
     directory: PathBuf,
@@ -119,16 +119,16 @@ pub struct Pool {
 }
 
 /// The time for the state machines: milliseconds since 1970.
-pub(crate) fn now() -> Instant {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Instant(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-impl Pool {
+impl EmbeddedPool {
     /// Opens the pool in a directory.
-    pub fn open(options: &PoolOptions) -> Result<Pool, PoolError> {
+    pub fn open(options: &EmbeddedPoolOptions) -> Result<EmbeddedPool, PoolError> {
         let fail = |reason: String| PoolError::new(&options.directory, reason);
         fs::create_dir_all(&options.directory).map_err(|e| {
             fail(format!(
@@ -136,12 +136,12 @@ impl Pool {
             ))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
-        let lock = lock::take(&directory)?;
+        let lock = lock::acquire_directory(&directory)?;
         for inner in ["jobs", "mounts", "journals", "flash"] {
             let made = fs::create_dir_all(directory.join(inner));
             made.map_err(|e| PoolError::new(&directory, format!("`{inner}` cannot be made: {e}")))?;
         }
-        views::unmount_rests(&directory.join("mounts"));
+        mounts::unmount_stale(&directory.join("mounts"));
         let size = size(&directory, options.size)?;
         let caller = Owner {
             uid: rustix::process::geteuid().as_raw(),
@@ -154,7 +154,7 @@ impl Pool {
         let driver = thread
             .spawn(move || driver.run(&inbox))
             .map_err(|e| PoolError::new(&directory, format!("no thread can be made: {e}")))?;
-        let pool = Pool {
+        let pool = EmbeddedPool {
             asker: Asker::new(events, caller),
             driver: Some(driver),
             directory: directory.clone(),
@@ -169,10 +169,10 @@ impl Pool {
     fn furnish(&self, size: Option<Bytes>) -> Result<(), Failure> {
         let status = self.asker.status()?;
         let known = status.pools.first();
-        let granularity = known.map_or(GRANULARITY, |pool| pool.granularity);
+        let granularity = known.map_or(DEFAULT_GRANULARITY, |pool| pool.granularity);
         if known.is_none() {
-            let name = POOL.to_owned();
-            self.asker.ask(Request::AddPool {
+            let name = POOL_NAME.to_owned();
+            self.asker.request(Request::AddPool {
                 name,
                 granularity,
                 equalize_fragments: false,
@@ -197,14 +197,14 @@ impl Pool {
                 format!("{used} granules are in use; the pool cannot be made smaller than that");
             return Err(Failure::new(Cause::Busy, reason));
         }
-        let (name, pool) = (POOL.to_owned(), POOL.to_owned());
+        let (name, pool) = (POOL_NAME.to_owned(), POOL_NAME.to_owned());
         let node = Request::AddNode {
             name,
             pool,
             granules,
             address: None,
         };
-        self.asker.ask(node).map(drop)
+        self.asker.request(node).map(drop)
     }
 
     /// The pool's directory, absolute.
@@ -234,14 +234,14 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for EmbeddedPool {
     fn drop(&mut self) {
         let _ = self.stop();
     }
 }
 
 /// Refuses a directory in which no pool was ever made.
-pub fn is_there(options: &PoolOptions) -> Result<(), PoolError> {
+pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), PoolError> {
     let directory = &options.directory;
     match fs::metadata(directory.join("controller.redb")) {
         Ok(_) => return Ok(()),
@@ -256,18 +256,18 @@ pub fn is_there(options: &PoolOptions) -> Result<(), PoolError> {
 
 /// The state of a pool, without taking anything up: what another process that uses it noted last,
 /// or what its records say.
-pub fn status(options: &PoolOptions) -> Result<Status, PoolError> {
+pub fn status(options: &EmbeddedPoolOptions) -> Result<Status, PoolError> {
     let directory = &options.directory;
     let fail = |reason: String| PoolError::new(directory, reason);
-    is_there(options)?;
-    let Ok(_lock) = lock::lock(directory) else {
+    check_exists(options)?;
+    let Ok(_lock) = lock::try_lock_directory(directory) else {
         let text = fs::read(directory.join("status.json"))
             .map_err(|e| fail(format!("status.json: {e}")))?;
         return serde_json::from_slice(&text).map_err(|e| fail(format!("status.json: {e}")));
     };
     let records =
         Database::open(&directory.join("controller.redb")).map_err(|e| fail(e.to_string()))?;
-    let rows = records.load().map_err(|e| fail(e.to_string()))?;
+    let rows = records.load_records().map_err(|e| fail(e.to_string()))?;
     let controller =
         Controller::restore(Settings::default(), rows).map_err(|e| fail(e.to_string()))?;
     Ok(controller.status().into())

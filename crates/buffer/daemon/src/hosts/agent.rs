@@ -12,18 +12,18 @@ use forebay_protocol::address::Address;
 
 use super::config::PoolConfig;
 use super::doors::{Doors, Limits};
-use super::link::{Link, Received};
-use super::message::Role;
+use super::link::{ControllerLink, Delivery};
+use super::messages::Role;
 use super::relay::Relay;
 use super::server::Listener;
-use super::{ServeError, directory, lock};
+use super::{DaemonError, create_private_directory, lock_directory};
 use crate::activity::Status;
-use crate::activity::{HostActivity, Source};
-use crate::calls::AgentCalls;
+use crate::activity::{HostActivity, StatusSource};
 use crate::embedded::now;
-use crate::views::{Reach, Views, unmount_rests};
-use forebay_control::host::{Effect, Host, Input};
-use forebay_control::protocol::{MountPlan, Order};
+use crate::job_api::AgentJobApi;
+use crate::mounts::{Mounts, StorageAccess, unmount_stale};
+use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::messages::{MountPlan, StampedCommand};
 
 /// Time between reports that the host lives.
 const TICK: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ const WAITING: usize = 1024;
 const MAX_WORK: usize = 256;
 
 enum Event {
-    Order(Order),
-    Done(Input),
+    Order(StampedCommand),
+    Done(ComputeInput),
     Activity(SyncSender<HostActivity>),
     Stop,
 }
@@ -49,38 +49,38 @@ pub struct AgentDaemon {
 impl AgentDaemon {
     /// Begins to listen to the host's processes and looks for the controller. Takes away what an
     /// earlier agent left mounted.
-    pub fn start(config: &PoolConfig, name: &str) -> Result<AgentDaemon, ServeError> {
+    pub fn start(config: &PoolConfig, name: &str) -> Result<AgentDaemon, DaemonError> {
         let identity = config.identity()?;
         let home = &config.agent_directory;
-        directory(home, 0o755)?;
-        let lock = lock(home)?;
+        create_private_directory(home, 0o755)?;
+        let lock = lock_directory(home)?;
         let mounts = home.join("mounts");
-        directory(&mounts, 0o755)?;
-        unmount_rests(&mounts);
+        create_private_directory(&mounts, 0o755)?;
+        unmount_stale(&mounts);
         let own = config.storage_node(name);
-        let reach = Reach {
+        let reach = StorageAccess {
             own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),
-            options: forebay_client::Options {
-                patience: config.patience,
+            options: forebay_client::ClientOptions {
+                timeout: config.storage_timeout,
                 key: identity.key.clone(),
                 munge: identity.munge.clone(),
-                ..forebay_client::Options::default()
+                ..forebay_client::ClientOptions::default()
             },
         };
         let (calls_identity, mounts_of_jobs) = (identity.clone(), mounts.clone());
-        let views = Arc::new(Views::new(mounts, name.to_owned(), reach).only_mounts());
+        let views = Arc::new(Mounts::new(mounts, name.to_owned(), reach).without_attachments());
         let (events, inbox) = sync_channel(WAITING);
         let told = events.clone();
         let deliver = move |received| match received {
-            Received::Welcome(_) => true,
-            Received::Order(order) => {
+            Delivery::Welcome(_) => true,
+            Delivery::Order(order) => {
                 let _ = told.try_send(Event::Order(order));
                 true
             }
         };
         let controller = Address::Tcp(config.controller);
         let role = Role::Agent(name.to_owned());
-        let link = Link::start(controller.clone(), role, identity.clone(), deliver)?;
+        let link = ControllerLink::start(controller.clone(), role, identity.clone(), deliver)?;
         let relay = Relay {
             controller,
             identity,
@@ -89,20 +89,20 @@ impl AgentDaemon {
         let listener = Listener::unix(&config.agent_socket)?;
         let doors = Doors::new(Limits::USUAL);
         listener.serve(doors, move |stream, ticket| relay.serve(stream, ticket))?;
-        let calls = Arc::new(AgentCalls::new(
+        let calls = Arc::new(AgentJobApi::new(
             config.clone(),
             calls_identity,
             mounts_of_jobs,
         ));
-        let calls_listener = Listener::unix(&config.calls_socket())?;
+        let calls_listener = Listener::unix(&config.job_api_socket())?;
         let answering = calls.clone();
-        let doors = Doors::new(AgentCalls::LIMITS);
+        let doors = Doors::new(AgentJobApi::LIMITS);
         calls_listener.serve(doors, move |stream, ticket| {
             answering.serve(&stream, ticket);
         })?;
         let run = Run {
             name: name.to_owned(),
-            host: Host::new(name.to_owned(), now()),
+            host: ComputeNode::new(name.to_owned(), now()),
             views,
             calls,
             link,
@@ -113,7 +113,7 @@ impl AgentDaemon {
         let thread = std::thread::Builder::new()
             .name("forebay-agent".into())
             .spawn(move || run.run(&inbox))
-            .map_err(ServeError::at("no thread can be made"))?;
+            .map_err(DaemonError::with_context("no thread can be made"))?;
         Ok(AgentDaemon {
             events,
             thread: Some(thread),
@@ -122,7 +122,7 @@ impl AgentDaemon {
     }
 
     /// What it does, again and again, for another thread.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> StatusSource {
         let events = self.events.clone();
         Box::new(move || {
             let (answer, activity) = sync_channel(1);
@@ -159,10 +159,10 @@ impl Drop for AgentDaemon {
 
 struct Run {
     name: String,
-    host: Host,
-    views: Arc<Views>,
-    calls: Arc<AgentCalls>,
-    link: Link,
+    host: ComputeNode,
+    views: Arc<Mounts>,
+    calls: Arc<AgentJobApi>,
+    link: ControllerLink,
     events: SyncSender<Event>,
     work: Arc<AtomicUsize>,
     _lock: std::fs::File,
@@ -171,11 +171,11 @@ struct Run {
 impl Run {
     fn run(mut self, inbox: &Receiver<Event>) {
         let mut ticked = Instant::now();
-        self.step(Input::Tick);
+        self.step(ComputeInput::Tick);
         loop {
             match inbox.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(Event::Order(order)) => self.step(Input::Order(order)),
+                Ok(Event::Order(order)) => self.step(ComputeInput::Command(order)),
                 Ok(Event::Done(input)) => self.step(input),
                 Ok(Event::Activity(answer)) => {
                     // Who asked may have gone.
@@ -185,13 +185,13 @@ impl Run {
             }
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                self.step(Input::Tick);
-                self.link.activity(self.activity());
-                self.calls.forget_idle();
+                self.step(ComputeInput::Tick);
+                self.link.send_activity(self.activity());
+                self.calls.drop_idle();
             }
         }
         drop(self.link);
-        self.views.leave_all();
+        self.views.close_all();
     }
 
     /// What this process has done so far.
@@ -204,28 +204,28 @@ impl Run {
         }
     }
 
-    fn step(&mut self, input: Input) {
+    fn step(&mut self, input: ComputeInput) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             for effect in self.host.step(input) {
                 let refused = match effect {
-                    Effect::Report(report) => {
-                        self.link.report(report);
+                    ComputeEffect::Report(report) => {
+                        self.link.send_report(report);
                         continue;
                     }
-                    Effect::Mount(plan) => {
+                    ComputeEffect::Mount(plan) => {
                         let activation = plan.activation;
                         let views = self.views.clone();
-                        self.begin(move || Input::Mounted(activation, show(&views, &plan)))
+                        self.begin(move || ComputeInput::Mounted(activation, show(&views, &plan)))
                             .err()
-                            .map(|reason| Input::Mounted(activation, Err(reason)))
+                            .map(|reason| ComputeInput::Mounted(activation, Err(reason)))
                     }
-                    Effect::Unmount(plan) => {
+                    ComputeEffect::Unmount(plan) => {
                         let activation = plan.activation;
                         let views = self.views.clone();
-                        self.begin(move || Input::Unmounted(activation, hide(&views, &plan)))
+                        self.begin(move || ComputeInput::Unmounted(activation, hide(&views, &plan)))
                             .err()
-                            .map(|reason| Input::Unmounted(activation, Err(reason)))
+                            .map(|reason| ComputeInput::Unmounted(activation, Err(reason)))
                     }
                 };
                 inputs.extend(refused);
@@ -234,7 +234,7 @@ impl Run {
     }
 
     /// Does something on a thread of its own: it may have to wait for storage daemons.
-    fn begin(&self, work: impl FnOnce() -> Input + Send + 'static) -> Result<(), String> {
+    fn begin(&self, work: impl FnOnce() -> ComputeInput + Send + 'static) -> Result<(), String> {
         if self.work.fetch_add(1, Ordering::AcqRel) >= MAX_WORK {
             self.work.fetch_sub(1, Ordering::AcqRel);
             return Err(format!(
@@ -258,21 +258,23 @@ impl Run {
     }
 }
 
-fn show(views: &Views, plan: &MountPlan) -> Result<(), String> {
+fn show(views: &Mounts, plan: &MountPlan) -> Result<(), String> {
     let (instance, mode) = (plan.instance, plan.mode);
     if views.is_mounted(instance) && mode == AccessMode::LoadBalanced {
-        views.exchange(instance, plan.owner, &plan.addresses, plan.turn)?;
-        return views.show(instance, mode, &plan.path);
+        views.switch_replica(instance, plan.owner, &plan.addresses, plan.generation)?;
+        return views.link_path(instance, mode, &plan.path);
     }
-    views.enter(instance, mode, plan.owner, &plan.addresses)?;
-    views.show(instance, mode, &plan.path).inspect_err(|_| {
-        let _ = views.leave(instance);
-    })
+    views.mount_instance(instance, mode, plan.owner, &plan.addresses)?;
+    views
+        .link_path(instance, mode, &plan.path)
+        .inspect_err(|_| {
+            let _ = views.unmount_instance(instance);
+        })
 }
 
-fn hide(views: &Views, plan: &MountPlan) -> Result<(), String> {
-    views.hide(&plan.path);
-    views.leave(plan.instance)?;
-    views.end_unused(plan.instance);
+fn hide(views: &Mounts, plan: &MountPlan) -> Result<(), String> {
+    views.unlink_path(&plan.path);
+    views.unmount_instance(plan.instance)?;
+    views.close_unused_instance(plan.instance);
     Ok(())
 }

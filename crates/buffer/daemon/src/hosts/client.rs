@@ -15,13 +15,13 @@ use forebay_protocol::address::Address;
 use super::config::{Identity, PoolConfig};
 use super::frame::{Incoming, MAX_BODY, Outgoing};
 use super::greet;
-use super::message::{Downward, Query, Role, Told, Upward, Welcome};
+use super::messages::{FromController, Query, QueryReply, Role, ToController, Welcome};
 use super::server::hang_up;
-use super::{ConfigError, ServeError};
+use super::{ConfigError, DaemonError};
 use crate::activity::Status;
-use crate::control::{Control, ended};
-use forebay_control::controller::{AskedStage, Cause, Failure, JobView, Outcome, Request};
-use forebay_control::protocol::{Owner, StageId};
+use crate::controller_client::{ControllerClient, controller_gone};
+use forebay_control::controller::{Cause, Failure, JobView, Outcome, Request, RequestedStage};
+use forebay_control::messages::{Owner, StageId};
 
 /// Requests and answers that wait for the connection's thread.
 const WAITING: usize = 1024;
@@ -33,7 +33,7 @@ const GONE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A pool over several hosts, as a process that uses it sees it.
-pub struct Remote {
+pub struct RemoteController {
     work: SyncSender<Work>,
     thread: Option<JoinHandle<()>>,
     caller: Owner,
@@ -45,47 +45,52 @@ pub struct Remote {
 }
 
 type TellOutcome = SyncSender<Outcome>;
-type TellAnswer = SyncSender<Result<Told, Failure>>;
+type TellAnswer = SyncSender<Result<QueryReply, Failure>>;
 
 enum Work {
     Ask(u64, u64, Box<Request>, TellOutcome),
     Query(u64, Query, TellAnswer),
     /// From the connection of this number.
-    Came(u64, Box<Downward>),
+    Came(u64, Box<FromController>),
     Broken(u64),
     Stop,
 }
 
-impl Remote {
+impl RemoteController {
     /// Connects to the pool that a file describes.
-    pub fn open(file: &Path) -> Result<Remote, ServeError> {
+    pub fn open(file: &Path) -> Result<RemoteController, DaemonError> {
         let config = PoolConfig::read(file)?;
         let own = Owner {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        Remote::along(&config, ways(&config), own)
+        RemoteController::along(&config, ways(&config), own)
     }
 
     /// Connects to a pool's controller for someone else, as an agent may.
-    pub(crate) fn on_behalf(
+    pub(crate) fn connect_as(
         config: &PoolConfig,
         identity: &Identity,
         owner: Owner,
-    ) -> Result<Remote, ServeError> {
+    ) -> Result<RemoteController, DaemonError> {
         let way = Way {
             address: Address::Tcp(config.controller),
             role: Role::Client(Some(owner)),
             identity: Ok(identity.clone()),
         };
-        Remote::along(config, vec![way], owner)
+        RemoteController::along(config, vec![way], owner)
     }
 
-    fn along(config: &PoolConfig, ways: Vec<Way>, caller: Owner) -> Result<Remote, ServeError> {
+    fn along(
+        config: &PoolConfig,
+        ways: Vec<Way>,
+        caller: Owner,
+    ) -> Result<RemoteController, DaemonError> {
         let (out, input, welcome) = connect(&ways)
-            .map_err(|reason| ServeError::new(format!("pool `{}`: {reason}", config.name)))?;
+            .map_err(|reason| DaemonError::new(format!("pool `{}`: {reason}", config.name)))?;
         let mut random = [0; 8];
-        forebay_protocol::random::random(&mut random).map_err(ServeError::at("/dev/urandom"))?;
+        forebay_protocol::random::fill_random(&mut random)
+            .map_err(DaemonError::with_context("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);
         let line = Line {
             ways,
@@ -98,12 +103,12 @@ impl Remote {
         let thread = std::thread::Builder::new()
             .name("forebay-client".into())
             .spawn(move || line.run(out, input, &inbox))
-            .map_err(ServeError::at("no thread can be made"))?;
-        Ok(Remote {
+            .map_err(DaemonError::with_context("no thread can be made"))?;
+        Ok(RemoteController {
             work,
             thread: Some(thread),
             caller,
-            calls_socket: config.calls_socket(),
+            calls_socket: config.job_api_socket(),
             host: welcome.host,
             client: u64::from_le_bytes(random),
             number: AtomicU64::new(0),
@@ -115,12 +120,12 @@ impl Remote {
         self.host.as_deref()
     }
 
-    fn query(&self, query: Query) -> Result<Told, Failure> {
+    fn query(&self, query: Query) -> Result<QueryReply, Failure> {
         let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, receiver) = sync_channel(1);
         self.work
             .send(Work::Query(number, query, answer))
-            .map_err(|_| ended())?;
+            .map_err(|_| controller_gone())?;
         receiver.recv_timeout(QUESTION).unwrap_or_else(|_| {
             let reason = "the pool's controller does not answer; it may be starting again";
             Err(Failure::new(Cause::TimedOut, reason))
@@ -128,63 +133,63 @@ impl Remote {
     }
 
     /// The socket through which the processes of a job on a compute node ask to stage.
-    pub fn calls_socket(&self) -> &Path {
+    pub fn job_api_socket(&self) -> &Path {
         &self.calls_socket
     }
 }
 
-impl Control for Remote {
+impl ControllerClient for RemoteController {
     fn caller(&self) -> Owner {
         self.caller
     }
 
-    fn begin(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
+    fn submit(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
         let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
         // Every request has a client of its own, so that several can be under way.
         let client = self.client.wrapping_add(number << 40);
         let (answer, receiver) = sync_channel(1);
         self.work
             .send(Work::Ask(client, number, Box::new(request), answer))
-            .map_err(|_| ended())?;
+            .map_err(|_| controller_gone())?;
         Ok(receiver)
     }
 
     fn status(&self) -> Result<Status, Failure> {
         match self.query(Query::Status)? {
-            Told::Status(status) => Ok(*status),
-            _ => Err(ended()),
+            QueryReply::Status(status) => Ok(*status),
+            _ => Err(controller_gone()),
         }
     }
 
-    fn paths(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
-        match self.query(Query::Paths(token.to_owned()))? {
-            Told::Paths(paths) => Ok(paths),
-            _ => Err(ended()),
+    fn mount_variables(&self, token: &str) -> Result<Vec<(String, String)>, Failure> {
+        match self.query(Query::MountVariables(token.to_owned()))? {
+            QueryReply::MountVariables(paths) => Ok(paths),
+            _ => Err(controller_gone()),
         }
     }
 
-    fn job(&self, token: &str) -> Result<JobView, Failure> {
+    fn job_view(&self, token: &str) -> Result<JobView, Failure> {
         match self.query(Query::Job(token.to_owned()))? {
-            Told::Job(job) => Ok(job),
-            _ => Err(ended()),
+            QueryReply::Job(job) => Ok(job),
+            _ => Err(controller_gone()),
         }
     }
 
-    fn asked(
+    fn requested_stages(
         &self,
         token: &str,
         about: &[BufferPath],
         numbers: &[StageId],
-    ) -> Result<Vec<AskedStage>, Failure> {
-        let query = Query::Asked(token.to_owned(), about.to_vec(), numbers.to_vec());
+    ) -> Result<Vec<RequestedStage>, Failure> {
+        let query = Query::RequestedStages(token.to_owned(), about.to_vec(), numbers.to_vec());
         match self.query(query)? {
-            Told::Asked(stages) => Ok(stages),
-            _ => Err(ended()),
+            QueryReply::RequestedStages(stages) => Ok(stages),
+            _ => Err(controller_gone()),
         }
     }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteController {
     fn drop(&mut self) {
         let _ = self.work.send(Work::Stop);
         if let Some(thread) = self.thread.take() {
@@ -286,12 +291,12 @@ impl Line {
     fn work(&mut self, work: Work) {
         match work {
             Work::Ask(client, number, request, answer) => {
-                let message = Upward::Ask(client, number, request.clone());
+                let message = ToController::Request(client, number, request.clone());
                 self.asked.insert((client, number), (request, answer));
                 self.send(&message);
             }
             Work::Query(number, query, answer) => {
-                let message = Upward::Query(number, query.clone());
+                let message = ToController::Query(number, query.clone());
                 // Whoever asked before and has given up is forgotten.
                 while self.queried.len() >= WAITING {
                     self.queried.pop_first();
@@ -302,12 +307,12 @@ impl Line {
             Work::Came(connection, message) if connection == self.number => {
                 // Whoever asked may have given up.
                 match *message {
-                    Downward::Reply(client, number, outcome) => {
+                    FromController::Reply(client, number, outcome) => {
                         if let Some((_, answer)) = self.asked.remove(&(client, number)) {
                             let _ = answer.try_send(outcome);
                         }
                     }
-                    Downward::Told(number, told) => {
+                    FromController::QueryReply(number, told) => {
                         if let Some((_, answer)) = self.queried.remove(&number) {
                             let _ = answer.try_send(told);
                         }
@@ -326,7 +331,7 @@ impl Line {
         }
     }
 
-    fn send(&mut self, message: &Upward) {
+    fn send(&mut self, message: &ToController) {
         let Some(out) = &mut self.current else { return };
         if out.send(message).is_err() {
             self.drop_connection();
@@ -351,12 +356,14 @@ impl Line {
         }
         self.current = Some(out);
         let asked = self.asked.iter();
-        let again: Vec<Upward> = asked
-            .map(|((client, number), (request, _))| Upward::Ask(*client, *number, request.clone()))
+        let again: Vec<ToController> = asked
+            .map(|((client, number), (request, _))| {
+                ToController::Request(*client, *number, request.clone())
+            })
             .chain(
                 self.queried
                     .iter()
-                    .map(|(number, (query, _))| Upward::Query(*number, query.clone())),
+                    .map(|(number, (query, _))| ToController::Query(*number, query.clone())),
             )
             .collect();
         for message in &again {

@@ -236,7 +236,7 @@ pub fn seal_peer(out: &mut Outgoing, input: &mut Incoming, seals: Seals) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Downward, Query, Upward};
+    use super::super::messages::{FromController, Query, ToController};
     use super::super::seal::Secret;
     use super::*;
     use forebay_net::handshake::{Daemon, Opening};
@@ -264,8 +264,8 @@ mod tests {
         (near, far)
     }
 
-    fn query() -> Upward {
-        Upward::Query(7, Query::Paths("job".into()))
+    fn query() -> ToController {
+        ToController::Query(7, Query::MountVariables("job".into()))
     }
 
     /// What is on the wire when `message` is sent by `out`, with `far` at the other end.
@@ -277,7 +277,7 @@ mod tests {
         bytes
     }
 
-    fn exchange(bytes: &[u8], most: usize) -> io::Result<Upward> {
+    fn exchange(bytes: &[u8], most: usize) -> io::Result<ToController> {
         let ((near, _), (_, mut far)) = pair();
         let write = || {
             let _ = near.stream.send_all(bytes, &[], None);
@@ -302,8 +302,8 @@ mod tests {
             assert!(exchange(&bytes[..at], MAX_BODY).is_err(), "cut at {at}");
         }
         let ((mut near, _), (_, mut far)) = pair();
-        near.send(&Downward::Refused("no".into())).unwrap();
-        assert!(far.receive::<Upward>(MAX_BODY).is_err());
+        near.send(&FromController::Refused("no".into())).unwrap();
+        assert!(far.receive::<ToController>(MAX_BODY).is_err());
     }
 
     #[test]
@@ -311,8 +311,8 @@ mod tests {
         let ((mut near, _), (_, mut far)) = sealed();
         near.send(&query()).unwrap();
         near.send(&query()).unwrap();
-        assert_eq!(far.receive::<Upward>(MAX_BODY).unwrap(), query());
-        assert_eq!(far.receive::<Upward>(MAX_BODY).unwrap(), query());
+        assert_eq!(far.receive::<ToController>(MAX_BODY).unwrap(), query());
+        assert_eq!(far.receive::<ToController>(MAX_BODY).unwrap(), query());
         let replay = |twice: bool, change: Option<usize>| {
             let ((mut near, _), (_, mut far)) = sealed();
             let mut bytes = bytes(&mut near, &far, &query());
@@ -327,10 +327,10 @@ mod tests {
                 near.stream.send_all(&bytes, &[], None).unwrap();
             }
             drop(near);
-            let first = far.receive::<Upward>(MAX_BODY);
+            let first = far.receive::<ToController>(MAX_BODY);
             if twice {
                 first.unwrap();
-                return far.receive::<Upward>(MAX_BODY);
+                return far.receive::<ToController>(MAX_BODY);
             }
             first
         };
@@ -348,7 +348,7 @@ mod tests {
             seal: None,
         };
         bare.send(&query()).unwrap();
-        let refused = far.receive::<Upward>(MAX_BODY).unwrap_err();
+        let refused = far.receive::<ToController>(MAX_BODY).unwrap_err();
         assert!(refused.to_string().contains("no seal"), "{refused}");
     }
 
@@ -365,7 +365,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(drip);
-            let error = far.receive::<Upward>(MAX_BODY).unwrap_err();
+            let error = far.receive::<ToController>(MAX_BODY).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             drop(far);
         });

@@ -10,12 +10,12 @@ use forebay_net::handshake::{Daemon, Opening};
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::{Peer, Proof};
+use forebay_protocol::identity::{PeerIdentity, Proof};
 
 use super::config::Identity;
 use super::doors::Ticket;
 use super::frame::{self, Incoming, Outgoing};
-use super::message::{Downward, Hello, Role, Upward, VERSION, Welcome};
+use super::messages::{FromController, Hello, Role, ToController, VERSION, Welcome};
 use super::seal::Secret;
 
 /// How long a whole greeting may take.
@@ -33,7 +33,7 @@ fn check(
     identity: &Identity,
     proof: &Proof,
     challenge: &[u8; 32],
-) -> io::Result<(Peer, Option<Ipv4Addr>)> {
+) -> io::Result<(PeerIdentity, Option<Ipv4Addr>)> {
     let mut origin = None;
     let peer = match (proof, &identity.munge, &identity.key) {
         (Proof::Munge(credential), Some(munge), _) => {
@@ -84,15 +84,15 @@ pub fn dial(
     let (mut out, mut input) = frame::halves(stream.clone(), Some(until));
     let secret = Secret::new()?;
     let client = secret.public();
-    out.send(&Upward::Hello(Hello {
+    out.send(&ToController::Hello(Hello {
         version: VERSION,
         role,
         key: client,
     }))?;
     let (answer, _) = input.receive_greeting()?;
     let welcome = match (answer, address) {
-        (Downward::Refused(reason), _) => return Err(refused(reason)),
-        (Downward::Challenge { key }, Address::Tcp(at)) => {
+        (FromController::Refused(reason), _) => return Err(refused(reason)),
+        (FromController::Challenge { key }, Address::Tcp(at)) => {
             let opening = Opening {
                 with: Daemon::Controller,
                 daemon: key,
@@ -101,20 +101,20 @@ pub fn dial(
             };
             let proof = opening.of_client();
             let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), &proof);
-            out.send(&Upward::Proof(proof?))?;
+            out.send(&ToController::Proof(proof?))?;
             let seals = secret.agree(key, &opening)?;
             frame::seal_peer(&mut out, &mut input, seals);
             match input.receive_greeting()? {
-                (Downward::Welcome(welcome), true) => {
+                (FromController::Welcome(welcome), true) => {
                     believe(identity, &welcome, &opening)?;
                     welcome
                 }
-                (Downward::Refused(reason), _) => return Err(refused(reason)),
+                (FromController::Refused(reason), _) => return Err(refused(reason)),
                 _ => return Err(refused("the controller has not proved who it is")),
             }
         }
-        (Downward::Welcome(welcome), Address::Unix(_)) => welcome,
-        (Downward::Welcome(_), Address::Tcp(_)) => {
+        (FromController::Welcome(welcome), Address::Unix(_)) => welcome,
+        (FromController::Welcome(_), Address::Tcp(_)) => {
             return Err(refused("the controller has not proved who it is"));
         }
         _ => return Err(io::Error::other(Errno::EPROTO)),
@@ -146,7 +146,7 @@ fn believe(identity: &Identity, welcome: &Welcome, opening: &Opening) -> io::Res
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The process at the other end.
-    pub peer: Peer,
+    pub peer: PeerIdentity,
     /// What it is.
     pub role: Role,
     /// The address it has connected from; `None` on a Unix socket.
@@ -177,7 +177,7 @@ impl Line {
     pub fn answer(&mut self, identity: &Identity, ticket: &mut Ticket) -> io::Result<Caller> {
         let stream = self.out.stream().clone();
         stream.set_timeout(Some(PATIENCE))?;
-        let (Upward::Hello(hello), _) = self.input.receive_greeting()? else {
+        let (ToController::Hello(hello), _) = self.input.receive_greeting()? else {
             return Err(refused("the first message is no greeting"));
         };
         if hello.version != VERSION {
@@ -217,10 +217,10 @@ impl Line {
             client: hello.key,
             at,
         };
-        self.out.send(&Downward::Challenge {
+        self.out.send(&FromController::Challenge {
             key: opening.daemon,
         })?;
-        let (Upward::Proof(proof), _) = self.input.receive_greeting()? else {
+        let (ToController::Proof(proof), _) = self.input.receive_greeting()? else {
             return Err(refused("no proof in answer to the challenge"));
         };
         ticket.proving().map_err(refused)?;
@@ -248,7 +248,7 @@ impl Line {
             let proof = auth::answer(identity.munge.as_ref(), identity.key.as_ref(), challenge);
             welcome.proof = Some(proof?);
         }
-        self.out.send(&Downward::Welcome(Box::new(welcome)))?;
+        self.out.send(&FromController::Welcome(Box::new(welcome)))?;
         self.input.relax()
     }
 
@@ -256,6 +256,6 @@ impl Line {
     pub fn refuse(self, reason: &str) {
         // They may have gone; then there is nobody to tell. Nothing that was agreed upon holds.
         let (mut bare, _) = frame::halves(self.out.stream().clone(), None);
-        let _ = bare.send(&Downward::Refused(reason.to_owned()));
+        let _ = bare.send(&FromController::Refused(reason.to_owned()));
     }
 }

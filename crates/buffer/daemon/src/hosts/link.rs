@@ -11,11 +11,11 @@ use forebay_protocol::address::Address;
 
 use super::config::Identity;
 use super::frame::{Incoming, MAX_BODY, Outgoing};
-use super::message::{Downward, Role, Upward, Welcome};
+use super::messages::{FromController, Role, ToController, Welcome};
 use super::server::hang_up;
-use super::{ServeError, greet};
+use super::{DaemonError, greet};
 use crate::activity::HostActivity;
-use forebay_control::protocol::{Order, Report};
+use forebay_control::messages::{Report, StampedCommand};
 
 /// Reports that wait to be sent; more are dropped, as the protocol allows.
 const WAITING: usize = 1024;
@@ -25,29 +25,29 @@ const LOOK: Duration = Duration::from_millis(200);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
 /// What comes from the controller.
-pub enum Received {
+pub enum Delivery {
     /// A connection has been made.
     Welcome(Welcome),
     /// It wants something.
-    Order(Order),
+    Order(StampedCommand),
 }
 
 /// The connection.
-pub struct Link {
-    reports: SyncSender<Upward>,
+pub struct ControllerLink {
+    reports: SyncSender<ToController>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Link {
+impl ControllerLink {
     /// Connects to the controller, again and again, and hands over what comes from it. If
     /// `deliver` returns false, the connection is ended for good.
     pub fn start(
         address: Address,
         role: Role,
         identity: Identity,
-        deliver: impl Fn(Received) -> bool + Send + Sync + 'static,
-    ) -> Result<Link, ServeError> {
+        deliver: impl Fn(Delivery) -> bool + Send + Sync + 'static,
+    ) -> Result<ControllerLink, DaemonError> {
         let (reports, outbox) = sync_channel(WAITING);
         let stop = Arc::new(AtomicBool::new(false));
         let line = Line {
@@ -61,8 +61,8 @@ impl Link {
         let thread = std::thread::Builder::new()
             .name("forebay-link".into())
             .spawn(move || line.run())
-            .map_err(ServeError::at("no thread can be made"))?;
-        Ok(Link {
+            .map_err(DaemonError::with_context("no thread can be made"))?;
+        Ok(ControllerLink {
             reports,
             stop,
             thread: Some(thread),
@@ -70,17 +70,19 @@ impl Link {
     }
 
     /// Tells the controller something, if it can be reached.
-    pub fn report(&self, report: Report) {
-        let _ = self.reports.try_send(Upward::Report(report));
+    pub fn send_report(&self, report: Report) {
+        let _ = self.reports.try_send(ToController::Report(report));
     }
 
     /// Tells the controller what was done, if it can be reached.
-    pub fn activity(&self, activity: HostActivity) {
-        let _ = self.reports.try_send(Upward::Activity(Box::new(activity)));
+    pub fn send_activity(&self, activity: HostActivity) {
+        let _ = self
+            .reports
+            .try_send(ToController::Activity(Box::new(activity)));
     }
 }
 
-impl Drop for Link {
+impl Drop for ControllerLink {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -89,14 +91,14 @@ impl Drop for Link {
     }
 }
 
-type Deliver = Arc<dyn Fn(Received) -> bool + Send + Sync>;
+type Deliver = Arc<dyn Fn(Delivery) -> bool + Send + Sync>;
 
 struct Line {
     address: Address,
     role: Role,
     identity: Identity,
     deliver: Deliver,
-    outbox: Receiver<Upward>,
+    outbox: Receiver<ToController>,
     stop: Arc<AtomicBool>,
 }
 
@@ -143,7 +145,7 @@ impl Line {
 
     /// Uses a connection until it breaks.
     fn talk(&self, mut out: Outgoing, input: Incoming, welcome: Welcome) -> io::Error {
-        if !(self.deliver)(Received::Welcome(welcome)) {
+        if !(self.deliver)(Delivery::Welcome(welcome)) {
             self.stop.store(true, Ordering::Release);
             return io::ErrorKind::Interrupted.into();
         }
@@ -179,12 +181,12 @@ impl Line {
 fn listen(mut input: Incoming, deliver: &Deliver) -> io::Error {
     loop {
         match input.receive(MAX_BODY) {
-            Ok(Downward::Order(order)) => {
-                if !deliver(Received::Order(*order)) {
+            Ok(FromController::Order(order)) => {
+                if !deliver(Delivery::Order(*order)) {
                     return io::ErrorKind::Interrupted.into();
                 }
             }
-            Ok(Downward::Refused(reason)) => return io::Error::other(reason),
+            Ok(FromController::Refused(reason)) => return io::Error::other(reason),
             Ok(_) => {}
             Err(error) => return error,
         }

@@ -19,7 +19,7 @@ pub(crate) mod doors;
 mod frame;
 mod greet;
 mod link;
-mod message;
+mod messages;
 mod relay;
 mod seal;
 mod server;
@@ -30,31 +30,31 @@ use std::fs;
 use std::path::Path;
 
 pub use agent::AgentDaemon;
-pub use client::Remote;
+pub use client::RemoteController;
 pub use config::{AuthMethod, ConfigError, Identity, PoolConfig, StorageConfig};
 pub use controller::ControllerDaemon;
-pub(crate) use message::Welcome;
+pub(crate) use messages::Welcome;
 pub use storage::StorageDaemon;
 
 /// Why a daemon cannot start or go on.
 #[derive(Debug)]
-pub struct ServeError {
+pub struct DaemonError {
     reason: String,
     /// The configuration is at fault.
     bad_input: bool,
 }
 
-impl ServeError {
-    fn new(reason: impl fmt::Display) -> ServeError {
-        ServeError {
+impl DaemonError {
+    fn new(reason: impl fmt::Display) -> DaemonError {
+        DaemonError {
             reason: reason.to_string(),
             bad_input: false,
         }
     }
 
     /// About a path or an address.
-    fn at(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> ServeError {
-        move |error| ServeError::new(format!("{what}: {error}"))
+    fn with_context(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> DaemonError {
+        move |error| DaemonError::new(format!("{what}: {error}"))
     }
 
     /// Whether the user's input is at fault.
@@ -63,17 +63,17 @@ impl ServeError {
     }
 }
 
-impl fmt::Display for ServeError {
+impl fmt::Display for DaemonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for ServeError {}
+impl std::error::Error for DaemonError {}
 
-impl From<ConfigError> for ServeError {
-    fn from(error: ConfigError) -> ServeError {
-        ServeError {
+impl From<ConfigError> for DaemonError {
+    fn from(error: ConfigError) -> DaemonError {
+        DaemonError {
             reason: error.to_string(),
             bad_input: true,
         }
@@ -90,14 +90,14 @@ pub fn host_name() -> String {
 
 /// Makes a directory of a daemon's, with these permissions. One that is there already must be the
 /// daemon's own user's: whoever owns it could put other things in the place of what is in it.
-fn directory(path: &Path, mode: u32) -> Result<(), ServeError> {
+fn create_private_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let at = |error| ServeError::at(path.display())(error);
+    let at = |error| DaemonError::with_context(path.display())(error);
     fs::create_dir_all(path).map_err(at)?;
     let owner = fs::metadata(path).map_err(at)?.uid();
     let own = rustix::process::geteuid().as_raw();
     if owner != own {
-        return Err(ServeError::new(format!(
+        return Err(DaemonError::new(format!(
             "{}: belongs to user {owner}, but this daemon runs as user {own}; give it a directory \
              of its own",
             path.display()
@@ -107,7 +107,7 @@ fn directory(path: &Path, mode: u32) -> Result<(), ServeError> {
 }
 
 /// Writes a file so that after a crash it is there whole, or not at all.
-fn write_whole(path: &Path, contents: &[u8], mode: u32) -> std::io::Result<()> {
+fn write_atomically(path: &Path, contents: &[u8], mode: u32) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let new = path.with_extension("new");
@@ -124,18 +124,18 @@ fn write_whole(path: &Path, contents: &[u8], mode: u32) -> std::io::Result<()> {
 }
 
 /// Locks a daemon's directory; the lock ends with the file.
-fn lock(path: &Path) -> Result<fs::File, ServeError> {
+fn lock_directory(path: &Path) -> Result<fs::File, DaemonError> {
     let file = path.join("lock");
     let open = fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&file)
-        .map_err(ServeError::at(file.display()))?;
+        .map_err(DaemonError::with_context(file.display()))?;
     rustix::fs::flock(&open, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
         |_| {
             let path = path.display();
-            ServeError::new(format!("{path}: another Forebay daemon runs on it"))
+            DaemonError::new(format!("{path}: another Forebay daemon runs on it"))
         },
     )?;
     Ok(open)
@@ -150,7 +150,7 @@ mod tests {
     fn a_daemon_keeps_its_things_in_a_directory_of_its_own() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("new/one");
-        directory(&path, 0o711).unwrap();
+        create_private_directory(&path, 0o711).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o711);
         assert!(
@@ -158,7 +158,9 @@ mod tests {
             "this test gives a directory away: run as root"
         );
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
-        let error = directory(&path, 0o711).unwrap_err().to_string();
+        let error = create_private_directory(&path, 0o711)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("belongs to user 1000"), "{error}");
     }
 }

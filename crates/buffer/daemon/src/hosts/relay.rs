@@ -11,9 +11,9 @@ use super::config::Identity;
 use super::doors::Ticket;
 use super::frame::{Incoming, MAX_BODY, MAX_REQUEST, Outgoing};
 use super::greet;
-use super::message::{Role, Welcome};
+use super::messages::{Role, Welcome};
 use super::server::hang_up;
-use forebay_control::protocol::Owner;
+use forebay_control::messages::Owner;
 
 /// How to reach the controller on behalf of others.
 #[derive(Clone)]

@@ -19,7 +19,7 @@ pub struct Secret([u8; 32]);
 impl Secret {
     /// A new one.
     pub fn new() -> io::Result<Secret> {
-        forebay_protocol::random::nonce().map(Secret)
+        forebay_protocol::random::random_nonce().map(Secret)
     }
 
     /// What the other side is told.

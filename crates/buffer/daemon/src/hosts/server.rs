@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_net::stream::Stream;
 use rustix::net::{Shutdown, shutdown};
 
-use super::ServeError;
+use super::DaemonError;
 use super::doors::{Doors, Ticket};
 
 /// Ends both directions of a connection, for whoever waits for it.
@@ -34,23 +34,24 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on TCP.
-    pub fn tcp(address: SocketAddr) -> Result<Listener, ServeError> {
-        let bound = forebay_net::listener::listen(address).map_err(ServeError::at(address))?;
+    pub fn tcp(address: SocketAddr) -> Result<Listener, DaemonError> {
+        let bound =
+            forebay_net::listener::listen(address).map_err(DaemonError::with_context(address))?;
         Ok(Listener::new(Socket::Tcp(bound)))
     }
 
     /// Listens at a Unix socket, which everyone may connect to. A socket that is left over there
     /// is removed.
-    pub fn unix(path: &Path) -> Result<Listener, ServeError> {
+    pub fn unix(path: &Path) -> Result<Listener, DaemonError> {
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(ServeError::at(parent.display()))?;
+            std::fs::create_dir_all(parent).map_err(DaemonError::with_context(parent.display()))?;
         }
         let _ = std::fs::remove_file(path);
         let bound = UnixListener::bind(path).and_then(|bound| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
             Ok(bound)
         });
-        let bound = bound.map_err(ServeError::at(path.display()))?;
+        let bound = bound.map_err(DaemonError::with_context(path.display()))?;
         Ok(Listener::new(Socket::Unix(bound, path.to_owned())))
     }
 
@@ -74,7 +75,7 @@ impl Listener {
         &self,
         doors: Doors,
         each: impl Fn(Arc<Stream>, Ticket) + Send + Sync + Clone + 'static,
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), DaemonError> {
         let (socket, closing) = (self.socket.clone(), self.closing.clone());
         let run = move || {
             while !closing.load(Ordering::Acquire) {
@@ -102,7 +103,7 @@ impl Listener {
         thread
             .spawn(run)
             .map(drop)
-            .map_err(ServeError::at("no thread can be made"))
+            .map_err(DaemonError::with_context("no thread can be made"))
     }
 }
 

@@ -11,15 +11,15 @@ use forebay_protocol::address::Address;
 use forebay_store::daemon::{self, Daemon};
 
 use super::config::{PoolConfig, StorageConfig};
-use super::link::{Link, Received};
-use super::message::{Role, Welcome};
-use super::{ServeError, directory, lock, write_whole};
-use crate::activity::Source;
+use super::link::{ControllerLink, Delivery};
+use super::messages::{Role, Welcome};
+use super::{DaemonError, create_private_directory, lock_directory, write_atomically};
 use crate::activity::Status;
+use crate::activity::StatusSource;
 use crate::database::Database;
-use crate::embedded::{Event, Flash, now};
-use crate::views::{Reach, Views};
-use forebay_control::node::{Input, Node};
+use crate::embedded::{Event, StorageDriver, now};
+use crate::mounts::{Mounts, StorageAccess};
+use forebay_control::storage_node::{StorageInput, StorageNode};
 
 /// Time between ticks, and while copies are under way, so that their progress is seen.
 const TICKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(200));
@@ -35,43 +35,43 @@ pub struct StorageDaemon {
 impl StorageDaemon {
     /// Recovers what is in the node's directory, begins to serve clients, and looks for the
     /// controller.
-    pub fn start(config: &PoolConfig, name: &str) -> Result<StorageDaemon, ServeError> {
+    pub fn start(config: &PoolConfig, name: &str) -> Result<StorageDaemon, DaemonError> {
         let node = config.storage_node(name).ok_or_else(|| {
             let file = config.file.display();
-            ServeError::new(format!(
+            DaemonError::new(format!(
                 "{file}: there is no storage node `{name}`; name one of [[storage]] with --name"
             ))
         })?;
         let identity = config.identity()?;
         let home = &node.directory;
         // Clients of this host enter it for the socket; what is in it is closed to them.
-        directory(home, 0o711)?;
-        let lock = lock(home)?;
-        directory(&home.join("journals"), 0o700)?;
-        let records = Database::open(&home.join("node.redb")).map_err(ServeError::new)?;
-        let mut options = daemon::Options::new(home.join("flash"));
+        create_private_directory(home, 0o711)?;
+        let lock = lock_directory(home)?;
+        create_private_directory(&home.join("journals"), 0o700)?;
+        let records = Database::open(&home.join("node.redb")).map_err(DaemonError::new)?;
+        let mut options = daemon::InvalidOptions::new(home.join("flash"));
         options.socket = node.socket();
         options.tcp = Some(node.address);
         options.key = identity.key.clone();
         options.munge = identity.munge.clone();
         options.direct = node.direct;
-        let daemon = Daemon::start(options).map_err(ServeError::new)?;
-        let reach = Reach {
+        let daemon = Daemon::start(options).map_err(DaemonError::new)?;
+        let reach = StorageAccess {
             own: Some((node.address.to_string(), daemon.address())),
-            options: forebay_client::Options {
-                patience: config.patience,
+            options: forebay_client::ClientOptions {
+                timeout: config.storage_timeout,
                 key: identity.key.clone(),
                 munge: identity.munge.clone(),
-                ..forebay_client::Options::default()
+                ..forebay_client::ClientOptions::default()
             },
         };
-        let views = Views::new(home.join("mounts"), name.to_owned(), reach);
+        let views = Mounts::new(home.join("mounts"), name.to_owned(), reach);
         let (events, inbox) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let (told, count) = (events.clone(), waiting.clone());
         let deliver = move |received| match received {
-            Received::Welcome(welcome) => told.send(Event::Welcome(welcome)).is_ok(),
-            Received::Order(order) => {
+            Delivery::Welcome(welcome) => told.send(Event::Welcome(welcome)).is_ok(),
+            Delivery::Order(order) => {
                 if count.fetch_add(1, Ordering::AcqRel) >= WAITING {
                     count.fetch_sub(1, Ordering::AcqRel);
                     return true;
@@ -81,7 +81,7 @@ impl StorageDaemon {
         };
         let controller = Address::Tcp(config.controller);
         let role = Role::Storage(name.to_owned());
-        let link = Link::start(controller, role, identity, deliver)?;
+        let link = ControllerLink::start(controller, role, identity, deliver)?;
         let run = Run {
             flash: None,
             idle: Some((records, daemon, views)),
@@ -94,7 +94,7 @@ impl StorageDaemon {
         let thread = std::thread::Builder::new()
             .name("forebay-storage".into())
             .spawn(move || run.run(&inbox))
-            .map_err(ServeError::at("no thread can be made"))?;
+            .map_err(DaemonError::with_context("no thread can be made"))?;
         Ok(StorageDaemon {
             events,
             thread: Some(thread),
@@ -102,7 +102,7 @@ impl StorageDaemon {
     }
 
     /// What it does, again and again, for another thread.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> StatusSource {
         let events = self.events.clone();
         Box::new(move || {
             let (answer, activity) = sync_channel(1);
@@ -123,18 +123,18 @@ impl StorageDaemon {
     }
 
     /// Stops it and makes everything durable; why it had ended, if it had.
-    pub fn stop(mut self) -> Result<(), ServeError> {
+    pub fn stop(mut self) -> Result<(), DaemonError> {
         self.end()
     }
 
-    fn end(&mut self) -> Result<(), ServeError> {
+    fn end(&mut self) -> Result<(), DaemonError> {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
         let _ = self.events.send(Event::Stop);
         match thread.join() {
-            Ok(outcome) => outcome.map_err(ServeError::new),
-            Err(_) => Err(ServeError::new("the storage node's thread has failed")),
+            Ok(outcome) => outcome.map_err(DaemonError::new),
+            Err(_) => Err(DaemonError::new("the storage node's thread has failed")),
         }
     }
 }
@@ -147,13 +147,13 @@ impl Drop for StorageDaemon {
 
 struct Run {
     /// Once the controller has said which node this is.
-    flash: Option<Flash>,
+    flash: Option<StorageDriver>,
     /// Until then.
-    idle: Option<(Database, Daemon, Views)>,
+    idle: Option<(Database, Daemon, Mounts)>,
     config: StorageConfig,
     events: Sender<Event>,
     waiting: Arc<AtomicUsize>,
-    link: Link,
+    link: ControllerLink,
     _lock: std::fs::File,
 }
 
@@ -175,7 +175,7 @@ impl Run {
     fn serve(&mut self, inbox: &Receiver<Event>) -> Result<(), String> {
         let (mut ticked, mut told) = (Instant::now(), Instant::now());
         loop {
-            let busy = self.flash.as_ref().is_some_and(Flash::is_busy);
+            let busy = self.flash.as_ref().is_some_and(StorageDriver::is_busy);
             let tick = if busy { TICKS.1 } else { TICKS.0 };
             match inbox.recv_timeout(tick.saturating_sub(ticked.elapsed())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -191,11 +191,11 @@ impl Run {
                     flash.tick()?;
                 }
                 for report in flash.settle()? {
-                    self.link.report(report);
+                    self.link.send_report(report);
                 }
                 if told.elapsed() >= TICKS.0 {
                     told = Instant::now();
-                    self.link.activity(flash.activity(&self.config.name));
+                    self.link.send_activity(flash.activity(&self.config.name));
                 }
             } else if let Some((_, daemon, _)) = &self.idle
                 && daemon.has_ended()
@@ -211,8 +211,8 @@ impl Run {
         }
         match (event, &mut self.flash) {
             (Event::Welcome(welcome), _) => self.welcome(&welcome)?,
-            (Event::Order(order), Some(flash)) => flash.take(Input::Order(order)),
-            (Event::Node(Input::Copied(stage, attempt, outcome)), Some(flash)) => {
+            (Event::Order(order), Some(flash)) => flash.take(StorageInput::Command(order)),
+            (Event::Node(StorageInput::MoverEnded(stage, attempt, outcome)), Some(flash)) => {
                 flash.copied(stage, attempt, outcome);
             }
             (Event::Node(input), Some(flash)) => flash.take(input),
@@ -242,11 +242,12 @@ impl Run {
         let Some((records, daemon, views)) = self.idle.take() else {
             return Ok(());
         };
-        let rows = records.load().map_err(|e| e.to_string())?;
-        let node = Node::restore(id, welcome.granules, now(), rows).map_err(|e| e.to_string())?;
+        let rows = records.load_records().map_err(|e| e.to_string())?;
+        let node =
+            StorageNode::restore(id, welcome.granules, now(), rows).map_err(|e| e.to_string())?;
         let journals = home.join("journals");
         let events = self.events.clone();
-        let flash = Flash::new(node, records, daemon, Arc::new(views), journals, events)?;
+        let flash = StorageDriver::new(node, records, daemon, Arc::new(views), journals, events)?;
         flash.sweep(|_| true);
         self.flash = Some(flash);
         tracing::info!(node = id.0, pool = welcome.pool, "in service");
@@ -267,7 +268,7 @@ fn belongs(home: &Path, pool: &str) -> Result<(), String> {
             known.trim()
         )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            write_whole(&file, format!("{pool}\n").as_bytes(), 0o644).map_err(fail)
+            write_atomically(&file, format!("{pool}\n").as_bytes(), 0o644).map_err(fail)
         }
         Err(error) => Err(fail(error)),
     }

@@ -4,14 +4,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::machines::Place;
+use crate::actor_thread::{self, ActorId, Turn, WaitFor};
+use crate::machines::MachineId;
 use crate::network::Wake;
-use crate::seat::{self, ActorId, Ask, Turn};
 use crate::world::{Event, MS, World};
 
 /// Blocking code that runs somewhere.
 pub struct Actor {
-    pub place: Place,
+    pub place: MachineId,
     /// Which of its questions it waits for.
     pub wait: u64,
     turns: Sender<Turn>,
@@ -22,13 +22,13 @@ impl World {
     /// Blocking code begins to run on a machine.
     pub fn begin(
         &mut self,
-        place: Place,
-        act: impl FnOnce() -> seat::Outcome + Send + 'static,
+        place: MachineId,
+        act: impl FnOnce() -> actor_thread::Outcome + Send + 'static,
     ) -> ActorId {
         self.next_actor += 1;
         let id = self.next_actor;
         let (turns, receiver) = channel();
-        let thread = seat::begin(id, &self.shared, &self.asks.0, receiver, act);
+        let thread = actor_thread::begin(id, &self.shared, &self.asks.0, receiver, act);
         let actor = Actor {
             place,
             wait: 0,
@@ -37,7 +37,7 @@ impl World {
         };
         self.actors.insert(id, actor);
         let when = self.now + 1000 + self.random.below(MS);
-        self.at(when, Event::Wake(id, 0, Wake::Slept));
+        self.schedule(when, Event::Wake(id, 0, Wake::Slept));
         id
     }
 
@@ -50,12 +50,12 @@ impl World {
         let ask = self.next_ask(id);
         self.flush();
         match ask {
-            Ask::End(outcome) => self.ended(id, outcome),
+            WaitFor::End(outcome) => self.ended(id, outcome),
             ask => self.asked(id, ask),
         }
     }
 
-    fn next_ask(&mut self, id: ActorId) -> Ask {
+    fn next_ask(&mut self, id: ActorId) -> WaitFor {
         let patience = Duration::from_secs(60);
         let (from, ask) =
             self.asks.1.recv_timeout(patience).unwrap_or_else(|_| {
@@ -65,17 +65,21 @@ impl World {
         ask
     }
 
-    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<seat::Outcome>) {
+    fn ended(&mut self, id: ActorId, outcome: std::thread::Result<actor_thread::Outcome>) {
         let Some(actor) = self.actors.remove(&id) else {
             return;
         };
         let _ = actor.thread.join();
-        if let Place::Host(index) = actor.place {
+        if let MachineId::Host(index) = actor.place {
             self.hosts[index].using.remove(&id);
         }
         match (outcome, actor.place) {
-            (Ok(seat::Outcome::Node(input)), Place::Node(index)) => self.node_done(index, input),
-            (Ok(seat::Outcome::Host(input)), Place::Host(index)) => self.host_done(index, input),
+            (Ok(actor_thread::Outcome::Node(input)), MachineId::Node(index)) => {
+                self.storage_effect_done(index, input)
+            }
+            (Ok(actor_thread::Outcome::Host(input)), MachineId::Host(index)) => {
+                self.compute_effect_done(index, input)
+            }
             (Ok(_), _) => {}
             (Err(panic), _) => std::panic::resume_unwind(panic),
         }
@@ -88,8 +92,8 @@ impl World {
         };
         let _ = actor.turns.send(Turn::Killed);
         match self.next_ask(id) {
-            Ask::End(Err(panic)) => std::panic::resume_unwind(panic),
-            Ask::End(Ok(_)) => {}
+            WaitFor::End(Err(panic)) => std::panic::resume_unwind(panic),
+            WaitFor::End(Ok(_)) => {}
             _ => panic!("a dead actor asks for something"),
         }
         if let Some(actor) = self.actors.remove(&id) {
@@ -97,7 +101,7 @@ impl World {
         }
     }
 
-    pub fn kill_all(&mut self, place: Place) {
+    pub fn kill_all(&mut self, place: MachineId) {
         let here = self.actors.iter().filter(|(_, actor)| actor.place == place);
         for id in here.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.kill(id);

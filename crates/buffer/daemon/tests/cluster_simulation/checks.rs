@@ -1,7 +1,7 @@
 //! What must hold all along, and in the end.
 
 use forebay_control::controller::{self, FragmentState};
-use forebay_control::protocol::FragmentId;
+use forebay_control::messages::FragmentId;
 use forebay_store::objects::Objects;
 
 use crate::machines::Compute;
@@ -39,7 +39,7 @@ impl World {
             };
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 let instance = forebay_protocol::InstanceId(fragment.instance.0);
-                let there = daemon.shard.state().instances.contains_key(&instance);
+                let there = daemon.shard.state().volumes.contains_key(&instance);
                 assert!(there, "fragment {id} is ready but not there");
             }
         }
@@ -65,10 +65,10 @@ impl World {
             gone(index)
                 || node.running.as_ref().is_some_and(|(daemon, control)| {
                     let known = daemon.shard.state();
-                    known.instances.is_empty()
+                    known.volumes.is_empty()
                         && known.sessions.is_empty()
                         && control.fragments().is_empty()
-                }) && node.objects.instances().unwrap().is_empty()
+                }) && node.objects.list_instances().unwrap().is_empty()
         });
         let mounts = |host: &Compute| host.mounts.lock().unwrap().is_empty();
         books && flash && self.hosts.iter().all(mounts) && self.actors.is_empty()
@@ -85,12 +85,12 @@ impl World {
             text += &format!("; fragments {:?}", state.fragments);
         }
         for (index, node) in self.nodes.iter().enumerate() {
-            let objects = node.objects.instances();
+            let objects = node.objects.list_instances();
             text += &format!("; node {index}: fragments {:?}", node.fragments.keys());
             text += &format!(", objects of {objects:?}");
             if let Some((daemon, _)) = &node.running {
                 let known = daemon.shard.state();
-                for (id, instance) in &known.instances {
+                for (id, instance) in &known.volumes {
                     text += &format!(", {id} prepared {:?}", instance.prepared);
                     text += &format!(", decided {:?}", instance.decided);
                 }

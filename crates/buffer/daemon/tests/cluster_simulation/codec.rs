@@ -1,32 +1,32 @@
 //! What travels between clients and daemons is put into frames and taken out again on its way.
 
-use forebay_net::frame::{self, Flags, HEADER};
+use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_protocol::{Call, Reply};
 use serde::de::DeserializeOwned;
 
 fn taken_out<T: DeserializeOwned>(bytes: &[u8], payload: usize) -> (u64, T) {
-    let head = bytes.first_chunk::<HEADER>().unwrap();
+    let head = bytes.first_chunk::<HEADER_BYTES>().unwrap();
     let header = frame::parse_header(head).unwrap();
     assert_eq!(
         (header.body, header.payload),
-        (bytes.len() - HEADER, payload)
+        (bytes.len() - HEADER_BYTES, payload)
     );
     (
         header.seq,
-        frame::open(head, &header, &bytes[HEADER..]).unwrap(),
+        frame::decode_body(head, &header, &bytes[HEADER_BYTES..]).unwrap(),
     )
 }
 
 /// A call as it arrives.
 pub fn call(call: &Call, payload: usize) -> Call {
     let mut bytes = Vec::new();
-    frame::put_call(&mut bytes, call, payload).unwrap();
+    frame::encode_call(&mut bytes, call, payload).unwrap();
     taken_out(&bytes, payload).1
 }
 
 /// An answer as it arrives, with the number of its call.
 pub fn reply(seq: u64, reply: &Reply, payload: usize) -> (u64, Reply) {
     let mut bytes = Vec::new();
-    frame::put_reply(&mut bytes, seq, Flags::default(), reply, payload).unwrap();
+    frame::encode_reply(&mut bytes, seq, Flags::default(), reply, payload).unwrap();
     taken_out(&bytes, payload)
 }

@@ -4,73 +4,75 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use forebay_client::System;
+use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller;
-use forebay_control::host::{self, Host};
-use forebay_control::protocol::{ActivationId, Instant, MountPlan};
-use forebay_daemon::views::{Reach, Views};
+use forebay_control::messages::{ActivationId, MountPlan, Timestamp};
+use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::AccessMode;
 use forebay_protocol::Caller;
 
-use crate::machines::Place;
+use crate::actor_thread::{self, Machine, Outcome};
+use crate::machines::MachineId;
 use crate::process::Process;
-use crate::seat::{self, Machine, Outcome};
 use crate::world::{Event, MS, World, host_name};
 
 impl World {
     /// About once a second.
     pub fn tick_host(&mut self, index: usize) {
         let host = &mut self.hosts[index];
-        if host.runs.is_none() {
-            if self.now >= host.down {
-                host.runs = Some(Host::new(host_name(index), Instant(self.now / MS)));
+        if compute_node.runs.is_none() {
+            if self.now >= compute_node.down {
+                compute_node.runs =
+                    Some(ComputeNode::new(host_name(index), Timestamp(self.now / MS)));
             }
             return;
         }
-        self.host_step(index, host::Input::Tick);
+        self.host_step(index, compute_node::ComputeInput::Tick);
         if self.chance(self.faults.crash / 2) {
             self.crash_host(index);
         }
     }
 
-    pub fn host_step(&mut self, index: usize, input: host::Input) {
+    pub fn host_step(&mut self, index: usize, input: compute_node::ComputeInput) {
         let Some(host) = &mut self.hosts[index].runs else {
             return;
         };
         self.steps += 1;
-        for effect in host.step(input) {
+        for effect in compute_node.step(input) {
             if self.chance(self.faults.crash / 2) {
                 return self.crash_host(index);
             }
             match effect {
-                host::Effect::Report(report) => {
-                    let input = controller::Input::Report(report);
+                compute_node::ComputeEffect::Report(report) => {
+                    let input = controller::ControllerInput::Report(report);
                     let message = Event::ToController(Box::new(input));
-                    self.send(Place::Host(index), Place::Controller, message);
+                    self.send(MachineId::Host(index), MachineId::Controller, message);
                 }
-                host::Effect::Mount(plan) => self.mount(index, plan),
-                host::Effect::Unmount(plan) => self.unmount(index, plan),
+                compute_node::ComputeEffect::Mount(plan) => self.mount(index, plan),
+                compute_node::ComputeEffect::Unmount(plan) => self.unmount(index, plan),
             }
         }
     }
 
     fn mount(&mut self, index: usize, plan: MountPlan) {
         let id = plan.activation;
-        self.say(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
+        self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
-        let reach = Reach {
+        let reach = StorageAccess {
             own: None,
             options: self.options(),
         };
-        let views = Views::new(PathBuf::new(), host_name(index), reach);
+        let views = Mounts::new(PathBuf::new(), host_name(index), reach);
         let mounts = self.hosts[index].mounts.clone();
-        self.begin(Place::Host(index), move || {
-            let attached = views.attach(plan.instance, plan.mode, plan.owner, &plan.addresses);
+        self.begin(MachineId::Host(index), move || {
+            let attached =
+                views.attach_instance(plan.instance, plan.mode, plan.owner, &plan.addresses);
             let mounted = attached.map(|attached| {
-                if !seat::is_dead() {
+                if !actor_thread::is_dead() {
                     mounts.lock().unwrap().insert(id, attached);
                 }
             });
-            Outcome::Host(host::Input::Mounted(id, mounted))
+            Outcome::Host(compute_node::ComputeInput::Mounted(id, mounted))
         });
     }
 
@@ -78,7 +80,7 @@ impl World {
         let id = plan.activation;
         let mut using = self.hosts[index].using.values();
         let busy = using.any(|(_, used)| used.contains(&id));
-        self.say(|| {
+        self.trace_line(|| {
             format!(
                 "host {index} unmounts {id:?}{}",
                 if busy { ": busy" } else { "" }
@@ -86,42 +88,44 @@ impl World {
         });
         let mounts = self.hosts[index].mounts.clone();
         let machine = Machine(self.shared.clone());
-        self.begin(Place::Host(index), move || {
+        self.begin(MachineId::Host(index), move || {
             machine.sleep(std::time::Duration::from_millis(10));
             if busy {
                 let outcome = Err("files are open".to_owned());
-                return Outcome::Host(host::Input::Unmounted(id, outcome));
+                return Outcome::Host(compute_node::ComputeInput::Unmounted(id, outcome));
             }
             let gone = mounts.lock().unwrap().remove(&id);
             drop(gone);
-            Outcome::Host(host::Input::Unmounted(id, Ok(())))
+            Outcome::Host(compute_node::ComputeInput::Unmounted(id, Ok(())))
         });
     }
 
     /// An actor of the host is done.
-    pub fn host_done(&mut self, index: usize, input: host::Input) {
-        if let host::Input::Unmounted(id, Ok(())) | host::Input::Mounted(id, Err(_)) = &input {
+    pub fn compute_effect_done(&mut self, index: usize, input: compute_node::ComputeInput) {
+        if let compute_node::ComputeInput::Unmounted(id, Ok(()))
+        | compute_node::ComputeInput::Mounted(id, Err(_)) = &input
+        {
             self.hosts[index].plans.remove(id);
         }
-        if let host::Input::Mounted(id, Err(reason)) = &input {
-            self.say(|| format!("host {index} cannot mount {id:?}: {reason}"));
+        if let compute_node::ComputeInput::Mounted(id, Err(reason)) = &input {
+            self.trace_line(|| format!("host {index} cannot mount {id:?}: {reason}"));
         }
         self.host_step(index, input);
     }
 
     pub fn crash_host(&mut self, index: usize) {
-        self.say(|| format!("host {index} crashes"));
+        self.trace_line(|| format!("host {index} crashes"));
         self.truth.counts.host_crashes += 1;
-        self.kill_all(Place::Host(index));
-        self.break_links_from(Place::Host(index));
+        self.kill_all(MachineId::Host(index));
+        self.break_links_from(MachineId::Host(index));
         let down = self.now + (1 + self.random.below(20_000)) * MS;
         let host = &mut self.hosts[index];
-        host.life += 1;
-        host.runs = None;
-        host.down = down;
-        host.plans.clear();
-        host.using.clear();
-        host.mounts.lock().unwrap().clear();
+        compute_node.life += 1;
+        compute_node.runs = None;
+        compute_node.down = down;
+        compute_node.plans.clear();
+        compute_node.using.clear();
+        compute_node.mounts.lock().unwrap().clear();
     }
 
     /// A host's mount of an instance with this label.
@@ -132,11 +136,14 @@ impl World {
         private: bool,
     ) -> Option<(ActivationId, MountPlan)> {
         let host = &self.hosts[index];
-        let mounts = host.mounts.lock().unwrap();
-        let mut plans = host.plans.iter();
+        let mounts = compute_node.mounts.lock().unwrap();
+        let mut plans = compute_node.plans.iter();
         let found = plans.find(|(id, plan)| {
             let labelled = self.truth.labels.get(&plan.instance);
-            let free = !host.using.values().any(|(_, used)| used.contains(id));
+            let free = !compute_node
+                .using
+                .values()
+                .any(|(_, used)| used.contains(id));
             let kind = private == (plan.mode == AccessMode::Private);
             let there = mounts.contains_key(id) && kind;
             there && free && labelled.is_some_and(|known| known == label)
@@ -192,8 +199,8 @@ impl World {
                 steps: 3 + self.random.below(20),
             };
             self.truth.counts.processes += 1;
-            self.say(|| format!("host {index} runs {token}"));
-            let actor = self.begin(Place::Host(index), move || {
+            self.trace_line(|| format!("host {index} runs {token}"));
+            let actor = self.begin(MachineId::Host(index), move || {
                 process.run();
                 Outcome::Nothing
             });
@@ -207,7 +214,10 @@ impl World {
 
     /// How many processes of a job run.
     pub fn processes(&self, token: &str) -> u64 {
-        let all = self.hosts.iter().flat_map(|host| host.using.values());
+        let all = self
+            .hosts
+            .iter()
+            .flat_map(|host| compute_node.using.values());
         all.filter(|(of, _)| of == token).count() as u64
     }
 }

@@ -6,46 +6,50 @@ use std::time::Duration;
 
 use forebay_client::Admin;
 use forebay_control::controller;
-use forebay_control::node::{self, Copied};
-use forebay_control::protocol::{FragmentPlan, StagePlan};
-use forebay_daemon::embedded::{copies, create, destroy};
-use forebay_daemon::views::{Reach, Views};
+use forebay_control::messages::{FragmentPlan, StagePlan};
+use forebay_control::storage_node::{self, MoverOutcome};
+use forebay_daemon::embedded::{create_fragment, destroy_fragment, movers};
+use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::{AccessMode, Direction};
-use forebay_stage::Options;
+use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
 
+use crate::actor_thread::{Machine, Outcome};
 use crate::journals::journal;
-use crate::machines::{Compute, Place, apply};
+use crate::machines::{Compute, MachineId, apply_changes};
 use crate::network::address;
-use crate::seat::{Machine, Outcome};
 use crate::world::{Event, World};
 
 impl World {
-    pub fn node_step(&mut self, index: usize, input: node::Input) {
+    pub fn node_step(&mut self, index: usize, input: storage_node::StorageInput) {
         let Some((_, node)) = &mut self.nodes[index].running else {
             return;
         };
         self.steps += 1;
         let done = match &input {
-            node::Input::Copied(stage, _, Copied::Whole(_)) => Some(*stage),
+            storage_node::StorageInput::MoverEnded(stage, _, MoverOutcome::Completed(_)) => {
+                Some(*stage)
+            }
             _ => None,
         };
-        for effect in node.step(input) {
+        for effect in storage_node.step(input) {
             if self.chance(self.faults.crash) {
                 let power = self.power_fails();
                 return self.crash_node(index, power);
             }
             match effect {
-                node::Effect::Persist(changes) => apply(&mut self.nodes[index].records, changes),
-                node::Effect::Report(report) => {
-                    let input = controller::Input::Report(report);
-                    let message = Event::ToController(Box::new(input));
-                    self.send(Place::Node(index), Place::Controller, message);
+                storage_node::StorageEffect::Persist(changes) => {
+                    apply_changes(&mut self.nodes[index].records, changes)
                 }
-                node::Effect::Create(plan) => self.create(index, plan),
-                node::Effect::Destroy(plan) => self.destroy(index, plan),
-                node::Effect::BeginCopy(plan) => self.begin_copy(index, plan),
-                node::Effect::StopCopy(stage, _) => {
+                storage_node::StorageEffect::Report(report) => {
+                    let input = controller::ControllerInput::Report(report);
+                    let message = Event::ToController(Box::new(input));
+                    self.send(MachineId::Node(index), MachineId::Controller, message);
+                }
+                storage_node::StorageEffect::Create(plan) => self.create(index, plan),
+                storage_node::StorageEffect::Destroy(plan) => self.destroy(index, plan),
+                storage_node::StorageEffect::StartMover(plan) => self.begin_copy(index, plan),
+                storage_node::StorageEffect::StopMover(stage, _) => {
                     if let Some((_, counters)) = self.nodes[index].copies.get(&stage) {
                         counters.cancel();
                     }
@@ -57,16 +61,16 @@ impl World {
         }
     }
 
-    pub fn options(&self) -> forebay_client::Options {
-        forebay_client::Options {
-            patience: Duration::from_secs(20),
+    pub fn options(&self) -> forebay_client::ClientOptions {
+        forebay_client::ClientOptions {
+            timeout: Duration::from_secs(20),
             system: Arc::new(Machine(self.shared.clone())),
-            ..forebay_client::Options::default()
+            ..forebay_client::ClientOptions::default()
         }
     }
 
     fn create(&mut self, index: usize, plan: FragmentPlan) {
-        self.say(|| {
+        self.trace_line(|| {
             format!(
                 "node {index} makes {:?} of {:?}",
                 plan.fragment, plan.instance
@@ -81,7 +85,7 @@ impl World {
 
     fn destroy(&mut self, index: usize, plan: FragmentPlan) {
         let fragment = plan.fragment;
-        self.say(|| format!("node {index} destroys {fragment:?} of {:?}", plan.instance));
+        self.trace_line(|| format!("node {index} destroys {fragment:?} of {:?}", plan.instance));
         if self.nodes[index].fragments.contains_key(&fragment) {
             let pfs = self.pfs.clone();
             self.truth.destroyed(fragment, plan.instance, &pfs);
@@ -107,56 +111,60 @@ impl World {
         };
         let options = self.options();
         let fragment = plan.fragment;
-        self.begin(Place::Node(index), move || {
+        self.begin(MachineId::Node(index), move || {
             let admin = Admin::connect(address(index), options).map_err(|e| e.to_string());
             Outcome::Node(if makes {
-                let made = admin.and_then(|admin| create(&admin, &plan));
-                node::Input::Created(fragment, made)
+                let made = admin.and_then(|admin| create_fragment(&admin, &plan));
+                storage_node::StorageInput::Created(fragment, made)
             } else {
-                let gone = admin.and_then(|admin| destroy(&admin, &plan));
-                node::Input::Destroyed(fragment, gone)
+                let gone = admin.and_then(|admin| destroy_fragment(&admin, &plan));
+                storage_node::StorageInput::Destroyed(fragment, gone)
             })
         });
     }
 
     fn begin_copy(&mut self, index: usize, plan: StagePlan) {
         let (stage, attempt) = (plan.stage, plan.attempt);
-        self.say(|| {
-            let way = plan.what.direction;
+        self.trace_line(|| {
+            let way = plan.directive.direction;
             format!("node {index} copies {stage:?} attempt {attempt} {way:?}")
         });
         self.check_copy(index, &plan);
         let Some((_, node)) = &self.nodes[index].running else {
             return;
         };
-        let addresses = node.peers_of(plan.instance);
+        let addresses = storage_node.storage_addresses_of(plan.instance);
         let own = address(index);
-        let reach = Reach {
+        let reach = StorageAccess {
             own: Some((own.to_string(), own)),
             options: self.options(),
         };
-        let views = Views::new(PathBuf::new(), format!("bb{index}"), reach);
-        let options = Options {
+        let views = Mounts::new(PathBuf::new(), format!("bb{index}"), reach);
+        let options = StageOptions {
             workers: 0,
-            sync_every: Duration::from_millis(500),
-            segment: 16 << 10,
+            sync_interval: Duration::from_millis(500),
+            segment_bytes: 16 << 10,
             journal: Some(journal(stage)),
-            verify: copies::verification(&plan),
+            verify: movers::verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
         };
-        let counters = Arc::new(forebay_stage::Progress::new());
+        let counters = Arc::new(forebay_stage::ProgressCounters::new());
         let copies = &mut self.nodes[index].copies;
-        copies.insert(stage, (attempt, counters.clone()));
+        movers.insert(stage, (attempt, counters.clone()));
         let outside: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
-        self.begin(Place::Node(index), move || {
+        self.begin(MachineId::Node(index), move || {
             let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let attached = views.attach(plan.instance, mode, owner, &addresses);
+            let attached = views.attach_instance(plan.instance, mode, owner, &addresses);
             let outcome = match attached {
-                Ok(_) if counters.is_cancelled() => Copied::Stopped,
-                Ok(attached) => copies::copy(&plan, attached, Some(&outside), &options, &counters),
-                Err(reason) => Copied::Failed(reason.into()),
+                Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
+                Ok(attached) => {
+                    movers::run_stage(&plan, attached, Some(&outside), &options, &counters)
+                }
+                Err(reason) => MoverOutcome::Failed(reason.into()),
             };
-            Outcome::Node(node::Input::Copied(stage, attempt, outcome))
+            Outcome::Node(storage_node::StorageInput::MoverEnded(
+                stage, attempt, outcome,
+            ))
         });
     }
 
@@ -172,7 +180,7 @@ impl World {
         let Some(job) = self.truth.jobs.get(job) else {
             return;
         };
-        match plan.what.direction {
+        match plan.directive.direction {
             Direction::In if self.given_up[index] => {}
             Direction::In => assert_eq!(job.runs, 0, "{instance:?}: input over what it wrote"),
             // A host that is out of reach for long counts as dead, and may not be.
@@ -190,22 +198,27 @@ impl World {
     }
 
     /// An actor of the node is done.
-    pub fn node_done(&mut self, index: usize, input: node::Input) {
-        if matches!(input, node::Input::Created(..) | node::Input::Destroyed(..)) {
+    pub fn storage_effect_done(&mut self, index: usize, input: storage_node::StorageInput) {
+        if matches!(
+            input,
+            storage_node::StorageInput::Created(..) | storage_node::StorageInput::Destroyed(..)
+        ) {
             self.order(index, None);
         }
         match &input {
-            node::Input::Copied(stage, attempt, outcome) => {
-                self.say(|| format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}"));
+            storage_node::StorageInput::MoverEnded(stage, attempt, outcome) => {
+                self.trace_line(|| {
+                    format!("node {index} ends {stage:?} attempt {attempt}: {outcome:?}")
+                });
                 self.nodes[index].copies.remove(stage);
-                let failed = matches!(outcome, Copied::Failed(_));
+                let failed = matches!(outcome, MoverOutcome::Failed(_));
                 self.truth.counts.failed_copies += u64::from(failed);
             }
-            node::Input::Created(fragment, Err(reason)) => {
-                self.say(|| format!("node {index} has not made {fragment:?}: {reason}"));
+            storage_node::StorageInput::Created(fragment, Err(reason)) => {
+                self.trace_line(|| format!("node {index} has not made {fragment:?}: {reason}"));
                 self.nodes[index].fragments.remove(fragment);
             }
-            node::Input::Destroyed(fragment, Ok(())) => {
+            storage_node::StorageInput::Destroyed(fragment, Ok(())) => {
                 self.nodes[index].fragments.remove(fragment);
             }
             _ => {}

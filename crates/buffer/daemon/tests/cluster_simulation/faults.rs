@@ -3,7 +3,7 @@
 use forebay_control::controller::{self, Request};
 use forebay_policy::pool::NodeId;
 
-use crate::machines::Place;
+use crate::machines::MachineId;
 use crate::random::Random;
 use crate::requests::envelope;
 use crate::world::{MS, NODES, SECOND, World};
@@ -89,13 +89,13 @@ impl World {
         if self.chance(self.faults.outage) {
             self.truth.counts.isolations += 1;
             let place = match self.random.below(8) {
-                0 => Place::Controller,
-                n @ 1..5 => Place::Node(n as usize - 1),
-                n => Place::Host(n as usize - 5),
+                0 => MachineId::Controller,
+                n @ 1..5 => MachineId::Node(n as usize - 1),
+                n => MachineId::Host(n as usize - 5),
             };
             let longest = if self.random.chance(200) { 70 } else { 10 };
             let until = self.now + self.random.below(longest * SECOND);
-            self.say(|| format!("{place:?} is cut off for {} ms", (until - self.now) / MS));
+            self.trace_line(|| format!("{place:?} is cut off for {} ms", (until - self.now) / MS));
             self.isolated.insert(place, until);
         }
         let drain = self.chance(self.faults.outage);
@@ -103,9 +103,9 @@ impl World {
             self.truth.counts.drains += u64::from(drain);
             let node = NodeId(self.random.below(NODES as u64) as u32);
             let drained = drain && self.random.chance(500);
-            let request = Request::Drain { node, drained };
+            let request = Request::DrainNode { node, drained };
             let envelope = envelope(self.random.next(), 1, request);
-            self.controller_step(controller::Input::Request(Box::new(envelope)));
+            self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
         }
         self.give_up_nodes();
     }
@@ -128,10 +128,13 @@ impl World {
                 continue;
             }
             let lost = self.random.chance(700);
-            self.say(|| format!("node {index} is to be given up: {gone}, {lost}"));
-            let request = Request::Forget { node, lost };
+            self.trace_line(|| format!("node {index} is to be given up: {gone}, {lost}"));
+            let request = Request::ForgetNode {
+                node,
+                allow_data_loss: lost,
+            };
             let envelope = envelope(self.random.next(), 1, request);
-            self.controller_step(controller::Input::Request(Box::new(envelope)));
+            self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
             if gone && self.is_given_up(index) && self.random.chance(300) {
                 self.nodes[index].down = self.now + self.random.below(60 * SECOND);
             }

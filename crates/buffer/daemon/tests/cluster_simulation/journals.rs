@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_client::System;
-use forebay_control::protocol::StageId;
-use forebay_stage::{Host, Pages};
+use forebay_control::messages::StageId;
+use forebay_stage::{AppendFile, JournalHost};
 
-use crate::seat::{self, Machine};
+use crate::actor_thread::{self, Machine};
 
 /// A journal, and how much of it is on the disk.
 type Lines = (Vec<u8>, usize);
@@ -53,15 +53,15 @@ pub fn journal(stage: StageId) -> PathBuf {
     PathBuf::from(format!("s{}", stage.0))
 }
 
-impl Host for Journals {
+impl JournalHost for Journals {
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let files = self.files.lock().unwrap();
         Ok(files.get(path).map(|(bytes, _)| bytes.clone()))
     }
 
-    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn Pages>> {
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
         self.machine.sleep(Duration::from_millis(2));
-        if seat::is_dead() {
+        if actor_thread::is_dead() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.files.lock().unwrap();
@@ -79,7 +79,7 @@ struct Page(Journals, PathBuf);
 
 impl Write for Page {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if seat::is_dead() {
+        if actor_thread::is_dead() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.0.files.lock().unwrap();
@@ -94,10 +94,10 @@ impl Write for Page {
     }
 }
 
-impl Pages for Page {
+impl AppendFile for Page {
     fn sync(&self) -> io::Result<()> {
         self.0.machine.sleep(Duration::from_millis(2));
-        if seat::is_dead() {
+        if actor_thread::is_dead() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut files = self.0.files.lock().unwrap();

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use forebay_client::Fs;
-use forebay_control::host::Host;
-use forebay_control::node::Node;
-use forebay_control::protocol::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
-use forebay_control::table::Change;
+use forebay_control::compute_node::ComputeNode;
+use forebay_control::messages::{ActivationId, FragmentId, FragmentPlan, MountPlan, StageId};
+use forebay_control::records::Change;
+use forebay_control::storage_node::StorageNode;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, SessionId};
 use forebay_store::log::Log;
+use forebay_store::node::{ConnId, Shard};
 use forebay_store::objects::{MemoryObjects, ObjectId};
-use forebay_store::shard::{ConnId, Shard};
-use forebay_store::storage::Memory;
+use forebay_store::storage::MemoryStorage;
 
+use crate::actor_thread::{ActorId, LinkId};
 use crate::journals::Journals;
-use crate::seat::{ActorId, LinkId};
 
 /// A simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum MachineId {
     Controller,
     Node(usize),
     Host(usize),
@@ -29,7 +29,7 @@ pub enum Place {
 /// Durable records of a state machine.
 pub type Records = BTreeMap<(String, u64), Vec<u8>>;
 
-pub fn apply(records: &mut Records, changes: Vec<Change>) {
+pub fn apply_changes(records: &mut Records, changes: Vec<Change>) {
     for change in changes {
         let key = (change.table.to_owned(), change.key);
         match change.value {
@@ -39,7 +39,7 @@ pub fn apply(records: &mut Records, changes: Vec<Change>) {
     }
 }
 
-pub fn rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
+pub fn to_rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
     let row =
         |((table, key), value): (&(String, u64), &Vec<u8>)| (table.clone(), *key, value.clone());
     records.iter().map(row).collect()
@@ -48,7 +48,7 @@ pub fn rows(records: &Records) -> Vec<(String, u64, Vec<u8>)> {
 /// A storage daemon that runs.
 pub struct Daemon {
     pub shard: Shard<MemoryObjects>,
-    pub log: Log<Memory>,
+    pub log: Log<MemoryStorage>,
     /// The connection over which other daemons' messages come.
     pub peers: ConnId,
     /// Handles that bulk connections may use.
@@ -72,24 +72,24 @@ pub struct Storage {
     /// Down until then.
     pub down: u64,
     pub granules: u64,
-    pub disk: Memory,
+    pub disk: MemoryStorage,
     pub objects: MemoryObjects,
     pub journals: Journals,
     pub records: Records,
     /// Fragments that were made and are not destroyed.
     pub fragments: BTreeMap<FragmentId, FragmentPlan>,
-    pub running: Option<(Daemon, Node)>,
+    pub running: Option<(Daemon, StorageNode)>,
     /// Fragments to be made (or destroyed, if not `true`), one after the other.
     pub orders: VecDeque<(bool, FragmentPlan)>,
     /// Copies under way.
-    pub copies: BTreeMap<StageId, (u32, Arc<forebay_stage::Progress>)>,
+    pub copies: BTreeMap<StageId, (u32, Arc<forebay_stage::ProgressCounters>)>,
 }
 
 /// A compute node.
 pub struct Compute {
     pub life: u64,
     pub down: u64,
-    pub runs: Option<Host>,
+    pub runs: Option<ComputeNode>,
     pub plans: BTreeMap<ActivationId, MountPlan>,
     pub mounts: Mounts,
     /// Processes: of which job, and what they use.

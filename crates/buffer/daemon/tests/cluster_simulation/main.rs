@@ -71,6 +71,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be unwrapped has failed")]
 
+mod actor_thread;
 mod actors;
 mod checks;
 mod codec;
@@ -80,13 +81,12 @@ mod faults;
 mod journals;
 mod machines;
 mod network;
+mod oracle;
 mod pfs;
 mod process;
 mod random;
 mod requests;
-mod seat;
 mod storage;
-mod truth;
 mod users;
 mod world;
 
@@ -96,7 +96,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use faults::Faults;
-use truth::Counts;
+use oracle::Counts;
 use world::World;
 
 fn number(variable: &str) -> Option<u64> {

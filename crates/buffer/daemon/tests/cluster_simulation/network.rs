@@ -5,19 +5,19 @@ use std::io;
 use std::time::Duration;
 
 use forebay_protocol::address::Address;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::Request;
 use forebay_protocol::{Call, SessionId};
-use forebay_store::shard::{ConnId, Input};
+use forebay_store::node::{ConnId, Input};
 
+use crate::actor_thread::{ActorId, ActorOutput, LinkId, SimReply, Turn, WaitFor};
 use crate::codec;
-use crate::machines::Place;
-use crate::seat::{ActorId, Ask, LinkId, Out, Said, Turn};
+use crate::machines::MachineId;
 use crate::world::{Event, MS, World};
 
 /// One connection of a client to a storage daemon.
 pub struct Link {
-    pub from: Place,
+    pub from: MachineId,
     pub node: usize,
     /// The daemon's start that has the other end.
     life: u64,
@@ -30,15 +30,15 @@ pub struct Link {
     /// When the last thing each way arrives.
     up: u64,
     down: u64,
-    inbox: VecDeque<Said>,
+    inbox: VecDeque<SimReply>,
     waiting: Option<(ActorId, u64)>,
     /// What was asked last.
     asked: Option<Request>,
 }
 
 /// Another host's administrator, whom the daemon knows already.
-pub fn root() -> Peer {
-    Peer {
+pub fn root() -> PeerIdentity {
+    PeerIdentity {
         uid: 0,
         gid: 0,
         groups: Vec::new(),
@@ -63,14 +63,14 @@ pub fn node_at(address: &Address) -> Option<usize> {
 
 impl World {
     /// Until when two machines cannot reach each other.
-    pub fn apart_until(&self, a: Place, b: Place) -> u64 {
+    pub fn partitioned_until(&self, a: MachineId, b: MachineId) -> u64 {
         let until = |place| self.isolated.get(&place).copied().unwrap_or(0);
         if a == b { 0 } else { until(a).max(until(b)) }
     }
 
     /// Puts a message on its way: lost, delayed or repeated.
-    pub fn send(&mut self, from: Place, to: Place, message: Event) {
-        if self.apart_until(from, to) > self.now || self.chance(self.faults.lose) {
+    pub fn send(&mut self, from: MachineId, to: MachineId, message: Event) {
+        if self.partitioned_until(from, to) > self.now || self.chance(self.faults.lose) {
             self.truth.counts.messages_lost += 1;
             return;
         }
@@ -81,49 +81,51 @@ impl World {
             if self.chance(self.faults.delay) {
                 delay += self.random.below(20_000) * MS;
             }
-            self.at(self.now + delay, message.clone());
+            self.schedule(self.now + delay, message.clone());
         }
     }
 
     /// How long a segment of a connection takes.
-    fn latency(&mut self, a: Place, b: Place) -> u64 {
+    fn latency(&mut self, a: MachineId, b: MachineId) -> u64 {
         let mut latency = 20_000 + self.random.below(MS / 4);
         if self.chance(self.faults.delay / 10) {
             latency += self.random.below(1000) * MS;
         }
-        self.apart_until(a, b).saturating_sub(self.now) + latency
+        self.partitioned_until(a, b).saturating_sub(self.now) + latency
     }
 
     /// An actor waits for something.
-    pub fn asked(&mut self, actor: ActorId, ask: Ask) {
+    pub fn asked(&mut self, actor: ActorId, ask: WaitFor) {
         let Some(found) = self.actors.get_mut(&actor) else {
             return;
         };
         found.wait += 1;
         let (wait, from) = (found.wait, found.place);
         match ask {
-            Ask::Sleep(time) => {
+            WaitFor::Sleep(time) => {
                 let when = self.now + (time.as_nanos() as u64).max(1000);
-                self.at(when, Event::Wake(actor, wait, Wake::Slept));
+                self.schedule(when, Event::Wake(actor, wait, Wake::Slept));
             }
-            Ask::Connect(address, patience) => self.connect(actor, wait, from, &address, patience),
-            Ask::Receive(id, patience) => {
+            WaitFor::Connect(address, patience) => {
+                self.connect(actor, wait, from, &address, patience)
+            }
+            WaitFor::Receive(id, patience) => {
                 let Some(link) = self.links.get_mut(&id) else {
-                    return self.at(self.now, Event::Wake(actor, wait, Wake::Reset));
+                    return self.schedule(self.now, Event::Wake(actor, wait, Wake::Reset));
                 };
                 if let Some(said) = link.inbox.pop_front() {
-                    self.at(self.now, Event::Wake(actor, wait, Wake::Said(said)));
+                    self.schedule(self.now, Event::Wake(actor, wait, Wake::Said(said)));
                 } else if !link.whole {
-                    self.at(self.now, Event::Wake(actor, wait, Wake::Reset));
+                    self.schedule(self.now, Event::Wake(actor, wait, Wake::Reset));
                 } else {
                     link.waiting = Some((actor, wait));
                     if let Some(patience) = patience {
                         let when = self.now + patience.as_nanos() as u64;
-                        self.at(when, Event::Wake(actor, wait, Wake::Late));
+                        self.schedule(when, Event::Wake(actor, wait, Wake::Late));
                     }
                 }
             }
-            Ask::End(_) => unreachable!("the world deals with that"),
+            WaitFor::End(_) => unreachable!("the world deals with that"),
         }
     }
 
@@ -131,20 +133,20 @@ impl World {
         &mut self,
         actor: ActorId,
         wait: u64,
-        from: Place,
+        from: MachineId,
         address: &Address,
         patience: Duration,
     ) {
         let node = node_at(address).filter(|node| *node < self.nodes.len());
         let Some(node) = node else {
-            return self.at(self.now, Event::Wake(actor, wait, Wake::Refused));
+            return self.schedule(self.now, Event::Wake(actor, wait, Wake::Refused));
         };
-        if self.apart_until(from, Place::Node(node)) > self.now {
+        if self.partitioned_until(from, MachineId::Node(node)) > self.now {
             let when = self.now + patience.as_nanos() as u64;
-            return self.at(when, Event::Wake(actor, wait, Wake::Late));
+            return self.schedule(when, Event::Wake(actor, wait, Wake::Late));
         }
-        let when = self.now + self.latency(from, Place::Node(node));
-        self.at(when, Event::Syn(actor, wait, node));
+        let when = self.now + self.latency(from, MachineId::Node(node));
+        self.schedule(when, Event::Syn(actor, wait, node));
     }
 
     /// A client wants to connect.
@@ -153,9 +155,9 @@ impl World {
             return;
         };
         let from = found.place;
-        let latency = self.latency(from, Place::Node(node));
+        let latency = self.latency(from, MachineId::Node(node));
         if self.nodes[node].running.is_none() {
-            return self.at(self.now + latency, Event::Wake(actor, wait, Wake::Refused));
+            return self.schedule(self.now + latency, Event::Wake(actor, wait, Wake::Refused));
         }
         self.next_link += 1;
         let id = self.next_link;
@@ -174,7 +176,7 @@ impl World {
         };
         self.links.insert(id, link);
         self.daemon_step(node, Input::Connected(ConnId(id), root()));
-        self.at(
+        self.schedule(
             self.now + latency,
             Event::Wake(actor, wait, Wake::Linked(id)),
         );
@@ -182,15 +184,15 @@ impl World {
 
     /// What actors have sent meanwhile.
     pub fn flush(&mut self) {
-        for out in self.shared.take_out() {
+        for out in self.shared.take_outputs() {
             match out {
-                Out::Send(id, call, payload) => self.transmit(id, *call, payload),
-                Out::Close(id) => {
+                ActorOutput::Send(id, call, payload) => self.transmit(id, *call, payload),
+                ActorOutput::Close(id) => {
                     let when = self.now + self.random.below(5 * MS);
                     if let Some(link) = self.links.get_mut(&id) {
                         link.whole = false;
                         let when = when.max(link.up);
-                        self.at(when, Event::UpEnd(id));
+                        self.schedule(when, Event::UpEnd(id));
                     }
                 }
             }
@@ -205,7 +207,7 @@ impl World {
         let breaks = self.chance(self.faults.cut);
         let lost = breaks && self.random.chance(300);
         if !lost {
-            let mut when = up.max(self.now + self.latency(from, Place::Node(node))) + 1;
+            let mut when = up.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
             if breaks && self.random.chance(400) {
                 // It lies in the daemon's socket while the client connects anew.
                 when += self.random.below(3000) * MS;
@@ -215,21 +217,21 @@ impl World {
                 link.asked = Some(call.request.clone());
             }
             let call = codec::call(&call, payload.len());
-            self.at(when, Event::Up(id, call, payload));
+            self.schedule(when, Event::Up(id, call, payload));
         }
         // Who is out of reach for longer than connections are kept alive loses them.
-        let long = self.apart_until(from, Place::Node(node)) > self.now + 30_000 * MS;
+        let long = self.partitioned_until(from, MachineId::Node(node)) > self.now + 30_000 * MS;
         if breaks || long {
             self.truth.counts.links_broken += 1;
             // Often before the answer, which is lost then.
             let soon = self.random.chance(500);
             let when = self.now + self.random.below(if soon { MS / 2 } else { 40 * MS });
-            self.at(when, Event::DownEnd(id));
+            self.schedule(when, Event::DownEnd(id));
         }
     }
 
     /// Something arrives at a daemon.
-    pub fn up(&mut self, id: LinkId, call: Call, payload: Vec<u8>) {
+    pub fn deliver_call(&mut self, id: LinkId, call: Call, payload: Vec<u8>) {
         let Some(link) = self.links.get(&id) else {
             return;
         };
@@ -241,7 +243,7 @@ impl World {
             Some(session) => {
                 let (seq, request) = (call.seq, call.request);
                 let (reply, payload) = self.bulk(node, session, request, &payload);
-                self.answer(id, Box::new((seq, reply, payload)));
+                self.send_reply(id, Box::new((seq, reply, payload)));
             }
             None => {
                 let peer = matches!(call.request, Request::Peer(_));
@@ -252,22 +254,22 @@ impl World {
     }
 
     /// A daemon answers.
-    pub fn answer(&mut self, id: LinkId, said: Said) {
+    pub fn send_reply(&mut self, id: LinkId, said: SimReply) {
         let Some(link) = self.links.get(&id).filter(|link| link.open) else {
             return;
         };
         let (from, node, down) = (link.from, link.node, link.down);
         let (seq, reply) = codec::reply(said.0, &said.1, said.2.len());
         let said = Box::new((seq, reply, said.2));
-        let when = down.max(self.now + self.latency(from, Place::Node(node))) + 1;
+        let when = down.max(self.now + self.latency(from, MachineId::Node(node))) + 1;
         if let Some(link) = self.links.get_mut(&id) {
             link.down = when;
         }
-        self.at(when, Event::Down(id, said));
+        self.schedule(when, Event::Down(id, said));
     }
 
     /// An answer arrives at a client.
-    pub fn down(&mut self, id: LinkId, said: Said) {
+    pub fn deliver_reply(&mut self, id: LinkId, said: SimReply) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.whole) else {
             return;
         };
@@ -286,7 +288,7 @@ impl World {
         let waiting = link.waiting.take();
         let up = link.up;
         let when = up.max(self.now + self.random.below(2000) * MS);
-        self.at(when, Event::UpEnd(id));
+        self.schedule(when, Event::UpEnd(id));
         if let Some((actor, wait)) = waiting {
             self.wake(actor, wait, Wake::Reset);
         }
@@ -316,13 +318,13 @@ impl World {
     }
 
     /// A daemon closes a connection.
-    pub fn hang_up(&mut self, id: LinkId) {
+    pub fn close_link(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         link.open = false;
         let when = link.down.max(self.now) + 1;
-        self.at(when, Event::DownEnd(id));
+        self.schedule(when, Event::DownEnd(id));
     }
 
     /// A daemon has died: those who talk to it learn it soon.
@@ -331,13 +333,13 @@ impl World {
         for id in ids {
             if self.links[&id].node == node {
                 let when = self.now + self.random.below(5 * MS);
-                self.at(when, Event::DownEnd(id));
+                self.schedule(when, Event::DownEnd(id));
             }
         }
     }
 
     /// A machine has crashed: daemons learn that sooner or later.
-    pub fn break_links_from(&mut self, place: Place) {
+    pub fn break_links_from(&mut self, place: MachineId) {
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
             let delay = self.random.below(3000) * MS;
@@ -346,7 +348,7 @@ impl World {
             };
             (link.whole, link.waiting) = (false, None);
             let when = link.up.max(self.now + delay);
-            self.at(when, Event::UpEnd(id));
+            self.schedule(when, Event::UpEnd(id));
         }
     }
 }
@@ -357,7 +359,7 @@ pub enum Wake {
     Slept,
     Linked(LinkId),
     Refused,
-    Said(Said),
+    Said(SimReply),
     Reset,
     Late,
 }

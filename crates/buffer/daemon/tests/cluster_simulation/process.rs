@@ -11,13 +11,13 @@ use forebay_client::{Fs, System};
 use forebay_protocol::Errno;
 use forebay_protocol::message::{OpenMode, SetAttr};
 
+use crate::actor_thread::{self, Machine};
 use crate::random::Random;
-use crate::seat::{self, Machine};
 use crate::world::host_name;
 
 /// What is known of a file that a process writes.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct FileState {
     /// Its contents; `None`: it is removed.
     pub data: Option<Vec<u8>>,
     /// Nothing is under way that may or may not have happened.
@@ -29,7 +29,7 @@ pub struct Known {
 }
 
 /// Files below the striped directory of an instance.
-pub type Files = Arc<Mutex<BTreeMap<PathBuf, Known>>>;
+pub type Files = Arc<Mutex<BTreeMap<PathBuf, FileState>>>;
 
 /// What may happen to data in this history.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Process {
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || closed || lost || seat::is_dead(),
+            usual.contains(&errno) || closed || lost || actor_thread::is_dead(),
             "{what} {}: {errno}",
             path.display()
         );
@@ -230,7 +230,7 @@ impl Process {
         let begun = if whole { began } else { before.cuts };
         sure(files, path, Some(data), begun);
         if self.random.chance(700) {
-            opened.file.sync(false)?;
+            opened.file.fsync(false)?;
             // Nor is it, if that happens before the sync.
             let now = self.losses.cuts.load(Ordering::Relaxed);
             let calm = truncate || before_synced || now == began;
@@ -277,7 +277,7 @@ impl Process {
         sure(files, path, Some(data), cuts);
         if self.random.chance(600) {
             self.pause();
-            opened.file.sync(false)?;
+            opened.file.fsync(false)?;
             // Of what others did to it before, nobody is told whether it is lost.
             if before.synced {
                 settled(files, path, cuts);
@@ -321,10 +321,15 @@ impl Process {
     }
 
     /// What was there cannot be missing, unless the request was carried out before, and is now again.
-    fn not_twice(&self, before: &Known, path: &Path, done: Result<(), Errno>) -> Result<(), Errno> {
+    fn not_twice(
+        &self,
+        before: &FileState,
+        path: &Path,
+        done: Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let power = self.losses.power.load(Ordering::Relaxed);
         let there = before.certain && before.data.is_some() && (before.synced || !power);
-        let lost = self.losses.disk.load(Ordering::Relaxed) || seat::is_dead();
+        let lost = self.losses.disk.load(Ordering::Relaxed) || actor_thread::is_dead();
         assert!(
             done != Err(Errno::ENOENT) || !there || lost,
             "{} was there and is missing",
@@ -334,7 +339,7 @@ impl Process {
     }
 
     /// Power cuts before the oldest change that is not synced.
-    fn cuts(&self, before: &Known) -> u64 {
+    fn cuts(&self, before: &FileState) -> u64 {
         match before.synced {
             true => self.losses.cuts.load(Ordering::Relaxed),
             false => before.cuts,
@@ -409,15 +414,15 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
 }
 
 /// Something is about to happen to a file. Returns what was known.
-fn unsure(files: &Files, path: &Path) -> Known {
+fn unsure(files: &Files, path: &Path) -> FileState {
     let mut files = files.lock().unwrap();
-    let known = files.entry(path.to_owned()).or_insert(Known {
+    let known = files.entry(path.to_owned()).or_insert(FileState {
         certain: true,
         synced: true,
-        ..Known::default()
+        ..FileState::default()
     });
     let before = known.clone();
-    if !(seat::is_dead()) {
+    if !(actor_thread::is_dead()) {
         (known.certain, known.synced) = (false, false);
     }
     before
@@ -425,8 +430,8 @@ fn unsure(files: &Files, path: &Path) -> Known {
 
 /// It has happened.
 fn sure(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
-    if !seat::is_dead() {
-        let known = Known {
+    if !actor_thread::is_dead() {
+        let known = FileState {
             data,
             certain: true,
             synced: false,

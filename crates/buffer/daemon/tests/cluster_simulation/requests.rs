@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use forebay_control::controller::{self, Envelope, FragmentState, Outcome, Request};
-use forebay_control::protocol::*;
+use forebay_control::messages::*;
 
-use crate::machines::{Place, apply};
-use crate::users::{Step, User};
+use crate::machines::{MachineId, apply_changes};
+use crate::users::{SimUser, Step};
 use crate::world::{Event, HOSTS, MS, SECOND, World, host_name};
 
 impl World {
     pub fn users_act(&mut self) {
-        let ended = |user: &User| user.persistent || user.step == Step::Ended;
+        let ended = |user: &SimUser| user.persistent || user.step == Step::Ended;
         let jobs_ended = self.users.iter().all(ended);
         for index in 0..self.users.len() {
             if self.users[index].step == Step::Run && !self.users[index].started {
@@ -21,15 +21,15 @@ impl World {
             let running = self.processes(&self.users[index].token);
             self.users[index].processes = running;
             let user = &mut self.users[index];
-            let now = Instant(self.now / MS);
+            let now = Timestamp(self.now / MS);
             let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.truth);
             if let Some(envelope) = envelope {
                 let (token, step) = (user.token.clone(), user.step);
-                self.say(|| format!("user {token} asks {step:?} {}", envelope.number));
-                let input = controller::Input::Request(Box::new(envelope));
+                self.trace_line(|| format!("user {token} asks {step:?} {}", envelope.number));
+                let input = controller::ControllerInput::Request(Box::new(envelope));
                 let message = Event::ToController(Box::new(input));
                 // Users sit at the controller's machine, whose network fails as all others do.
-                self.send(Place::Controller, Place::Controller, message);
+                self.send(MachineId::Controller, MachineId::Controller, message);
             }
         }
     }
@@ -38,11 +38,11 @@ impl World {
         let mut users = std::mem::take(&mut self.users);
         for user in &mut users {
             let before = user.step;
-            let now = Instant(self.now / MS);
+            let now = Timestamp(self.now / MS);
             let (random, truth, pfs) = (&mut self.random, &mut self.truth, &self.pfs);
             user.answered(now, (client, number), outcome, random, truth, pfs);
             if user.step != before {
-                self.say(|| {
+                self.trace_line(|| {
                     let (token, step) = (&user.token, user.step);
                     format!("user {token} {before:?} -> {step:?}: {outcome:?}")
                 });
@@ -51,12 +51,12 @@ impl World {
         self.users = users;
     }
 
-    pub fn controller_step(&mut self, input: controller::Input) {
+    pub fn controller_step(&mut self, input: controller::ControllerInput) {
         let Some(controller) = &mut self.controller else {
             return;
         };
         self.steps += 1;
-        let effects = controller.step(Instant(self.now / MS), input);
+        let effects = controller.step(Timestamp(self.now / MS), input);
         let state = controller.state();
         // Numbers given in a step whose records a crash loses are given again: the last one counts.
         for (id, instance) in state.instances.iter() {
@@ -90,33 +90,33 @@ impl World {
         self.check_allocation();
         for effect in effects {
             if self.chance(self.faults.crash) {
-                self.say(|| "controller crashes".into());
+                self.trace_line(|| "controller crashes".into());
                 self.truth.counts.controller_crashes += 1;
                 self.controller = None;
                 self.controller_down = self.now + self.random.below(5 * SECOND);
                 return;
             }
             match effect {
-                controller::Effect::Persist(changes) => {
-                    apply(&mut self.controller_records, changes);
+                controller::ControllerEffect::Persist(changes) => {
+                    apply_changes(&mut self.controller_records, changes);
                 }
-                controller::Effect::Send(peer, order) => {
+                controller::ControllerEffect::Send(peer, order) => {
                     let to = match &peer {
-                        Peer::Node(node) => Place::Node(node.0 as usize),
-                        Peer::Host(name) => {
+                        Peer::StorageNode(node) => MachineId::Node(node.0 as usize),
+                        Peer::ComputeNode(name) => {
                             let known = (0..HOSTS).find(|index| host_name(*index) == *name);
-                            Place::Host(known.unwrap_or(0))
+                            MachineId::Host(known.unwrap_or(0))
                         }
                     };
-                    self.send(Place::Controller, to, Event::ToPeer(peer, order));
+                    self.send(MachineId::Controller, to, Event::ToPeer(peer, order));
                 }
-                controller::Effect::Reply {
+                controller::ControllerEffect::Reply {
                     client,
                     number,
                     outcome,
                 } => {
                     let message = Event::ToUser(client, number, outcome);
-                    self.send(Place::Controller, Place::Controller, message);
+                    self.send(MachineId::Controller, MachineId::Controller, message);
                 }
             }
         }

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
-use forebay_control::node::{self, Node};
-use forebay_control::protocol::Instant;
-use forebay_daemon::embedded::copies;
+use forebay_control::messages::Timestamp;
+use forebay_control::storage_node::{self, StorageNode};
+use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
-use forebay_protocol::layout::{BLOCK, blocks};
+use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
-use forebay_store::log::{RecoverError, Room};
+use forebay_store::log::{LogSpace, RecoveryError};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, fetch_reply_in_memory};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, fetched_in_memory};
-use forebay_store::storage::{Fault, Memory};
+use forebay_store::storage::{Fault, MemoryStorage};
 
+use crate::actor_thread::Machine;
 use crate::codec;
 use crate::journals::Journals;
-use crate::machines::{Daemon, OpenObject, Place, rows};
+use crate::machines::{Daemon, MachineId, OpenObject, to_rows};
 use crate::network::{node_at, root};
-use crate::seat::Machine;
 use crate::world::{Event, MS, World};
 
 /// Who waits for a sync, by which call, and for which object; and whether for contents of all files
@@ -37,43 +37,44 @@ impl World {
         let steady = self.now + 1_000_000 * MS;
         Now {
             wall: Timestamp::from_nanos(steady),
-            steady,
+            steady_ns: steady,
         }
     }
 
     /// Daemon and node begin, from what is on the disk.
     pub fn start_node(&mut self, index: usize) {
-        self.say(|| format!("node {index} starts"));
+        self.trace_line(|| format!("node {index} starts"));
         let now = self.now_of_daemon();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.next().to_le_bytes());
         self.next_link += 1;
         let peers = ConnId(self.next_link);
         let storage = &mut self.nodes[index];
-        let recovered = recovery::recover(storage.disk.clone(), SEGMENT);
+        let recovered = recovery::recover_state(storage.disk.clone(), SEGMENT);
         let recovered = recovered.and_then(|(state, mut log)| {
-            let _ = recovery::keep_spares(&storage.disk, SEGMENT);
-            log.prepare_start()?;
+            let _ = recovery::ensure_spares(&storage.disk, SEGMENT);
+            log.ensure_start_headroom()?;
             Ok((state, log))
         });
         let Ok((state, log)) = recovered else {
             let why = recovered.err();
-            let full = |why: &RecoverError| matches!(why, RecoverError::Io(why) if why.kind() == ErrorKind::StorageFull);
+            let full = |why: &RecoveryError| matches!(why, RecoveryError::Io(why) if why.kind() == ErrorKind::StorageFull);
             if why.as_ref().is_some_and(full) {
                 // The first start of all. Somebody has to make room before it can begin.
                 storage.disk.set_fault(Fault::default());
             } else {
-                assert!(storage.disk.is_dead(), "no recovery: {why:?}");
+                assert!(storage.disk.has_crashed(), "no recovery: {why:?}");
             }
             return self.crash_node(index, false);
         };
         let limits = Limits {
-            lease: LEASE,
+            lease_ns: LEASE,
             ..Limits::default()
         };
         let objects = storage.objects.clone();
-        let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
-        shard.set_boot(storage.boot);
+        let mut shard =
+            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        shard.set_boot_id(storage.boot);
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {
             shard,
@@ -82,29 +83,31 @@ impl World {
             opens: BTreeMap::new(),
             lanes: BTreeMap::new(),
         };
-        let node = Node::restore(
+        let node = StorageNode::restore(
             NodeId(index as u32),
             storage.granules,
             self.instant(),
-            rows(&self.nodes[index].records),
+            to_rows(&self.nodes[index].records),
         );
-        let node = node.unwrap();
-        self.nodes[index].journals.sweep(|id| node.may_go_on(id));
-        self.nodes[index].running = Some((daemon, node));
+        let node = storage_node.unwrap();
+        self.nodes[index]
+            .journals
+            .sweep(|id| storage_node.may_resume_stage(id));
+        self.nodes[index].running = Some((daemon, storage_node));
         // The record of this start is durable before anybody is answered.
         if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
         }
-        self.node_step(index, node::Input::Started);
+        self.node_step(index, storage_node::StorageInput::Started);
     }
 
     fn sync_start(&mut self, index: usize) -> bool {
         let running = self.nodes[index].running.as_mut();
-        running.is_some_and(|(daemon, _)| daemon.log.sync_now().is_ok())
+        running.is_some_and(|(daemon, _)| daemon.log.sync().is_ok())
     }
 
-    fn instant(&self) -> Instant {
-        Instant(self.now / MS)
+    fn instant(&self) -> Timestamp {
+        Timestamp(self.now / MS)
     }
 
     /// `false`: the log cannot be written.
@@ -117,7 +120,7 @@ impl World {
                 return false;
             }
         }
-        daemon.log.flush().is_ok() && !self.nodes[index].disk.is_dead()
+        daemon.log.flush().is_ok() && !self.nodes[index].disk.has_crashed()
     }
 
     pub fn daemon_step(&mut self, index: usize, input: Input) {
@@ -127,9 +130,9 @@ impl World {
         };
         self.steps += 1;
         // An error is the death of the process, which is seen below.
-        let room = daemon.log.prepare().unwrap_or(Room::None);
-        self.truth.counts.short_logs += u64::from(room < Room::Plenty);
-        daemon.shard.set_room(room);
+        let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
+        self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
+        daemon.shard.set_log_room(room);
         let mut effects = Vec::new();
         daemon.shard.step(now, input, &mut effects);
         if !self.commit(index) {
@@ -149,8 +152,8 @@ impl World {
         match effect {
             Effect::Reply {
                 conn, seq, reply, ..
-            } => self.answer(conn.0, Box::new((seq, reply, Vec::new()))),
-            Effect::Fetch {
+            } => self.send_reply(conn.0, Box::new((seq, reply, Vec::new()))),
+            Effect::FetchObject {
                 conn,
                 seq,
                 object,
@@ -158,32 +161,32 @@ impl World {
                 length,
             } => {
                 let objects = &self.nodes[index].objects;
-                let reply = fetched_in_memory(objects, object, *attr, length);
-                self.answer(conn.0, Box::new((seq, reply, Vec::new())));
+                let reply = fetch_reply_in_memory(objects, object, *attr, length);
+                self.send_reply(conn.0, Box::new((seq, reply, Vec::new())));
             }
             Effect::Sync {
                 conn,
                 seq,
                 object,
-                contents,
+                put_count: contents,
                 ..
             } => {
                 let when = self.now + MS + self.random.below(10 * MS);
                 let asked = Some((conn, seq, object, contents > 0));
-                self.at(when, Event::Sync(index, life, asked));
+                self.schedule(when, Event::Sync(index, life, asked));
             }
             Effect::SyncLog => {
                 let when = self.now + MS + self.random.below(5 * MS);
-                self.at(when, Event::Sync(index, life, None));
+                self.schedule(when, Event::Sync(index, life, None));
             }
-            Effect::Bulk(conn, session, lane) => {
+            Effect::BulkConnection(conn, session, lane) => {
                 let before = daemon.lanes.insert((session, lane), conn.0);
                 if let Some(link) = self.links.get_mut(&conn.0) {
                     link.bulk = Some(session);
                 }
                 // What is still on its way on the old one comes to nothing.
                 if let Some(before) = before {
-                    self.hang_up(before);
+                    self.close_link(before);
                 }
                 self.daemon_step(index, Input::Disconnected(conn));
             }
@@ -203,18 +206,20 @@ impl World {
             Effect::BulkClose(session, handle) => {
                 daemon.opens.remove(&(session, handle));
             }
-            Effect::Hangup(conn) => self.hang_up(conn.0),
-            Effect::ToPeer {
+            Effect::Disconnect(conn) => self.close_link(conn.0),
+            Effect::SendToPeer {
                 address, message, ..
             } => {
                 let to = address.parse().ok().and_then(|address| node_at(&address));
                 if let Some(to) = to {
-                    let (from, place) = (Place::Node(index), Place::Node(to));
+                    let (from, place) = (MachineId::Node(index), MachineId::Node(to));
                     self.send(from, place, Event::Peer(to, message));
                 }
             }
-            Effect::Unseal(object) => self.daemon_step(index, Input::Unsealed(object, Ok(()))),
-            Effect::Written(_) | Effect::Scrub { .. } => {}
+            Effect::InvalidateChecksums(object) => {
+                self.daemon_step(index, Input::ChecksumsInvalidated(object, Ok(())))
+            }
+            Effect::ObjectWritten(_) | Effect::Scrub { .. } => {}
         }
     }
 
@@ -239,19 +244,19 @@ impl World {
         };
         if let Some((_, _, object, contents)) = asked {
             if contents {
-                storage.objects.sync_all();
+                storage.objects.sync_all_objects();
             }
             object
                 .into_iter()
-                .for_each(|object| storage.objects.sync(object));
+                .for_each(|object| storage.objects.sync_object(object));
         }
-        if daemon.log.sync_now().is_err() {
+        if daemon.log.sync().is_err() {
             return self.crash_node(index, false);
         }
-        let last = daemon.log.last();
-        self.daemon_step(index, Input::Synced(last));
+        let last = daemon.log.last_sequence();
+        self.daemon_step(index, Input::LogSynced(last));
         if let Some((conn, seq, ..)) = asked {
-            self.answer(conn.0, Box::new((seq, Reply::Done, Vec::new())));
+            self.send_reply(conn.0, Box::new((seq, Reply::Done, Vec::new())));
         }
     }
 
@@ -275,7 +280,10 @@ impl World {
                 length,
             } => match daemon.opens.get(&(session, handle)) {
                 Some(open) if open.mode.read => {
-                    let bytes = storage.objects.contents(open.object).unwrap_or_default();
+                    let bytes = storage
+                        .objects
+                        .object_contents(open.object)
+                        .unwrap_or_default();
                     let from = bytes.get(offset as usize..).unwrap_or_default();
                     let count = from.len().min(length as usize);
                     return (Reply::Data, from[..count].to_vec());
@@ -288,19 +296,22 @@ impl World {
                 append,
             } => match daemon.opens.get_mut(&(session, handle)) {
                 Some(open) if open.mode.write => {
-                    let known = storage.objects.contents(open.object);
+                    let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);
                     let (from, at) = if append {
-                        (BLOCK - 1, end)
+                        (BLOCK_BYTES - 1, end)
                     } else {
                         (offset, offset)
                     };
-                    match open.grant.checked_sub(blocks(from, payload.len() as u64)) {
+                    match open
+                        .grant
+                        .checked_sub(block_bytes(from, payload.len() as u64))
+                    {
                         None => Err(Errno::EDQUOT),
                         Some(left) => {
                             open.grant = left;
                             let count = payload.len() as u32;
-                            let written = storage.objects.write(open.object, at, payload);
+                            let written = storage.objects.write_object(open.object, at, payload);
                             let set = storage.objects.set_times(open.object, None, Some(now));
                             let done = written.and(set);
                             done.map(|()| Reply::Written { count, offset: at })
@@ -323,24 +334,28 @@ impl World {
             return;
         }
         let progress = self.nodes[index].copies.iter();
-        let progress: Vec<node::Input> = progress
+        let progress: Vec<storage_node::StorageInput> = progress
             .map(|(stage, (attempt, counters))| {
-                node::Input::Copying(*stage, *attempt, copies::progress(counters))
+                storage_node::StorageInput::MoverProgress(
+                    *stage,
+                    *attempt,
+                    movers::mover_progress(counters),
+                )
             })
             .collect();
         for input in progress {
             self.node_step(index, input);
         }
-        self.node_step(index, node::Input::Tick);
+        self.node_step(index, storage_node::StorageInput::Tick);
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
         if self.chance(30) {
             let storage = &self.nodes[index];
             if let Some((daemon, _)) = &storage.running {
-                let start = daemon.log.segment_start();
-                let _ = recovery::checkpoint(&storage.disk, start);
-                let _ = recovery::keep_spares(&storage.disk, SEGMENT);
-                if storage.disk.is_dead() {
+                let start = daemon.log.segment_start_sequence();
+                let _ = recovery::write_checkpoint(&storage.disk, start);
+                let _ = recovery::ensure_spares(&storage.disk, SEGMENT);
+                if storage.disk.has_crashed() {
                     self.crash_node(index, false);
                 }
             }
@@ -361,15 +376,15 @@ impl World {
         } else if self.chance(crash) {
             let die_after = Some(1 + self.random.below(20));
             disk.set_fault(Fault {
-                die_after,
-                capacity: None,
+                crash_after_ops: die_after,
+                capacity_bytes: None,
             });
         } else if self.chance(crash) {
             self.truth.counts.full_logs += 1;
             let capacity = Some(self.random.below(6) * SEGMENT);
             disk.set_fault(Fault {
-                die_after: None,
-                capacity,
+                crash_after_ops: None,
+                capacity_bytes: capacity,
             });
         } else if !self.faulty() || self.random.chance(100) {
             disk.set_fault(Fault::default());
@@ -377,16 +392,16 @@ impl World {
     }
 
     pub fn crash_node(&mut self, index: usize, power: bool) {
-        self.say(|| {
+        self.trace_line(|| {
             format!(
                 "node {index} crashes{}",
                 if power { ": power cut" } else { "" }
             )
         });
         self.truth.counts.node_crashes += 1;
-        self.kill_all(Place::Node(index));
+        self.kill_all(MachineId::Node(index));
         self.break_links_to(index);
-        self.break_links_from(Place::Node(index));
+        self.break_links_from(MachineId::Node(index));
         let away = if self.random.chance(200) {
             40_000
         } else {
@@ -394,7 +409,7 @@ impl World {
         };
         let mut down = self.now + self.random.below(away) * MS;
         if self.faults.gone > 0 && self.chance(self.faults.gone) {
-            self.say(|| format!("node {index} does not come back"));
+            self.trace_line(|| format!("node {index} does not come back"));
             self.truth.counts.nodes_gone += 1;
             down = u64::MAX;
         }
@@ -421,7 +436,7 @@ impl World {
     }
 
     fn lose_disk(&mut self, index: usize) {
-        self.say(|| format!("node {index} loses its disk"));
+        self.trace_line(|| format!("node {index} loses its disk"));
         self.truth.counts.disks_lost += 1;
         self.truth.losses.disk.store(true, Ordering::Relaxed);
         let seed = self.random.next();
@@ -429,7 +444,7 @@ impl World {
         for plan in std::mem::take(&mut storage.fragments).into_values() {
             self.truth.damaged.insert(plan.instance);
         }
-        storage.disk = Memory::new(seed);
+        storage.disk = MemoryStorage::new(seed);
         storage.objects = MemoryObjects::default();
         storage.journals = Journals::new(Machine(self.shared.clone()));
         storage.records.clear();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
-use forebay_control::protocol::{Instant, Owner};
+use forebay_control::messages::{Owner, Timestamp};
 use forebay_job_script::JobScript;
 
+use crate::oracle::{DEFERRED, Oracle, out};
 use crate::pfs::Pfs;
 use crate::random::Random;
-use crate::truth::{DEFERRED, Truth, out};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -52,7 +52,7 @@ fn list_of_inputs(
 
 /// A user with a job.
 #[derive(Clone, Debug)]
-pub struct User {
+pub struct SimUser {
     pub token: String,
     pub owner: Owner,
     pub persistent: bool,
@@ -68,26 +68,26 @@ pub struct User {
     client: u64,
     number: u64,
     request: Option<Request>,
-    sent: Instant,
+    sent: Timestamp,
     tries: u32,
     hurry: bool,
     /// When the next step begins.
-    rest: Instant,
+    rest: Timestamp,
     ran: bool,
     /// It has not asked yet for what it wants staged out besides.
     defers: bool,
     reruns: u32,
 }
 
-impl User {
+impl SimUser {
     pub fn new(
         index: u64,
         persistents: u64,
         hosts: &[String],
         random: &mut Random,
-        truth: &mut Truth,
+        truth: &mut Oracle,
         pfs: &Pfs,
-    ) -> User {
+    ) -> SimUser {
         let persistent = index < persistents;
         let token = if persistent {
             format!("data_{index}")
@@ -151,11 +151,11 @@ impl User {
         truth.counts.jobs += u64::from(!persistent);
         let uid = 1000 + u32::try_from(random.below(3)).unwrap();
         let some = 1 + random.below(hosts.len() as u64) as usize;
-        User {
+        SimUser {
             token,
             owner: Owner { uid, gid: 100 },
             persistent,
-            setup: Setup::of(&script),
+            setup: Setup::from_script(&script),
             hosts: hosts[..some].to_vec(),
             uses,
             processes: 0,
@@ -164,10 +164,10 @@ impl User {
             client: random.next(),
             number: 0,
             request: None,
-            sent: Instant(0),
+            sent: Timestamp(0),
             tries: 0,
             hurry: false,
-            rest: Instant(if persistent {
+            rest: Timestamp(if persistent {
                 0
             } else {
                 3000 + random.below(60_000)
@@ -181,16 +181,16 @@ impl User {
     /// What the user sends now, if anything.
     pub fn act(
         &mut self,
-        now: Instant,
+        now: Timestamp,
         others_ended: bool,
         random: &mut Random,
-        truth: &mut Truth,
+        truth: &mut Oracle,
     ) -> Option<Envelope> {
         if self.step == Step::Ended || now < self.rest {
             return None;
         }
         if self.request.is_some() {
-            if now.since(self.sent) < 2000 {
+            if now.ms_since(self.sent) < 2000 {
                 return None;
             }
         } else {
@@ -259,7 +259,7 @@ impl User {
                      destination=/pfs/{token}/deferred\n"
                 );
                 let what = JobScript::parse(&script, None).unwrap().stages.remove(0);
-                Request::Defer { token, what }
+                Request::DeferStage { token, what }
             }
             Step::Run | Step::Deactivate => Request::Deactivate { token },
             Step::StageOut => Request::StageOut { token },
@@ -277,11 +277,11 @@ impl User {
     /// An answer arrives; old ones and repeated ones among them.
     pub fn answered(
         &mut self,
-        now: Instant,
+        now: Timestamp,
         (client, number): (u64, u64),
         outcome: &Outcome,
         random: &mut Random,
-        truth: &mut Truth,
+        truth: &mut Oracle,
         pfs: &Pfs,
     ) {
         if client != self.client || number != self.number || self.request.is_none() {
@@ -289,7 +289,7 @@ impl User {
         }
         self.request = None;
         self.tries += 1;
-        self.rest = now.plus(random.below(2000));
+        self.rest = now.plus_ms(random.below(2000));
         let before = self.step;
         match outcome {
             Ok(answer) => self.succeeded(answer, random, truth, pfs),
@@ -300,7 +300,7 @@ impl User {
         }
     }
 
-    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Truth, pfs: &Pfs) {
+    fn succeeded(&mut self, _: &Answer, random: &mut Random, truth: &mut Oracle, pfs: &Pfs) {
         self.step = match self.step {
             Step::Setup => Step::StageIn,
             Step::StageIn => Step::Activate,
@@ -336,7 +336,7 @@ impl User {
         };
     }
 
-    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, truth: &mut Truth) {
+    fn refused(&mut self, cause: Cause, reason: &str, random: &mut Random, truth: &mut Oracle) {
         let give_up = self.tries > 4;
         match (self.step, cause) {
             (_, Cause::Invalid | Cause::Denied) => {
@@ -373,7 +373,7 @@ impl User {
                     self.step = Step::StageOut;
                 }
             }
-            _ => self.rest = self.rest.plus(1000),
+            _ => self.rest = self.rest.plus_ms(1000),
         }
     }
 }

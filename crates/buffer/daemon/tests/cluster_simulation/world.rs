@@ -6,26 +6,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use forebay_control::controller::{self, Controller, Outcome, Request, Settings};
-use forebay_control::protocol::*;
-use forebay_control::{host, node};
+use forebay_control::messages::*;
+use forebay_control::{compute_node, storage_node};
 use forebay_protocol::Call;
 use forebay_protocol::peer::PeerMessage;
 use forebay_store::objects::MemoryObjects;
-use forebay_store::storage::Memory;
+use forebay_store::storage::MemoryStorage;
 use forebay_units::Bytes;
 
+use crate::actor_thread::{ActorId, ActorWait, LinkId, Machine, Shared, SimReply};
 use crate::actors::Actor;
 use crate::faults::Faults;
 use crate::journals::Journals;
-use crate::machines::{Compute, Place, Records, Storage, apply, rows};
+use crate::machines::{Compute, MachineId, Records, Storage, apply_changes, to_rows};
 use crate::network::{Link, Wake, address};
+use crate::oracle::Oracle;
 use crate::pfs::Pfs;
 use crate::random::Random;
 use crate::requests::envelope;
-use crate::seat::{ActorId, Asked, LinkId, Machine, Said, Shared};
 use crate::storage::SyncAsked;
-use crate::truth::Truth;
-use crate::users::{Step, User};
+use crate::users::{SimUser, Step};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
@@ -39,11 +39,11 @@ const END: u64 = 2500 * SECOND;
 /// Something that is going to happen.
 #[derive(Clone, Debug)]
 pub enum Event {
-    ToController(Box<controller::Input>),
-    ToPeer(Peer, Order),
+    ToController(Box<controller::ControllerInput>),
+    ToPeer(Peer, StampedCommand),
     ToUser(u64, u64, Outcome),
     Peer(usize, Box<PeerMessage>),
-    Tick(Place),
+    Tick(MachineId),
     Users,
     /// A node's log becomes durable, in this life of the node.
     Sync(usize, u64, Option<SyncAsked>),
@@ -51,7 +51,7 @@ pub enum Event {
     Wake(ActorId, u64, Wake),
     Up(LinkId, Call, Vec<u8>),
     UpEnd(LinkId),
-    Down(LinkId, Said),
+    Down(LinkId, SimReply),
     DownEnd(LinkId),
 }
 
@@ -66,7 +66,7 @@ pub struct World {
     /// A fingerprint of all that happened.
     pub history: u64,
     pub shared: Arc<Shared>,
-    pub asks: (Sender<Asked>, Receiver<Asked>),
+    pub asks: (Sender<ActorWait>, Receiver<ActorWait>),
     pub actors: BTreeMap<ActorId, Actor>,
     pub next_actor: ActorId,
     pub links: BTreeMap<LinkId, Link>,
@@ -79,23 +79,23 @@ pub struct World {
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
     /// Machines that nobody can reach until then.
-    pub isolated: BTreeMap<Place, u64>,
+    pub isolated: BTreeMap<MachineId, u64>,
     pub pfs: Pfs,
     pub pfs_back: u64,
-    pub users: Vec<User>,
-    pub truth: Truth,
+    pub users: Vec<SimUser>,
+    pub truth: Oracle,
 }
 
 fn settings() -> Settings {
     Settings {
-        offline_after: 8000,
-        retry_after: 1000,
-        host_dead_after: 40_000,
-        request_timeout: 60_000,
-        staging_timeout: 120_000,
-        remember: 300_000,
+        offline_after_ms: 8000,
+        retry_interval_ms: 1000,
+        host_dead_after_ms: 40_000,
+        request_timeout_ms: 60_000,
+        staging_timeout_ms: 120_000,
+        reply_retention_ms: 300_000,
         operator: 900,
-        stripe: 4096,
+        stripe_bytes: 4096,
         ..Settings::default()
     }
 }
@@ -107,7 +107,7 @@ pub fn host_name(index: usize) -> String {
 impl World {
     pub fn new(seed: u64, faults: Faults, trace: bool) -> World {
         let mut random = Random::new(seed);
-        let mut truth = Truth::default();
+        let mut truth = Oracle::default();
         let power = &truth.losses.power;
         power.store(faults.power, Ordering::Relaxed);
         let shared = Shared::new(seed);
@@ -115,14 +115,14 @@ impl World {
         let hosts: Vec<String> = (0..HOSTS).map(host_name).collect();
         let persistents = random.below(3);
         let users = (0..persistents + 2 + random.below(4))
-            .map(|index| User::new(index, persistents, &hosts, &mut random, &mut truth, &pfs))
+            .map(|index| SimUser::new(index, persistents, &hosts, &mut random, &mut truth, &pfs))
             .collect();
         let nodes = (0..NODES).map(|_| Storage {
             life: 0,
             boot: 1,
             down: 0,
             granules: 6 + random.below(8),
-            disk: Memory::new(random.next()),
+            disk: MemoryStorage::new(random.next()),
             objects: MemoryObjects::default(),
             journals: Journals::new(Machine(shared.clone())),
             records: Records::new(),
@@ -160,7 +160,7 @@ impl World {
             controller_records: Records::new(),
             nodes,
             given_up: [false; NODES],
-            hosts: (0..HOSTS).map(host).collect(),
+            hosts: (0..HOSTS).map(compute_node).collect(),
             isolated: BTreeMap::new(),
             pfs,
             pfs_back: 0,
@@ -183,32 +183,32 @@ impl World {
             requests.push(Request::AddNode {
                 name: format!("bb{index}"),
                 pool: "wlm_pool".into(),
-                granules: node.granules,
+                granules: storage_node.granules,
                 address: Some(address(index).to_string()),
             });
         }
         for (number, request) in (1..).zip(requests) {
             let envelope = envelope(1, number, request);
-            let input = controller::Input::Request(Box::new(envelope));
-            for effect in controller.step(Instant(0), input) {
+            let input = controller::ControllerInput::Request(Box::new(envelope));
+            for effect in controller.step(Timestamp(0), input) {
                 match effect {
-                    controller::Effect::Persist(changes) => {
-                        apply(&mut self.controller_records, changes);
+                    controller::ControllerEffect::Persist(changes) => {
+                        apply_changes(&mut self.controller_records, changes);
                     }
-                    controller::Effect::Reply { outcome, .. } => {
+                    controller::ControllerEffect::Reply { outcome, .. } => {
                         assert!(outcome.is_ok(), "{outcome:?}");
                     }
-                    controller::Effect::Send(..) => {}
+                    controller::ControllerEffect::Send(..) => {}
                 }
             }
         }
-        let places = (0..NODES).map(Place::Node);
-        let places = places.chain((0..HOSTS).map(Place::Host));
-        for place in places.chain([Place::Controller]) {
+        let places = (0..NODES).map(MachineId::Node);
+        let places = places.chain((0..HOSTS).map(MachineId::Host));
+        for place in places.chain([MachineId::Controller]) {
             let first = 1 + self.random.below(SECOND);
-            self.at(first, Event::Tick(place));
+            self.schedule(first, Event::Tick(place));
         }
-        self.at(MS, Event::Users);
+        self.schedule(MS, Event::Users);
     }
 
     pub fn run(&mut self) {
@@ -234,63 +234,66 @@ impl World {
         self.history = self.history.wrapping_mul(0x100_0000_01b3) ^ self.now;
         match event {
             Event::ToController(input) => self.controller_step(*input),
-            Event::ToPeer(Peer::Node(node), order) => {
-                self.node_step(node.0 as usize, node::Input::Order(order));
+            Event::ToPeer(Peer::StorageNode(node), order) => {
+                self.node_step(
+                    storage_node.0 as usize,
+                    storage_node::StorageInput::Command(order),
+                );
             }
-            Event::ToPeer(Peer::Host(name), order) => {
+            Event::ToPeer(Peer::ComputeNode(name), order) => {
                 if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
-                    self.host_step(index, host::Input::Order(order));
+                    self.host_step(index, compute_node::ComputeInput::Command(order));
                 }
             }
             Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
-            Event::Peer(node, message) => self.peer_message(node, message),
+            Event::Peer(node, message) => self.peer_message(storage_node, message),
             Event::Tick(place) => {
                 self.tick(place);
                 let next = self.now + SECOND;
-                self.at(next, Event::Tick(place));
+                self.schedule(next, Event::Tick(place));
             }
             Event::Users => {
                 self.users_act();
                 let next = self.now + 200 * MS;
-                self.at(next, Event::Users);
+                self.schedule(next, Event::Users);
             }
             Event::Sync(node, life, asked) => {
-                if self.nodes[node].life == life {
-                    self.sync(node, asked);
+                if self.nodes[storage_node].life == life {
+                    self.sync(storage_node, asked);
                 }
             }
-            Event::Syn(actor, wait, node) => self.syn(actor, wait, node),
+            Event::Syn(actor, wait, node) => self.syn(actor, wait, storage_node),
             Event::Wake(actor, wait, wake) => self.wake(actor, wait, wake),
-            Event::Up(link, call, payload) => self.up(link, call, payload),
+            Event::Up(link, call, payload) => self.deliver_call(link, call, payload),
             Event::UpEnd(link) => self.up_end(link),
-            Event::Down(link, said) => self.down(link, said),
+            Event::Down(link, said) => self.deliver_reply(link, said),
             Event::DownEnd(link) => self.down_end(link),
         }
     }
 
-    fn tick(&mut self, place: Place) {
+    fn tick(&mut self, place: MachineId) {
         match place {
-            Place::Node(index) => self.tick_node(index),
-            Place::Host(index) => self.tick_host(index),
-            Place::Controller => {
+            MachineId::Node(index) => self.tick_node(index),
+            MachineId::Host(index) => self.tick_host(index),
+            MachineId::Controller => {
                 if self.controller.is_none() && self.now >= self.controller_down {
-                    self.say(|| "controller starts".into());
-                    let rows = rows(&self.controller_records);
+                    self.trace_line(|| "controller starts".into());
+                    let rows = to_rows(&self.controller_records);
                     self.controller = Some(Controller::restore(settings(), rows).unwrap());
                 }
-                self.controller_step(controller::Input::Tick);
+                self.controller_step(controller::ControllerInput::Tick);
                 self.outages();
             }
         }
     }
 
-    pub fn say(&self, what: impl FnOnce() -> String) {
+    pub fn trace_line(&self, what: impl FnOnce() -> String) {
         if self.trace {
             println!("{:>8} {}", self.now / MS, what());
         }
     }
 
-    pub fn at(&mut self, when: u64, event: Event) {
+    pub fn schedule(&mut self, when: u64, event: Event) {
         self.sequence += 1;
         self.queue.insert((when, self.sequence), event);
     }

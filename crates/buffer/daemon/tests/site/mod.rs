@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, Remote};
+use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, RemoteController};
 
-pub fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = done() {
@@ -21,20 +21,20 @@ pub fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub struct Site {
+pub struct TestPool {
     pub directory: tempfile::TempDir,
     pub controller: SocketAddr,
     pub nodes: Vec<SocketAddr>,
 }
 
-impl Site {
+impl TestPool {
     /// A pool of `nodes` storage nodes, none of which runs yet.
-    pub fn new(nodes: usize) -> Site {
+    pub fn new(nodes: usize) -> TestPool {
         let listeners: Vec<TcpListener> = (0..=nodes)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
         let mut free = listeners.iter().map(|l| l.local_addr().unwrap());
-        let site = Site {
+        let site = TestPool {
             directory: tempfile::tempdir().unwrap(),
             controller: free.next().unwrap(),
             nodes: free.collect(),
@@ -81,18 +81,18 @@ impl Site {
     }
 
     pub fn controller(&self) -> ControllerDaemon {
-        wait("the controller's port is free", || {
+        wait_for("the controller's port is free", || {
             ControllerDaemon::start(&self.config("key")).ok()
         })
     }
 
-    pub fn remote(&self) -> Remote {
-        Remote::open(&self.file("key", "controller")).unwrap()
+    pub fn remote(&self) -> RemoteController {
+        RemoteController::open(&self.file("key", "controller")).unwrap()
     }
 }
 
 /// Whether a storage node has been told which one it is.
-pub fn in_service(site: &Site, name: &str) -> bool {
+pub fn is_online(site: &TestPool, name: &str) -> bool {
     site.path(name).join("pool").exists()
 }
 

@@ -2,7 +2,7 @@
 
 use super::Request;
 #[cfg(doc)]
-use super::{CACHE_TIME, MAX_SLOTS, PROTOCOL, Reply};
+use super::{CACHE_LIFETIME_NS, MAX_SLOTS, PROTOCOL_VERSION, Reply};
 use crate::ids::{InstanceId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -14,22 +14,22 @@ pub struct Hello {
     /// The instance to attach to; `None` for a connection that administers the daemon.
     pub instance: Option<InstanceId>,
     /// The session this connection joins; `None` begins one.
-    pub resume: Option<Resume>,
+    pub token: Option<SessionToken>,
     /// Which of the session's slots this connection is, below [`MAX_SLOTS`]; with `bulk` which of its
     /// lanes, below [`MAX_LANES`](super::MAX_LANES). It takes the place of an older connection with
     /// the same number: of that one nothing is carried out any more once this one is welcome.
     pub slot: u32,
     /// This connection carries only [`Request::Read`] and [`Request::Write`], and they bypass the
     /// daemon's queue of metadata requests.
-    pub bulk: bool,
+    pub data_connection: bool,
     /// All of the session's requests come from one cache, which keeps what it is told as long as
     /// [`CACHE_TIME`] if the reply permits. Replies do while the session is its instance's only one.
-    pub caches: bool,
+    pub single_cache: bool,
 }
 
 /// Proof that a connection belongs to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resume {
+pub struct SessionToken {
     /// The session.
     pub session: SessionId,
     /// What [`Reply::Welcome`] said when the session began.

@@ -2,14 +2,14 @@
 
 #[cfg(doc)]
 use super::Request;
-use crate::ids::{Ino, Node, Timestamp};
+use crate::ids::{Ino, NodeIndex, Timestamp};
 use crate::layout::Layout;
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
 
 /// Kinds of inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FileKind {
     /// Regular file.
     File,
     /// Directory.
@@ -32,7 +32,7 @@ pub struct Attr {
     /// Inode.
     pub ino: Ino,
     /// Kind.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Permission bits, set-id bits and sticky bit: `0o7777`.
     pub mode: u16,
     /// Names (for a directory: 2 and one for each directory in it).
@@ -57,26 +57,26 @@ pub struct Attr {
     /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
     /// Ask all nodes with [`Request::StatObjects`] and give the answers to
     /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
-    pub unsettled: Option<Timestamp>,
+    pub provisional: Option<Timestamp>,
     /// Whether it has extended attributes.
     pub extended: bool,
 }
 
 impl Attr {
     /// Take length, space and last write from what all the file's data objects say.
-    pub fn settle(
+    pub fn merge_objects(
         &mut self,
         layout: &Layout,
-        objects: impl IntoIterator<Item = (Node, Option<ObjectInfo>)>,
+        objects: impl IntoIterator<Item = (NodeIndex, Option<ObjectInfo>)>,
     ) {
-        let Some(seen) = self.unsettled.take() else {
+        let Some(seen) = self.provisional.take() else {
             return;
         };
         (self.size, self.blocks) = (0, 0);
         let mut latest = Timestamp::default();
         for (node, object) in objects {
             if let Some(object) = object {
-                self.size = self.size.max(layout.end(self.ino, node, object.size));
+                self.size = self.size.max(layout.file_end(self.ino, node, object.size));
                 self.blocks += object.space / 512;
                 latest = latest.max(object.mtime);
             }
@@ -90,7 +90,7 @@ impl Attr {
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct DirEntry {
     /// Place to continue from behind this entry. Stays valid while entries come and go.
     pub cookie: u64,
     /// Name.
@@ -98,20 +98,20 @@ pub struct Entry {
     /// Inode.
     pub ino: Ino,
     /// Kind.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Attributes, if the request asked for them.
     pub attr: Option<Attr>,
 }
 
 /// A new inode that is not a regular file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum New {
+pub enum NewInode {
     /// An empty directory.
     Dir,
     /// A symbolic link to these bytes.
     Symlink(Vec<u8>),
     /// An empty regular file that is not opened, a pipe, socket or device with its number.
-    Node(Kind, u32),
+    Node(FileKind, u32),
 }
 
 /// Attributes to change; `None` leaves as is.
@@ -177,7 +177,7 @@ pub enum XattrMode {
 
 /// Can an inode have an extended attribute of this name? POSIX ACLs would have to be enforced, so
 /// they are refused rather than only stored. SELinux has one label for a whole mount.
-pub fn may_have_xattr(name: &[u8]) -> bool {
+pub fn is_xattr_supported(name: &[u8]) -> bool {
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     known.iter().any(|prefix| name.starts_with(prefix)) && name != b"security.selinux"
 }

@@ -1,7 +1,7 @@
 //! Instances as those who administer a daemon see them.
 
 use crate::ids::{Ino, InstanceId};
-use crate::placement::Place;
+use crate::placement::Placement;
 use serde::{Deserialize, Serialize};
 
 /// A new instance on a storage node.
@@ -20,12 +20,12 @@ pub struct InstanceSpec {
     /// Inodes it may hold on this node.
     pub inodes: u64,
     /// Where it lies, if on several nodes.
-    pub place: Place,
+    pub placement: Placement,
 }
 
 /// How full an instance is on one storage node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct InstanceUsage {
     /// The instance as it was made, without [`Place::secret`] and [`Place::peers`].
     pub spec: InstanceSpec,
     /// Bytes in use, those promised to writers included.
@@ -38,15 +38,15 @@ pub struct Usage {
 
 /// What was found when an instance's data on one node were compared with their checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scrubbed {
+pub struct ScrubReport {
     /// Objects that are what they were.
-    pub whole: u64,
+    pub intact: u64,
     /// Bytes in these.
     pub bytes: u64,
     /// Objects that had no checksums that hold, and have been given some.
-    pub sealed: u64,
+    pub checksummed: u64,
     /// Objects without checksums, because they were written to a moment ago.
-    pub unsealed: u64,
+    pub not_checksummed: u64,
     /// Damaged objects, 1,000 at most, and where the first damaged part begins.
     pub damaged: Vec<(Ino, u64)>,
 }

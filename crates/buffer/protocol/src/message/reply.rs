@@ -2,11 +2,11 @@
 
 #[cfg(doc)]
 use super::Request;
-use super::{Attr, Entry, Kind, Resume, Scrubbed, Usage};
+use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken};
 use crate::identity::Proof;
 use crate::ids::{Errno, Ino};
 use crate::lock::FileLock;
-use crate::placement::{ObjectInfo, Permit, Place};
+use crate::placement::{Capability, ObjectInfo, Placement};
 use serde::{Deserialize, Serialize};
 
 /// What a daemon answers.
@@ -24,9 +24,9 @@ pub enum Reply {
     /// The daemon knows who is there, and proves who it is itself.
     Proved(Proof),
     /// The session is open.
-    Welcome {
+    Attached {
         /// Shown by further connections of the session.
-        resume: Resume,
+        token: SessionToken,
         /// The start of the daemon's host; 0 if it is not known. Differs after a power cut, when
         /// what was not synced may be gone.
         boot: u64,
@@ -35,12 +35,12 @@ pub enum Reply {
         /// Bytes the instance may hold on this node.
         capacity: u64,
         /// Where the instance lies, without [`Place::secret`].
-        place: Place,
+        placement: Placement,
     },
     /// All instances.
-    Instances(Vec<Usage>),
+    Instances(Vec<InstanceUsage>),
     /// What comparing data with their checksums found.
-    Scrubbed(Scrubbed),
+    ScrubReport(ScrubReport),
     /// Attributes.
     Attr(Attr),
     /// Attributes of those inodes that were asked about and are there.
@@ -52,10 +52,10 @@ pub enum Reply {
         /// [`Request::Create`] made it.
         created: bool,
         /// Opens the file's data objects on other nodes, if there may be any.
-        permit: Option<Permit>,
+        capability: Option<Capability>,
     },
     /// A file's attributes and contents.
-    Whole {
+    FileContents {
         /// Attributes.
         attr: Attr,
         /// All its bytes.
@@ -65,18 +65,18 @@ pub enum Reply {
     /// The name leads to an inode that another node is the home of: ask that one, with `GetAttr`
     /// after a lookup and with `Open` instead of a create that was not exclusive. `ESTALE` there
     /// means that the name has gone meanwhile: look it up again.
-    Elsewhere {
+    Referral {
         /// The inode; [`Ino::shard`] is its home.
         ino: Ino,
         /// What it is.
-        kind: Kind,
+        kind: FileKind,
     },
     /// A data object; `None` while the node holds nothing of the file.
     Object(Option<ObjectInfo>),
     /// One data object for each file that was asked about, in that order.
     Objects(Vec<Option<ObjectInfo>>),
     /// Opens a file's data objects on other nodes.
-    Permit(Permit),
+    Capability(Capability),
     /// A symbolic link's target, or an extended attribute's value.
     Bytes(Vec<u8>),
     /// Names of extended attributes.
@@ -84,12 +84,12 @@ pub enum Reply {
     /// Directory entries, and whether these are the last.
     Entries {
         /// In the order of their cookies.
-        entries: Vec<Entry>,
+        entries: Vec<DirEntry>,
         /// Nothing follows.
         end: bool,
     },
     /// Space promised, in bytes.
-    Granted(u64),
+    SpaceGranted(u64),
     /// Capacity and use of the instance.
     StatFs {
         /// Bytes in all.
@@ -102,12 +102,12 @@ pub enum Reply {
         inodes_used: u64,
     },
     /// The lock will be held later.
-    Waiting,
+    LockPending,
     /// A lock that is in the way. Its `owner` means nothing, and its `pid` something only if it is
     /// the same session's.
-    Conflict(FileLock),
+    LockConflict(FileLock),
     /// Locks that were waited for and are held now, by their tickets.
-    Locks(Vec<u64>),
+    LocksGranted(Vec<u64>),
     /// Bytes follow as the frame's payload.
     Data,
     /// Bytes taken, and the offset they were written at.

@@ -1,13 +1,15 @@
 //! What a client asks for.
 
-use super::{Allocate, Hello, InstanceSpec, New, OnExisting, OpenMode, SetAttr, XattrMode};
+use super::{Allocate, Hello, InstanceSpec, NewInode, OnExisting, OpenMode, SetAttr, XattrMode};
 #[cfg(doc)]
-use super::{MAX_INODES, MAX_NAME, MOST_CLOSED, RECOVERY_SLOT, Reply, WATCH_SLOT};
+use super::{
+    LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_NAME, MAX_REQUEST_INODES, RECOVERY_SLOT, Reply,
+};
 use crate::identity::Proof;
 use crate::ids::{HandleId, Ino, InstanceId, LockOwner};
 use crate::lock::FileLock;
 use crate::peer::PeerMessage;
-use crate::placement::Permit;
+use crate::placement::Capability;
 use serde::{Deserialize, Serialize};
 
 /// What a client asks for. Names are bytes without `/` or NUL, at most [`MAX_NAME`].
@@ -87,7 +89,7 @@ pub enum Request {
     Make {
         parent: Ino,
         name: Vec<u8>,
-        new: New,
+        new: NewInode,
         mode: u16,
     },
     /// Make a regular file and open it. If the name exists, open that, or fail with `EEXIST` if
@@ -208,7 +210,7 @@ pub enum Request {
     /// `EKEYREJECTED`: the permit has expired, ask home for another with [`Request::Permit`].
     OpenObject {
         handle: HandleId,
-        permit: Permit,
+        capability: Capability,
         open: OpenMode,
     },
     /// What the data objects of at most [`MAX_INODES`] files on this node say. Answered by
@@ -266,7 +268,7 @@ pub enum Request {
     /// Wait for news of locks that are waited for; only on [`WATCH_SLOT`]. `told` are the tickets
     /// of those that the client knows of. Answered by [`Reply::Locks`] when there are any.
     AwaitLocks {
-        told: Vec<u64>,
+        known: Vec<u64>,
     },
     /// Wait for a lock no longer. Answered by `Done`, or by [`Reply::Locks`] if it is held.
     CancelLock {

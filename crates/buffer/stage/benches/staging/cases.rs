@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use forebay_client::{Admin, Fs};
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::InstanceSpec;
-use forebay_stage::{Item, Place, Progress, Report, Request, Space, Verify, What, stage};
+use forebay_stage::{
+    ItemKind, Namespace, ProgressCounters, StageItem, StageLocation, StageReport, StageRequest,
+    Verify, run_stage,
+};
 use forebay_store::daemon::{self, Daemon};
 
 use crate::floor::{copy, read, timed, together, write};
@@ -133,7 +136,7 @@ pub fn all(options: &Options) -> Outcome<()> {
 
 /// Threads that stage.
 fn workers() -> usize {
-    forebay_stage::Options::default().workers
+    forebay_stage::StageOptions::default().workers
 }
 
 /// A directory that is removed in the end.
@@ -174,7 +177,7 @@ fn measure(
         home,
         flash,
         shape,
-        daemon: Daemon::start(daemon::Options::new(flash.path("flash")))?,
+        daemon: Daemon::start(daemon::InvalidOptions::new(flash.path("flash")))?,
     };
     let mut seconds = Seconds::new();
     for round in 0..options.rounds {
@@ -292,7 +295,7 @@ impl Bench<'_> {
     /// An instance of its own for a step of a round.
     fn with_instance<T>(&self, id: usize, act: impl FnOnce(Fs) -> Outcome<T>) -> Outcome<T> {
         let id = InstanceId(id as u64);
-        let options = forebay_client::Options::default;
+        let options = forebay_client::ClientOptions::default;
         let admin = Admin::connect(self.daemon.address(), options())?;
         admin.create_instance(InstanceSpec {
             id,
@@ -301,7 +304,7 @@ impl Bench<'_> {
             mode: 0o700,
             capacity: self.shape.bytes + (8 << 30),
             inodes: 2 * self.shape.entries() + 1_000_000,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         })?;
         let fs = Fs::attach(self.daemon.address(), id, options())?;
         fs.mkdir_all(Path::new("striped"), 0o755)?;
@@ -333,17 +336,17 @@ impl Bench<'_> {
     fn there_and_back(&self, source: &Path, round: usize) -> Outcome<Vec<(Figure, f64)>> {
         let staged = self.home.path("staged");
         let (there, back) = self.with_instance(2 * round + 2, |fs| {
-            let space = Space::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
-            let inside = || Place::inside(&space, "data");
-            let there = self.stage(Place::outside(source), inside())?;
-            let back = self.stage(inside(), Place::outside(&staged))?;
+            let space = Namespace::new(fs, Path::new("striped"), "$DW_JOB_STRIPED")?;
+            let inside = || StageLocation::in_instance(&space, "data");
+            let there = self.stage(StageLocation::pfs(source), inside())?;
+            let back = self.stage(inside(), StageLocation::pfs(&staged))?;
             Ok((there, back))
         })?;
         if round == 0 {
             compare(source, &staged)?;
         }
         fs::remove_dir_all(staged)?;
-        let times = |report: &Report, [durable, back, whole]: [Figure; 3]| {
+        let times = |report: &StageReport, [durable, back, whole]: [Figure; 3]| {
             [
                 (durable, report.times.until_durable().as_secs_f64()),
                 (back, report.times.reading_back.as_secs_f64()),
@@ -355,22 +358,28 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    fn stage(&self, source: Place, target: Place) -> Outcome<Report> {
+    fn stage(&self, source: StageLocation, target: StageLocation) -> Outcome<StageReport> {
         let journal = self.flash.path("journal");
         let _ = fs::remove_file(&journal);
-        let what = What::Directory;
-        let items = vec![Item {
-            what,
+        let what = ItemKind::Directory;
+        let items = vec![StageItem {
+            kind,
             source,
             target,
         }];
-        let options = forebay_stage::Options {
+        let options = forebay_stage::StageOptions {
             verify: Verify::ReadBack,
             journal: Some(journal),
-            ..forebay_stage::Options::default()
+            ..forebay_stage::StageOptions::default()
         };
-        let stage = || Ok(stage(&Request { items }, &options, &Progress::new())?);
-        let (_, report): (f64, Report) = timed(stage)?;
+        let stage = || {
+            Ok(run_stage(
+                &StageRequest { items },
+                &options,
+                &ProgressCounters::new(),
+            )?)
+        };
+        let (_, report): (f64, StageReport) = timed(run_stage)?;
         if report.read_back != self.shape.bytes {
             return Err("not everything was read back".into());
         }

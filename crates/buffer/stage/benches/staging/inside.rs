@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use forebay_client::Fs;
-use forebay_protocol::message::{MAX_WHOLE, New, OpenMode, SetAttr, SetTime};
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, NewInode, OpenMode, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
 use rustix::process::{getegid, geteuid};
 
@@ -22,7 +22,7 @@ pub struct Files<'f> {
 
 /// Is it a file by itself that goes with one request?
 fn is_whole(part: &Part) -> bool {
-    part.from == 0 && part.to <= MAX_WHOLE as u64
+    part.from == 0 && part.to <= MAX_INLINE_FILE_BYTES as u64
 }
 
 fn attributes() -> SetAttr {
@@ -91,14 +91,17 @@ impl Files<'_> {
             let length = usize::try_from(part.to).unwrap_or(block.len());
             let data = block[..length].to_vec();
             let place = directories.place(&part.path)?;
-            note(part, fs.put(place, attributes(), data).map_err(told)?.ino);
+            note(
+                part,
+                fs.put_file(place, attributes(), data).map_err(told)?.ino,
+            );
             Ok(())
         })?;
         let inos = inos.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (path, goal) in &shape.links {
             let (parent, name) = directories.place(path)?;
-            let link = New::Symlink(goal.as_os_str().as_bytes().to_vec());
-            fs.make(parent, name, link, 0o777).map_err(told)?;
+            let link = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
+            fs.make_inode(parent, name, link, 0o777).map_err(told)?;
         }
         for (path, first) in &shape.names {
             let (parent, name) = directories.place(path)?;
@@ -106,7 +109,7 @@ impl Files<'_> {
             fs.link(*first, parent, name).map_err(told)?;
         }
         for file in large.values() {
-            file.sync(false).map_err(told)?;
+            file.fsync(false).map_err(told)?;
         }
         drop(large);
         fs.sync().map_err(told)?;
@@ -122,7 +125,7 @@ impl Files<'_> {
         all(&shape.parts, threads, |part, block| {
             let ino = *self.inos.get(&part.path).ok_or(io::ErrorKind::NotFound)?;
             if is_whole(part) {
-                self.fs.fetch(ino).map_err(told)?;
+                self.fs.fetch_file(ino).map_err(told)?;
                 return Ok(());
             }
             let opened = self.fs.open(ino, mode).map_err(told)?;

@@ -18,7 +18,7 @@ pub struct Identity {
 impl Identity {
     /// The identity of user `uid` with group `gid` and the groups that the system's databases
     /// name; `None` if this process is that user, or may act for nobody else.
-    pub fn of(uid: u32, gid: u32) -> Option<Identity> {
+    pub fn for_user(uid: u32, gid: u32) -> Option<Identity> {
         let own = rustix::process::geteuid();
         if !own.is_root() || uid == 0 {
             return None;

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_client::{File, Fs, Opened};
-use forebay_protocol::message::{New, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
+use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
 use forebay_protocol::{Attr, Ino, Timestamp};
 use rustix::io::Errno;
 
-use super::{Attributes, Body, Folder, Kind, Put, State, Time};
+use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata, PutOutcome};
 
 /// Bytes of a directory that are asked for at a time.
 const PAGE: u32 = 64 << 10;
 
 /// A name space of an instance.
-pub struct Space {
+pub struct Namespace {
     fs: Fs,
     root: Ino,
     shown: PathBuf,
@@ -27,21 +27,21 @@ pub struct Space {
     written: Mutex<BTreeMap<u64, OwnedFd>>,
 }
 
-impl fmt::Debug for Space {
+impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Space({})", self.shown.display())
     }
 }
 
-impl Space {
+impl Namespace {
     /// The name space at `root` in the instance of `fs`, on whose behalf everything is done;
     /// messages name it `shown`.
-    pub fn new(fs: Fs, root: &Path, shown: impl Into<PathBuf>) -> std::io::Result<Arc<Space>> {
+    pub fn new(fs: Fs, root: &Path, shown: impl Into<PathBuf>) -> std::io::Result<Arc<Namespace>> {
         let found = fs.resolve(root, false).map_err(errno)?;
-        if found.kind != forebay_protocol::Kind::Dir {
+        if found.kind != forebay_protocol::FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(Arc::new(Space {
+        Ok(Arc::new(Namespace {
             fs,
             root: found.ino,
             shown: shown.into(),
@@ -61,14 +61,14 @@ impl Space {
         &self.fs
     }
 
-    pub(super) fn folder(self: &Arc<Space>, ino: Ino) -> Box<dyn Folder> {
+    pub(super) fn folder(self: &Arc<Namespace>, ino: Ino) -> Box<dyn DirHandle> {
         Box::new(Directory {
             space: self.clone(),
             ino,
         })
     }
 
-    pub(super) fn body(self: &Arc<Space>, ino: Ino) -> Result<Box<dyn Body>, Errno> {
+    pub(super) fn body(self: &Arc<Namespace>, ino: Ino) -> Result<Box<dyn FileHandle>, Errno> {
         let mode = OpenMode {
             read: true,
             descriptor: true,
@@ -94,24 +94,24 @@ pub(super) fn errno(error: forebay_protocol::Errno) -> Errno {
     Errno::from_raw_os_error(error.0)
 }
 
-pub(super) fn state(attr: &Attr) -> State {
-    let time = |time: Timestamp| Time {
+pub(super) fn state(attr: &Attr) -> FileStat {
+    let time = |time: Timestamp| FileTime {
         seconds: time.secs,
         nanoseconds: time.nanos,
     };
-    State {
+    FileStat {
         kind: match attr.kind {
-            forebay_protocol::Kind::File => Kind::File,
-            forebay_protocol::Kind::Dir => Kind::Directory,
-            forebay_protocol::Kind::Symlink => Kind::Link,
-            _ => Kind::Other,
+            forebay_protocol::FileKind::File => FileKind::File,
+            forebay_protocol::FileKind::Dir => FileKind::Directory,
+            forebay_protocol::FileKind::Symlink => FileKind::Symlink,
+            _ => FileKind::Other,
         },
         mode: attr.mode.into(),
         uid: attr.uid,
         gid: attr.gid,
         size: attr.size,
-        space: attr.blocks.saturating_mul(512),
-        names: attr.nlink.into(),
+        allocated: attr.blocks.saturating_mul(512),
+        nlink: attr.nlink.into(),
         inode: (0, attr.ino.0),
         accessed: time(attr.atime),
         modified: time(attr.mtime),
@@ -120,8 +120,8 @@ pub(super) fn state(attr: &Attr) -> State {
 }
 
 /// Owner, permissions and times of `wanted`.
-fn attributes(wanted: &State) -> SetAttr {
-    let time = |time: Time| {
+fn attributes(wanted: &FileStat) -> SetAttr {
+    let time = |time: FileTime| {
         Some(SetTime::At(Timestamp {
             secs: time.seconds,
             nanos: time.nanoseconds,
@@ -153,7 +153,7 @@ fn as_permitted<T>(
 }
 
 /// Gives an inode that belongs to `owner` what `wanted` has.
-fn take_on(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &State) -> Result<(), Errno> {
+fn take_on(fs: &Fs, ino: Ino, owner: (u32, u32), wanted: &FileStat) -> Result<(), Errno> {
     let mut set = attributes(wanted);
     set.uid = set.uid.filter(|uid| *uid != owner.0);
     set.gid = set.gid.filter(|gid| *gid != owner.1);
@@ -182,7 +182,7 @@ macro_rules! extended_attributes {
 }
 
 struct Directory {
-    space: Arc<Space>,
+    space: Arc<Namespace>,
     ino: Ino,
 }
 
@@ -197,17 +197,17 @@ impl Directory {
     }
 }
 
-impl Attributes for Directory {
-    fn state(&self) -> Result<State, Errno> {
+impl Metadata for Directory {
+    fn stat(&self) -> Result<FileStat, Errno> {
         Ok(state(&self.space.fs.get_attr(self.ino).map_err(errno)?))
     }
 
-    fn take_on(
+    fn set_metadata(
         &self,
-        wanted: &State,
+        wanted: &FileStat,
         attributes: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
-        let now = self.state()?;
+        let now = self.stat()?;
         let set = attributes();
         take_on(&self.space.fs, self.ino, (now.uid, now.gid), wanted)?;
         Ok(set)
@@ -216,14 +216,14 @@ impl Attributes for Directory {
     extended_attributes!();
 }
 
-impl Folder for Directory {
-    fn again(&self) -> Result<Box<dyn Folder>, Errno> {
+impl DirHandle for Directory {
+    fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
         Ok(self.space.folder(self.ino))
     }
 
-    fn entries(
+    fn read_dir(
         &self,
-        take: &mut dyn FnMut(&OsStr, Result<State, Errno>) -> bool,
+        take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno> {
         let mut cookie = 0;
         loop {
@@ -237,7 +237,7 @@ impl Folder for Directory {
                 }
                 let found = match &entry.attr {
                     Some(attr) => Ok(state(attr)),
-                    None => self.look(name),
+                    None => self.lstat(name),
                 };
                 if !take(name, found) {
                     return Ok(());
@@ -249,20 +249,20 @@ impl Folder for Directory {
         }
     }
 
-    fn look(&self, name: &OsStr) -> Result<State, Errno> {
+    fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
         Ok(state(&self.find(name)?))
     }
 
-    fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno> {
+    fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let found = self.find(name)?;
         match found.kind {
-            forebay_protocol::Kind::Dir => Ok(self.space.folder(found.ino)),
-            forebay_protocol::Kind::Symlink => Err(Errno::LOOP),
+            forebay_protocol::FileKind::Dir => Ok(self.space.folder(found.ino)),
+            forebay_protocol::FileKind::Symlink => Err(Errno::LOOP),
             _ => Err(Errno::NOTDIR),
         }
     }
 
-    fn make(&self, name: &OsStr) -> Result<bool, Errno> {
+    fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
         match self.space.fs.mkdir(self.ino, name.as_bytes(), 0o700) {
             Ok(_) => Ok(true),
             Err(forebay_protocol::Errno::EEXIST) => Ok(false),
@@ -270,18 +270,18 @@ impl Folder for Directory {
         }
     }
 
-    fn open(&self, name: &OsStr, seen: Option<&State>) -> Result<Box<dyn Body>, Errno> {
+    fn open(&self, name: &OsStr, seen: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
         let found = match seen {
             Some(state) => *state,
-            None => self.look(name)?,
+            None => self.lstat(name)?,
         };
-        if found.kind == Kind::Link {
+        if found.kind == FileKind::Symlink {
             return Err(Errno::LOOP);
         }
         self.space.body(Ino(found.inode.1))
     }
 
-    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno> {
+    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         let mode = OpenMode {
             read: true,
             write: true,
@@ -299,8 +299,13 @@ impl Folder for Directory {
         Ok(Box::new(Contents::new(self.space.clone(), made)))
     }
 
-    fn fetch(&self, _: &OsStr, seen: &State, into: &mut Vec<u8>) -> Result<Option<State>, Errno> {
-        match self.space.fs.fetch(Ino(seen.inode.1)) {
+    fn read_small_file(
+        &self,
+        _: &OsStr,
+        seen: &FileStat,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<FileStat>, Errno> {
+        match self.space.fs.fetch_file(Ino(seen.inode.1)) {
             Ok((attr, data)) => {
                 let state = state(&attr);
                 *into = data;
@@ -311,45 +316,53 @@ impl Folder for Directory {
         }
     }
 
-    fn put(&self, name: &OsStr, data: &[u8], like: &State) -> Result<Put, Errno> {
+    fn put_small_file(
+        &self,
+        name: &OsStr,
+        data: &[u8],
+        like: &FileStat,
+    ) -> Result<PutOutcome, Errno> {
         let fs = &self.space.fs;
         let put = as_permitted(attributes(like), |set| {
-            fs.put((self.ino, name.as_bytes()), set, data.to_vec())
+            fs.put_file((self.ino, name.as_bytes()), set, data.to_vec())
         });
         match put {
             // This host's journal is as old as its storage daemon's objects.
-            Ok(_) if fs.is_local(self.ino).map_err(errno)? => Ok(Put::Done),
-            Ok(_) => Ok(Put::Unsure),
+            Ok(_) if fs.is_local(self.ino).map_err(errno)? => Ok(PutOutcome::Stored),
+            Ok(_) => Ok(PutOutcome::Unsynced),
             // There may be room on other nodes.
-            Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(Put::Not),
+            Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(PutOutcome::Unsupported),
             Err(error) => Err(error),
         }
     }
 
-    fn goal(&self, _: &OsStr, seen: &State) -> Result<OsString, Errno> {
+    fn readlink(&self, _: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {
         let goal = self.space.fs.read_link(Ino(seen.inode.1));
         let goal = goal.map_err(errno)?;
         Ok(OsString::from_vec(goal))
     }
 
-    fn point(&self, name: &OsStr, goal: &OsStr, like: &State) -> Result<(), Errno> {
-        let new = New::Symlink(goal.as_bytes().to_vec());
-        let made = self.space.fs.make(self.ino, name.as_bytes(), new, 0o777);
+    fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
+        let new = NewInode::Symlink(goal.as_bytes().to_vec());
+        let made = self
+            .space
+            .fs
+            .make_inode(self.ino, name.as_bytes(), new, 0o777);
         let made = made.map_err(errno)?;
-        let wanted = State {
+        let wanted = FileStat {
             mode: made.mode.into(),
             ..*like
         };
         take_on(&self.space.fs, made.ino, (made.uid, made.gid), &wanted)
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno> {
-        let file = Ino(folder.look(of)?.inode.1);
+    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
+        let file = Ino(folder.lstat(of)?.inode.1);
         let made = self.space.fs.link(file, self.ino, name.as_bytes());
         made.map(|_| ()).map_err(errno)
     }
 
-    fn remove(&self, name: &OsStr) -> Result<(), Errno> {
+    fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
         let gone = self.space.fs.unlink(self.ino, name.as_bytes());
         gone.map_err(errno)
     }
@@ -360,7 +373,7 @@ impl Folder for Directory {
         renamed.map_err(errno)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn syncfs(&self) -> Result<(), Errno> {
         // Contents first: a name must not outlive a power cut that its contents do not.
         let written = self
             .space
@@ -380,13 +393,13 @@ impl Folder for Directory {
 
 /// An open file.
 struct Contents {
-    space: Arc<Space>,
+    space: Arc<Namespace>,
     file: Arc<File>,
     opened: Attr,
 }
 
 impl Contents {
-    fn new(space: Arc<Space>, opened: Opened) -> Contents {
+    fn new(space: Arc<Namespace>, opened: Opened) -> Contents {
         Contents {
             space,
             file: opened.file,
@@ -399,14 +412,14 @@ impl Contents {
     }
 }
 
-impl Attributes for Contents {
-    fn state(&self) -> Result<State, Errno> {
+impl Metadata for Contents {
+    fn stat(&self) -> Result<FileStat, Errno> {
         Ok(state(&self.space.fs.get_attr(self.ino()).map_err(errno)?))
     }
 
-    fn take_on(
+    fn set_metadata(
         &self,
-        wanted: &State,
+        wanted: &FileStat,
         attributes: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
         let set = attributes();
@@ -418,16 +431,16 @@ impl Attributes for Contents {
     extended_attributes!();
 }
 
-impl Body for Contents {
-    fn opened_state(&self) -> Result<State, Errno> {
+impl FileHandle for Contents {
+    fn opened_stat(&self) -> Result<FileStat, Errno> {
         Ok(state(&self.opened))
     }
 
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         self.file.read_at(into, offset).map_err(errno)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
         self.file.write_all_at(data, offset).map_err(errno)
     }
 
@@ -435,7 +448,7 @@ impl Body for Contents {
         self.file.seek(offset, hole).map_err(errno)
     }
 
-    fn resize(&self, size: u64) -> Result<(), Errno> {
+    fn truncate(&self, size: u64) -> Result<(), Errno> {
         let set = SetAttr {
             size: Some(size),
             ..SetAttr::default()
@@ -448,15 +461,15 @@ impl Body for Contents {
         self.file.descriptor()
     }
 
-    fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        self.file.promise(offset, length).map_err(errno)
+    fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        self.file.reserve_space(offset, length).map_err(errno)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
-        self.file.sync(true).map_err(errno)
+    fn fdatasync(&self) -> Result<(), Errno> {
+        self.file.fsync(true).map_err(errno)
     }
 
-    fn must_flush(&self) -> bool {
+    fn needs_fdatasync(&self) -> bool {
         self.file.descriptor().is_none()
     }
 }

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::identity::{Entered, Identity};
-use super::{Attributes, Body, Folder, Kind, State, Time};
+use super::{DirHandle, FileHandle, FileKind, FileStat, FileTime, Metadata};
 
 /// On whose behalf; `None` for the process itself.
 pub(super) type Who = Option<Arc<Identity>>;
@@ -37,7 +37,7 @@ pub(super) fn opened(fd: OwnedFd, who: &Who) -> Open {
 }
 
 /// Opens a directory by its path, following symbolic links.
-pub(crate) fn open_folder(path: &Path, who: &Who) -> Result<Box<dyn Folder>, Errno> {
+pub(crate) fn open_folder(path: &Path, who: &Who) -> Result<Box<dyn DirHandle>, Errno> {
     let _as = enter(who)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = openat(CWD, path, flags, Mode::empty())?;
@@ -48,7 +48,7 @@ pub(crate) fn open_folder(path: &Path, who: &Who) -> Result<Box<dyn Folder>, Err
 }
 
 /// Opens a file by its path, following symbolic links.
-pub(crate) fn open_path(path: &Path, who: &Who) -> Result<Box<dyn Body>, Errno> {
+pub(crate) fn open_path(path: &Path, who: &Who) -> Result<Box<dyn FileHandle>, Errno> {
     let _as = enter(who)?;
     // A pipe must not keep us waiting for someone who writes to it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -63,25 +63,25 @@ pub(crate) fn open_path(path: &Path, who: &Who) -> Result<Box<dyn Body>, Errno> 
     clippy::unnecessary_cast,
     reason = "the number of names has 32 bits on some processors"
 )]
-fn state(stat: &Stat) -> State {
+fn state(stat: &Stat) -> FileStat {
     let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
-    let time = |seconds: i64, nanoseconds: u64| Time {
+    let time = |seconds: i64, nanoseconds: u64| FileTime {
         seconds,
         nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
     };
-    State {
+    FileStat {
         kind: match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Other,
         },
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
         size: unsigned(stat.st_size),
-        space: unsigned(stat.st_blocks).saturating_mul(512),
-        names: stat.st_nlink as u64,
+        allocated: unsigned(stat.st_blocks).saturating_mul(512),
+        nlink: stat.st_nlink as u64,
         inode: (stat.st_dev, stat.st_ino),
         accessed: time(stat.st_atime, stat.st_atime_nsec),
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
@@ -89,8 +89,8 @@ fn state(stat: &Stat) -> State {
     }
 }
 
-fn times(state: &State) -> Timestamps {
-    let time = |time: Time| Timespec {
+fn times(state: &FileStat) -> Timestamps {
+    let time = |time: FileTime| Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.into(),
     };
@@ -115,14 +115,14 @@ impl Open {
     }
 }
 
-impl Attributes for Open {
-    fn state(&self) -> Result<State, Errno> {
+impl Metadata for Open {
+    fn stat(&self) -> Result<FileStat, Errno> {
         Ok(state(&fstat(&self.fd)?))
     }
 
-    fn take_on(
+    fn set_metadata(
         &self,
-        wanted: &State,
+        wanted: &FileStat,
         attributes: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
         let (uid, gid) = (Uid::from_raw(wanted.uid), Gid::from_raw(wanted.gid));
@@ -176,17 +176,17 @@ impl Attributes for Open {
     }
 }
 
-impl Folder for Open {
-    fn again(&self) -> Result<Box<dyn Folder>, Errno> {
+impl DirHandle for Open {
+    fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
         Ok(Box::new(Open {
             fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
             who: self.who.clone(),
         }))
     }
 
-    fn entries(
+    fn read_dir(
         &self,
-        take: &mut dyn FnMut(&OsStr, Result<State, Errno>) -> bool,
+        take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno> {
         let _as = self.enter()?;
         for entry in Dir::read_from(&self.fd)? {
@@ -202,17 +202,17 @@ impl Folder for Open {
         Ok(())
     }
 
-    fn look(&self, name: &OsStr) -> Result<State, Errno> {
+    fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
         let _as = self.enter()?;
         self.look_at(name)
     }
 
-    fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno> {
+    fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         Ok(Box::new(self.open_at(name, flags, Mode::empty())?))
     }
 
-    fn make(&self, name: &OsStr) -> Result<bool, Errno> {
+    fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
         let _as = self.enter()?;
         match mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => Ok(true),
@@ -221,12 +221,12 @@ impl Folder for Open {
         }
     }
 
-    fn open(&self, name: &OsStr, _: Option<&State>) -> Result<Box<dyn Body>, Errno> {
+    fn open(&self, name: &OsStr, _: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         Ok(Box::new(self.open_at(name, flags, Mode::empty())?))
     }
 
-    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno> {
+    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
         if !keep {
             flags |= OFlags::TRUNC;
@@ -238,13 +238,13 @@ impl Folder for Open {
         )?))
     }
 
-    fn goal(&self, name: &OsStr, _: &State) -> Result<OsString, Errno> {
+    fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
         let _as = self.enter()?;
         let goal = readlinkat(&self.fd, name, Vec::new())?;
         Ok(OsString::from_vec(goal.into_bytes()))
     }
 
-    fn point(&self, name: &OsStr, goal: &OsStr, like: &State) -> Result<(), Errno> {
+    fn symlink(&self, name: &OsStr, goal: &OsStr, like: &FileStat) -> Result<(), Errno> {
         let _as = self.enter()?;
         symlinkat(goal, &self.fd, name)?;
         if self.may_give_away() {
@@ -257,13 +257,13 @@ impl Folder for Open {
         Ok(())
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno> {
+    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
         let _as = self.enter()?;
         let from = folder.descriptor().ok_or(Errno::XDEV)?;
         linkat(from, of, &self.fd, name, AtFlags::empty())
     }
 
-    fn remove(&self, name: &OsStr) -> Result<(), Errno> {
+    fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
         let _as = self.enter()?;
         unlinkat(&self.fd, name, AtFlags::empty())
     }
@@ -273,7 +273,7 @@ impl Folder for Open {
         renameat(&self.fd, from, &self.fd, to)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn syncfs(&self) -> Result<(), Errno> {
         rustix::fs::syncfs(&self.fd)
     }
 
@@ -287,7 +287,7 @@ impl Folder for Open {
 }
 
 impl Open {
-    fn look_at(&self, name: &OsStr) -> Result<State, Errno> {
+    fn look_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
         Ok(state(&statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
@@ -301,8 +301,8 @@ impl Open {
     }
 }
 
-impl Body for Open {
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+impl FileHandle for Open {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut have = 0;
         while let Some(rest) = into.get_mut(have..).filter(|rest| !rest.is_empty()) {
             match pread(&self.fd, rest, offset + have as u64) {
@@ -315,7 +315,7 @@ impl Body for Open {
         Ok(have)
     }
 
-    fn write(&self, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
+    fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<(), Errno> {
         while !data.is_empty() {
             match pwrite(&self.fd, data, offset) {
                 Ok(0) => return Err(Errno::IO),
@@ -339,7 +339,7 @@ impl Body for Open {
         rustix::fs::seek(&self.fd, to)
     }
 
-    fn resize(&self, size: u64) -> Result<(), Errno> {
+    fn truncate(&self, size: u64) -> Result<(), Errno> {
         ftruncate(&self.fd, size)
     }
 
@@ -347,15 +347,15 @@ impl Body for Open {
         Some(self.fd.as_fd())
     }
 
-    fn promise(&self, _: u64, _: u64) -> Result<(), Errno> {
+    fn reserve_space(&self, _: u64, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn fdatasync(&self) -> Result<(), Errno> {
         rustix::fs::fdatasync(&self.fd)
     }
 
-    fn must_flush(&self) -> bool {
+    fn needs_fdatasync(&self) -> bool {
         false
     }
 }

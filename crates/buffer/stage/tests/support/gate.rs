@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_stage::end::{Attributes, Beneath, Body, FileSystem, Folder, State};
+use forebay_stage::end::{
+    ConfinedFileSystem, DirHandle, FileHandle, FileStat, FileSystem, Metadata,
+};
 use rustix::io::Errno;
 
 /// What waits.
@@ -63,7 +65,7 @@ impl Gate {
 /// The file system below a directory, behind a gate.
 pub fn gated(directory: &Path, gate: &Arc<Gate>) -> Arc<dyn FileSystem> {
     Arc::new(Gated {
-        inner: Beneath::open(&[directory.to_owned()], None),
+        inner: ConfinedFileSystem::open(&[directory.to_owned()], None),
         gate: gate.clone(),
     })
 }
@@ -80,38 +82,38 @@ impl<T> fmt::Debug for Gated<T> {
 }
 
 impl<T> Gated<T> {
-    fn folder(&self, inner: Box<dyn Folder>) -> Box<dyn Folder> {
+    fn folder(&self, inner: Box<dyn DirHandle>) -> Box<dyn DirHandle> {
         let gate = self.gate.clone();
         Box::new(Gated { inner, gate })
     }
 
-    fn body(&self, inner: Box<dyn Body>) -> Box<dyn Body> {
+    fn body(&self, inner: Box<dyn FileHandle>) -> Box<dyn FileHandle> {
         let gate = self.gate.clone();
         Box::new(Gated { inner, gate })
     }
 }
 
 impl FileSystem for Gated<Arc<dyn FileSystem>> {
-    fn open_folder(&self, path: &Path) -> Result<Box<dyn Folder>, Errno> {
-        Ok(self.folder(self.inner.open_folder(path)?))
+    fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
+        Ok(self.folder(self.inner.open_dir(path)?))
     }
 
-    fn open_file(&self, path: &Path) -> Result<Box<dyn Body>, Errno> {
+    fn open_file(&self, path: &Path) -> Result<Box<dyn FileHandle>, Errno> {
         Ok(self.body(self.inner.open_file(path)?))
     }
 }
 
-impl<T: Attributes + ?Sized> Attributes for Gated<Box<T>> {
-    fn state(&self) -> Result<State, Errno> {
-        self.inner.state()
+impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
+    fn stat(&self) -> Result<FileStat, Errno> {
+        self.inner.stat()
     }
 
-    fn take_on(
+    fn set_metadata(
         &self,
-        state: &State,
+        state: &FileStat,
         attributes: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
-        self.inner.take_on(state, attributes)
+        self.inner.set_metadata(state, attributes)
     }
 
     fn attribute_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
@@ -127,63 +129,63 @@ impl<T: Attributes + ?Sized> Attributes for Gated<Box<T>> {
     }
 }
 
-impl Folder for Gated<Box<dyn Folder>> {
-    fn again(&self) -> Result<Box<dyn Folder>, Errno> {
-        Ok(self.folder(self.inner.again()?))
+impl DirHandle for Gated<Box<dyn DirHandle>> {
+    fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
+        Ok(self.folder(self.inner.try_clone()?))
     }
 
-    fn entries(
+    fn read_dir(
         &self,
-        take: &mut dyn FnMut(&OsStr, Result<State, Errno>) -> bool,
+        take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno> {
-        self.inner.entries(take)
+        self.inner.read_dir(take)
     }
 
-    fn look(&self, name: &OsStr) -> Result<State, Errno> {
-        self.inner.look(name)
+    fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
+        self.inner.lstat(name)
     }
 
-    fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno> {
-        let inner = self.inner.folder(name)?;
+    fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
+        let inner = self.inner.open_dir(name)?;
         Ok(Gated::folder(self, inner))
     }
 
-    fn make(&self, name: &OsStr) -> Result<bool, Errno> {
-        self.inner.make(name)
+    fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
+        self.inner.mkdir(name)
     }
 
-    fn open(&self, name: &OsStr, seen: Option<&State>) -> Result<Box<dyn Body>, Errno> {
+    fn open(&self, name: &OsStr, seen: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
         Ok(self.body(self.inner.open(name, seen)?))
     }
 
-    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno> {
+    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         Ok(self.body(self.inner.create(name, keep)?))
     }
 
-    fn goal(&self, name: &OsStr, seen: &State) -> Result<OsString, Errno> {
-        self.inner.goal(name, seen)
+    fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {
+        self.inner.readlink(name, seen)
     }
 
-    fn point(&self, name: &OsStr, goal: &OsStr, state: &State) -> Result<(), Errno> {
-        self.inner.point(name, goal, state)
+    fn symlink(&self, name: &OsStr, goal: &OsStr, state: &FileStat) -> Result<(), Errno> {
+        self.inner.symlink(name, goal, state)
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno> {
+    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
         self.gate.pass(At::Link);
         self.inner.link(name, folder, of)
     }
 
-    fn remove(&self, name: &OsStr) -> Result<(), Errno> {
-        self.inner.remove(name)
+    fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
+        self.inner.unlink(name)
     }
 
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         self.inner.rename(from, to)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn syncfs(&self) -> Result<(), Errno> {
         self.gate.pass(At::Flush);
-        self.inner.flush()
+        self.inner.syncfs()
     }
 
     fn device(&self) -> Result<u64, Errno> {
@@ -195,38 +197,38 @@ impl Folder for Gated<Box<dyn Folder>> {
     }
 }
 
-impl Body for Gated<Box<dyn Body>> {
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+impl FileHandle for Gated<Box<dyn FileHandle>> {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         self.gate.pass(At::Read);
-        self.inner.read(into, offset)
+        self.inner.read_at(into, offset)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
         self.gate.pass(At::Write);
-        self.inner.write(data, offset)
+        self.inner.write_all_at(data, offset)
     }
 
     fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         self.inner.seek(offset, hole)
     }
 
-    fn resize(&self, size: u64) -> Result<(), Errno> {
-        self.inner.resize(size)
+    fn truncate(&self, size: u64) -> Result<(), Errno> {
+        self.inner.truncate(size)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    fn promise(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        self.inner.promise(offset, length)
+    fn reserve_space(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        self.inner.reserve_space(offset, length)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
-        self.inner.flush()
+    fn fdatasync(&self) -> Result<(), Errno> {
+        self.inner.fdatasync()
     }
 
-    fn must_flush(&self) -> bool {
-        self.inner.must_flush()
+    fn needs_fdatasync(&self) -> bool {
+        self.inner.needs_fdatasync()
     }
 }

@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use forebay_client::{Admin, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::message::{Caller, Entry, InstanceSpec, New, OpenMode};
-use forebay_protocol::{Attr, Errno, InstanceId, Kind};
+use forebay_protocol::message::{Caller, DirEntry, InstanceSpec, NewInode, OpenMode};
+use forebay_protocol::{Attr, Errno, FileKind, InstanceId};
 use forebay_stage::{
-    Item, Options, Place, Progress, Report, Request, Space, StageError, What, stage,
+    ItemKind, Namespace, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
+    StageReport, StageRequest, run_stage,
 };
 use forebay_store::daemon::{self, Daemon};
 
@@ -54,11 +55,11 @@ pub fn sides_of(capacity: u64) -> Sides {
     let directory = directory();
     let pfs = directory.path().join("pfs");
     fs::create_dir(&pfs).unwrap();
-    let mut start = daemon::Options::new(directory.path().join("flash"));
+    let mut start = daemon::InvalidOptions::new(directory.path().join("flash"));
     start.tcp = Some("127.0.0.1:0".parse().unwrap());
     start.key = Some(key());
     let daemon = Daemon::start(start).unwrap();
-    let options = forebay_client::Options::default;
+    let options = forebay_client::ClientOptions::default;
     let admin = Admin::connect(daemon.address(), options()).unwrap();
     let spec = InstanceSpec {
         id: INSTANCE,
@@ -67,7 +68,7 @@ pub fn sides_of(capacity: u64) -> Sides {
         mode: 0o777,
         capacity,
         inodes: 1_000_000,
-        place: forebay_protocol::placement::Place::alone(),
+        placement: forebay_protocol::placement::Placement::single_node(),
     };
     admin.create_instance(spec).unwrap();
     let fs = Fs::attach(daemon.address(), INSTANCE, options()).unwrap();
@@ -88,9 +89,9 @@ impl Sides {
     /// The instance as another host reaches it: no descriptors, all data over a socket.
     pub fn over_tcp(&self) -> Buffer {
         let address = self.daemon.tcp_address().unwrap();
-        let options = forebay_client::Options {
+        let options = forebay_client::ClientOptions {
             key: Some(key()),
-            ..forebay_client::Options::default()
+            ..forebay_client::ClientOptions::default()
         };
         Buffer::of(Fs::attach(address, INSTANCE, options).unwrap())
     }
@@ -105,59 +106,59 @@ impl Sides {
         }))
     }
 
-    pub fn inside(&self, path: &str) -> Place {
-        Place::inside(&self.buffer.space, path)
+    pub fn inside(&self, path: &str) -> StageLocation {
+        StageLocation::in_instance(&self.buffer.space, path)
     }
 
-    pub fn outside(&self, path: &str) -> Place {
-        Place::outside(self.pfs.join(path))
+    pub fn outside(&self, path: &str) -> StageLocation {
+        StageLocation::pfs(self.pfs.join(path))
     }
 
-    pub fn stage_in(&self, what: What, from: &str, to: &str) -> Request {
+    pub fn stage_in(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
         one(what, self.outside(from), self.inside(to))
     }
 
-    pub fn stage_out(&self, what: What, from: &str, to: &str) -> Request {
+    pub fn stage_out(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
         one(what, self.inside(from), self.outside(to))
     }
 
     /// These files of the instance, one by one, into the directory `out`, which is made.
-    pub fn files_out(&self, names: &[&str]) -> (PathBuf, Request) {
+    pub fn files_out(&self, names: &[&str]) -> (PathBuf, StageRequest) {
         let out = self.pfs.join("out");
         fs::create_dir(&out).unwrap();
-        let item = |name: &&str| Item {
-            what: What::File,
+        let item = |name: &&str| StageItem {
+            kind: ItemKind::File,
             source: self.inside(name),
-            target: Place::outside(out.join(name)),
+            target: StageLocation::pfs(out.join(name)),
         };
         let items = names.iter().map(item).collect();
-        (out, Request { items })
+        (out, StageRequest { items })
     }
 }
 
-pub fn one(what: What, source: Place, target: Place) -> Request {
-    Request {
-        items: vec![Item {
-            what,
+pub fn one(what: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
+    StageRequest {
+        items: vec![StageItem {
+            kind,
             source,
             target,
         }],
     }
 }
 
-pub fn run(request: &Request, options: &Options) -> Result<Report, StageError> {
-    stage(request, options, &Progress::new())
+pub fn run(request: &StageRequest, options: &StageOptions) -> Result<StageReport, StageError> {
+    run_stage(request, options, &ProgressCounters::new())
 }
 
 /// The name space `striped` of an instance.
 pub struct Buffer {
     pub fs: Fs,
-    pub space: Arc<Space>,
+    pub space: Arc<Namespace>,
 }
 
 impl Buffer {
     pub fn of(fs: Fs) -> Buffer {
-        let space = Space::new(fs.clone(), Path::new("striped"), "$DW_JOB_STRIPED").unwrap();
+        let space = Namespace::new(fs.clone(), Path::new("striped"), "$DW_JOB_STRIPED").unwrap();
         Buffer { fs, space }
     }
 
@@ -205,8 +206,8 @@ impl Buffer {
     pub fn symlink(&self, goal: &Path, path: &str) {
         let (parent, name) = (self.path(""), path.as_bytes());
         let parent = self.fs.resolve(&parent, false).unwrap().ino;
-        let new = New::Symlink(goal.as_os_str().as_bytes().to_vec());
-        self.fs.make(parent, name, new, 0o777).unwrap();
+        let new = NewInode::Symlink(goal.as_os_str().as_bytes().to_vec());
+        self.fs.make_inode(parent, name, new, 0o777).unwrap();
     }
 
     pub fn remove(&self, path: &str) {
@@ -214,7 +215,7 @@ impl Buffer {
     }
 
     /// What is in a directory.
-    pub fn entries(&self, path: &str) -> Vec<Entry> {
+    pub fn entries(&self, path: &str) -> Vec<DirEntry> {
         let ino = self.attr(path).unwrap().ino;
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -237,7 +238,7 @@ impl Buffer {
             for entry in self.entries(here.to_str().unwrap()) {
                 let name = directory.join(std::ffi::OsString::from_vec(entry.name));
                 let attr = entry.attr.unwrap();
-                if attr.kind == Kind::Dir {
+                if attr.kind == FileKind::Dir {
                     open.push(name.clone());
                 }
                 let full = Path::new(root).join(&name);
@@ -249,8 +250,8 @@ impl Buffer {
 
     fn line(&self, path: &str, attr: &Attr) -> String {
         let (what, kind) = match attr.kind {
-            Kind::Dir => ("directory".to_owned(), 0o040_000),
-            Kind::Symlink => {
+            FileKind::Dir => ("directory".to_owned(), 0o040_000),
+            FileKind::Symlink => {
                 let goal = self.fs.read_link(attr.ino).unwrap();
                 (
                     format!("-> {}", String::from_utf8(goal).unwrap()),

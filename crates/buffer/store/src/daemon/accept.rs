@@ -1,14 +1,14 @@
 //! Connections come, and bulk ones go on to threads of their own.
 
-use super::bulk;
 use super::connection::Connection;
+use super::data;
 use super::events::EventLoop;
+use crate::node::{ConnId, Input};
 use crate::objects::DiskObjects;
-use crate::shard::{ConnId, Input};
 use forebay_net::auth;
 use forebay_net::stream::Stream;
 use forebay_protocol::SessionId;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use rustix::event::epoll;
 use std::io;
 use std::net::TcpListener;
@@ -61,7 +61,7 @@ impl EventLoop {
             let (Ok(at), Ok(stream)) = (socket.local_addr(), Stream::accepted(socket)) else {
                 continue;
             };
-            let peer = Peer {
+            let peer = PeerIdentity {
                 uid: u32::MAX,
                 gid: u32::MAX,
                 groups: Vec::new(),
@@ -69,12 +69,12 @@ impl EventLoop {
                 local: false,
             };
             if let Some(id) = self.connected(stream, peer) {
-                self.step(Input::Dialled(id, at));
+                self.step(Input::LocalAddress(id, at));
             }
         }
     }
 
-    fn connected(&mut self, stream: Stream, peer: Peer) -> Option<ConnId> {
+    fn connected(&mut self, stream: Stream, peer: PeerIdentity) -> Option<ConnId> {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let conn = Connection::new(stream, self.parts.counters.clone()).ok()?;
@@ -106,7 +106,7 @@ impl EventLoop {
         self.doors.left(id);
         self.step(Input::Disconnected(id));
         let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
-        self.lanes.cut(session, lane);
+        self.lanes.shut_down_slot(session, lane);
         let Some(seat) = self.seats.take(guest) else {
             tracing::warn!(
                 user = guest,
@@ -118,7 +118,7 @@ impl EventLoop {
             Ok(socket) => socket,
             Err(error) => return tracing::warn!(%error, "a bulk connection is turned away"),
         };
-        let tenure = self.lanes.take(session, lane, socket);
+        let tenure = self.lanes.claim_slot(session, lane, socket);
         let opens = self.opens.clone();
         let counters = self.parts.counters.clone();
         let objects: DiskObjects = self.parts.objects.clone();
@@ -126,24 +126,24 @@ impl EventLoop {
             .name("forebay-bulk".into())
             .spawn(move || {
                 let _span = tracing::error_span!("session", session = session.0).entered();
-                if tenure.begin() {
+                if tenure.wait_for_predecessor() {
                     let welcomed = conn.stream.set_nonblocking(false);
                     let served = welcomed.and_then(|()| conn.send()).and_then(|()| {
-                        bulk::serve(
+                        data::serve_data_connection(
                             &conn.stream,
                             conn.leftover(),
                             session,
-                            bulk::Shared {
+                            data::DataContext {
                                 opens: &opens,
                                 objects: &objects,
                                 counters: &counters,
                                 path: counters.path,
-                                end: tenure.end(),
+                                end: tenure.fence(),
                             },
                         )
                     });
                     match served {
-                        Err(_) if tenure.end().is_cut() => {}
+                        Err(_) if tenure.fence().is_shut_down() => {}
                         Err(error) => tracing::warn!(%error, "a bulk connection is closed"),
                         Ok(()) => {}
                     }

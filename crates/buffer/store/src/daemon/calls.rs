@@ -1,8 +1,8 @@
 //! Calls that connections bring, and replies that go out on them.
 
-use super::counters::Kind;
+use super::counters::RequestKind;
 use super::events::EventLoop;
-use crate::shard::{ConnId, Input};
+use crate::node::{ConnId, Input};
 use forebay_protocol::{Reply, Request};
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
@@ -96,12 +96,14 @@ impl EventLoop {
                     self.doors.spoke(id);
                     let goes_on = matches!(call.request, Request::Peer(_));
                     conn.busy = !goes_on;
-                    let (kind, begun) = (Kind::of(&call.request), Instant::now());
+                    let (kind, begun) = (RequestKind::of(&call.request), Instant::now());
                     self.take_call(id, call);
                     if !goes_on {
                         return;
                     }
-                    self.parts.counters.answered(kind, begun.elapsed(), false);
+                    self.parts
+                        .counters
+                        .count_request(kind, begun.elapsed(), false);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection is closed");

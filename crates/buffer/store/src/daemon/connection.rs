@@ -1,7 +1,7 @@
 //! One connection of the event loop: bytes in, calls out; replies in, bytes out.
 
-use super::counters::{Counters, Kind};
-use forebay_net::frame::{self, BadFrame, Direction, Flags, HEADER};
+use super::counters::{RequestKind, StoreCounters};
+use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;
@@ -25,13 +25,13 @@ pub struct Connection {
     output: Vec<u8>,
     sent: usize,
     descriptor: Option<OwnedFd>,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
     /// Longest body of a call, in bytes.
     pub longest: usize,
     /// Why all calls are refused, and the connection closed.
     pub refused: Option<Errno>,
     /// What was asked last, and when.
-    asked: (Kind, Instant),
+    asked: (RequestKind, Instant),
     /// A call was taken and not answered yet.
     pub busy: bool,
     /// The socket took less than it was given.
@@ -43,7 +43,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, counters: Arc<Counters>) -> io::Result<Connection> {
+    pub fn new(stream: Stream, counters: Arc<StoreCounters>) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         Ok(Connection {
             stream,
@@ -55,7 +55,7 @@ impl Connection {
             counters,
             longest: MAX_STRANGE,
             refused: None,
-            asked: (Kind::default(), Instant::now()),
+            asked: (RequestKind::default(), Instant::now()),
             busy: false,
             blocked: false,
             watching_output: false,
@@ -87,29 +87,29 @@ impl Connection {
     }
 
     /// The next whole call, unless one is under way or its answer has not left yet.
-    pub fn next_call(&mut self) -> Result<Option<Call>, BadFrame> {
+    pub fn next_call(&mut self) -> Result<Option<Call>, FrameError> {
         if self.busy || self.blocked {
             return Ok(None);
         }
         let bytes = &self.input[self.start..];
-        let Some(head) = bytes.first_chunk::<HEADER>() else {
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let header = frame::parse_header(head)?;
         if header.direction != Direction::Call || header.payload > 0 {
-            return Err(BadFrame::Kind); // payload comes on bulk connections only
+            return Err(FrameError::Kind); // payload comes on bulk connections only
         }
         if header.body > self.longest {
-            return Err(BadFrame::Length);
+            return Err(FrameError::Length);
         }
-        let end = HEADER + header.body;
-        let Some(body) = bytes.get(HEADER..end) else {
+        let end = HEADER_BYTES + header.body;
+        let Some(body) = bytes.get(HEADER_BYTES..end) else {
             return Ok(None);
         };
-        let call: Call = frame::open(head, &header, body)?;
+        let call: Call = frame::decode_body(head, &header, body)?;
         self.start += end;
         self.busy = true;
-        self.asked = (Kind::of(&call.request), Instant::now());
+        self.asked = (RequestKind::of(&call.request), Instant::now());
         Ok(Some(call))
     }
 
@@ -120,7 +120,7 @@ impl Connection {
 
     /// Is there input that may hold a call?
     pub fn has_input(&self) -> bool {
-        self.input.len() - self.start >= HEADER
+        self.input.len() - self.start >= HEADER_BYTES
     }
 
     /// Answer the call under way.
@@ -130,11 +130,11 @@ impl Connection {
         reply: &Reply,
         descriptor: Option<OwnedFd>,
         cacheable: bool,
-    ) -> Result<(), BadFrame> {
+    ) -> Result<(), FrameError> {
         self.busy = false;
         let (kind, since) = self.asked;
         let failed = matches!(reply, Reply::Failed(_));
-        self.counters.answered(kind, since.elapsed(), failed);
+        self.counters.count_request(kind, since.elapsed(), failed);
         if self.sent == self.output.len() {
             self.output.clear();
             self.sent = 0;
@@ -143,7 +143,7 @@ impl Connection {
             descriptor: descriptor.is_some(),
             cacheable,
         };
-        frame::put_reply(&mut self.output, seq, flags, reply, 0)?;
+        frame::encode_reply(&mut self.output, seq, flags, reply, 0)?;
         self.descriptor = descriptor;
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! What a storage daemon counts, and how others read it while it works.
 
-use super::bulk::DataPath;
-use super::wake::Wake;
-use crate::log::Room;
-use crate::objects::{Leaving, Removal};
+use super::data::DataPath;
+use super::mailbox::Mailbox;
+use crate::log::LogSpace;
+use crate::objects::{RemovalProgress, RemovalQueue};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_protocol::Request;
-use forebay_protocol::message::Usage;
+use forebay_protocol::message::InstanceUsage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,11 +82,11 @@ kinds! {
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kind(usize);
+pub struct RequestKind(usize);
 
-impl Kind {
-    pub fn of(request: &Request) -> Kind {
-        Kind(place(request))
+impl RequestKind {
+    pub fn of(request: &Request) -> RequestKind {
+        RequestKind(place(request))
     }
 }
 
@@ -98,7 +98,7 @@ struct OfKind {
 
 /// The counts, advanced by the daemon's threads with relaxed atomics.
 #[derive(Debug)]
-pub struct Counters {
+pub struct StoreCounters {
     requests: Vec<OfKind>,
     pub received: Counter,
     pub sent: Counter,
@@ -110,9 +110,9 @@ pub struct Counters {
     pub path: DataPath,
 }
 
-impl Counters {
-    pub fn new(path: DataPath) -> Counters {
-        Counters {
+impl StoreCounters {
+    pub fn new(path: DataPath) -> StoreCounters {
+        StoreCounters {
             requests: NAMES.iter().map(|_| OfKind::default()).collect(),
             received: Counter::default(),
             sent: Counter::default(),
@@ -126,11 +126,11 @@ impl Counters {
     }
 
     /// A request was answered this long after it had arrived.
-    pub fn answered(&self, kind: Kind, took: Duration, failed: bool) {
+    pub fn count_request(&self, kind: RequestKind, took: Duration, failed: bool) {
         if let Some(of_kind) = self.requests.get(kind.0) {
-            of_kind.answered.record(took);
+            of_kind.answered.record_duration(took);
             if failed {
-                of_kind.failed.inc();
+                of_kind.failed.increment();
             }
         }
     }
@@ -138,7 +138,7 @@ impl Counters {
 
 /// Requests of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requests {
+pub struct RequestStats {
     /// From the arrival of a request until its answer was given to the socket.
     pub latency: LatencySnapshot,
     /// Of these, answered with an error; `ENOENT` of a lookup is one.
@@ -147,24 +147,24 @@ pub struct Requests {
 
 /// What a daemon has at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Present {
+pub struct StoreGauges {
     /// Instances and how full they are.
-    pub instances: Vec<Usage>,
+    pub instances: Vec<InstanceUsage>,
     /// Sessions, administrators' included.
     pub sessions: u64,
     /// Connections, those for bulk data included.
     pub connections: u64,
     /// What the log has room for.
     #[serde(default)]
-    pub log_room: Room,
+    pub log_space: LogSpace,
 }
 
 /// Everything that a daemon counts. Counts are since its start. Data that clients on the daemon's
 /// own host read and write by descriptor does not pass through it and is not in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StoreReport {
     /// Requests by kind, those without any included.
-    pub requests: BTreeMap<String, Requests>,
+    pub requests: BTreeMap<String, RequestStats>,
     /// Bytes that came through sockets.
     pub received: u64,
     /// Bytes that went through sockets.
@@ -182,22 +182,22 @@ pub struct Report {
     /// Bytes written past the page cache for them.
     pub direct_written: u64,
     /// What it has at the moment; `None` if the daemon did not say in time.
-    pub present: Option<Present>,
+    pub gauges: Option<StoreGauges>,
     /// Removed instances that still take space.
     #[serde(default)]
-    pub removals: Vec<Removal>,
+    pub removals: Vec<RemovalProgress>,
 }
 
-impl Report {
+impl StoreReport {
     /// All requests together, but those that wait for other clients' locks.
-    pub fn all_requests(&self) -> LatencySnapshot {
+    pub fn total_latency(&self) -> LatencySnapshot {
         let mut all = LatencySnapshot::default();
         let others = self
             .requests
             .iter()
             .filter(|(kind, _)| *kind != "await_locks");
         for (_, requests) in others {
-            all.add(&requests.latency);
+            all.merge(&requests.latency);
         }
         all
     }
@@ -205,25 +205,25 @@ impl Report {
 
 /// A view of a running daemon's counts. It does not keep the daemon alive.
 #[derive(Clone, Debug)]
-pub struct Watch {
-    pub(super) counters: Arc<Counters>,
-    pub(super) leaving: Arc<Leaving>,
-    pub(super) wake: Arc<Wake>,
+pub struct StatsHandle {
+    pub(super) counters: Arc<StoreCounters>,
+    pub(super) leaving: Arc<RemovalQueue>,
+    pub(super) wake: Arc<Mailbox>,
 }
 
-impl Watch {
+impl StatsHandle {
     /// The counts now, and what the daemon says it has if it does so within `patience`. It is asked
     /// between two turns of its loop and costs it some microseconds.
-    pub fn report(&self, patience: Duration) -> Report {
+    pub fn collect_report(&self, patience: Duration) -> StoreReport {
         let counters = &self.counters;
         let of_kind = |(name, of_kind): (&&str, &OfKind)| {
-            let requests = Requests {
+            let requests = RequestStats {
                 latency: of_kind.answered.snapshot(),
                 failed: of_kind.failed.get(),
             };
             ((*name).to_owned(), requests)
         };
-        Report {
+        StoreReport {
             requests: NAMES.iter().zip(&counters.requests).map(of_kind).collect(),
             received: counters.received.get(),
             sent: counters.sent.get(),
@@ -233,8 +233,8 @@ impl Watch {
             data_path: counters.path,
             direct_read: counters.direct_read.get(),
             direct_written: counters.direct_written.get(),
-            present: self.wake.ask().recv_timeout(patience).ok(),
-            removals: self.leaving.removals(),
+            gauges: self.wake.request_gauges().recv_timeout(patience).ok(),
+            removals: self.leaving.progress(),
         }
     }
 }
@@ -248,11 +248,13 @@ mod tests {
         let names: std::collections::BTreeSet<_> = NAMES.iter().collect();
         assert_eq!(names.len(), NAMES.len());
         assert_eq!(
-            NAMES.get(Kind::of(&Request::StatFs).0).copied(),
+            NAMES.get(RequestKind::of(&Request::StatFs).0).copied(),
             Some("statfs")
         );
         assert_eq!(
-            NAMES.get(Kind::of(&Request::ListInstances).0).copied(),
+            NAMES
+                .get(RequestKind::of(&Request::ListInstances).0)
+                .copied(),
             Some("list_instances")
         );
     }

@@ -1,9 +1,9 @@
 //! Who may keep connections open: no user, and nobody who does not say who it is, gets so many that
 //! others get none.
 
-use crate::shard::ConnId;
+use crate::node::ConnId;
 use forebay_protocol::Errno;
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Default for DoorLimits {
 pub type Guest = Option<u32>;
 
 /// For whom a connection of `peer` counts.
-pub fn guest(peer: &Peer) -> Guest {
+pub fn guest(peer: &PeerIdentity) -> Guest {
     (!peer.trusted).then_some(peer.uid)
 }
 

@@ -2,9 +2,9 @@
 
 use super::doors::guest;
 use super::events::EventLoop;
-use super::proof::Unproven;
-use crate::shard::{ConnId, Effect, Input};
-use forebay_net::frame::MAX_BODY;
+use super::munge_worker::PendingCredential;
+use crate::node::{ConnId, Effect, Input};
+use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::identity::Proof;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::time::Instant;
@@ -16,11 +16,11 @@ impl EventLoop {
             return self.refuse(id, seq, errno);
         }
         if let Request::Hello(hello) = &call.request
-            && hello.bulk
+            && hello.data_connection
             && let Some(guest) = self.doors.guest(id)
             && !self.seats.is_free(guest)
             // Whose place it takes leaves a seat, once it is known that it may take it.
-            && !hello.resume.is_some_and(|r| self.lanes.is_taken(r.session, hello.slot))
+            && !hello.token.is_some_and(|r| self.lanes.is_slot_in_use(r.session, hello.slot))
         {
             tracing::warn!(user = guest, "too many bulk connections: one is refused");
             return self.refuse(id, seq, Errno::EAGAIN);
@@ -38,7 +38,7 @@ impl EventLoop {
                 Some(decoder),
             ) => {
                 let unproven = self.parts.shard.opening(id, nonce);
-                let unproven = unproven.map(|opening| Unproven {
+                let unproven = unproven.map(|opening| PendingCredential {
                     conn: id,
                     seq,
                     credential,
@@ -46,7 +46,7 @@ impl EventLoop {
                 });
                 // Too many wait, or nothing was asked of this one.
                 if unproven.is_none_or(|unproven| decoder.try_send(unproven).is_err()) {
-                    self.step(Input::Decoded(id, seq, None));
+                    self.step(Input::MungeDecoded(id, seq, None));
                 } else {
                     self.doors.proving(id, true);
                 }
@@ -67,7 +67,7 @@ impl EventLoop {
             descriptor: None,
             cacheable: false,
         });
-        self.effects.push(Effect::Hangup(id));
+        self.effects.push(Effect::Disconnect(id));
     }
 
     /// Let in who has been a stranger so far, if it is known now who that is.
@@ -75,14 +75,14 @@ impl EventLoop {
         if !self.doors.is_stranger(id) {
             return;
         }
-        let Some(peer) = self.parts.shard.peer(id) else {
+        let Some(peer) = self.parts.shard.authenticated_peer(id) else {
             return;
         };
         let guest = guest(peer);
         let admitted = self.doors.admit(id, guest);
         if let Some(conn) = self.conns.get_mut(&id) {
             match admitted {
-                Ok(()) => conn.longest = MAX_BODY,
+                Ok(()) => conn.longest = MAX_BODY_BYTES,
                 Err(errno) => {
                     tracing::warn!(user = guest, "too many connections: one is refused");
                     conn.refused = Some(errno);

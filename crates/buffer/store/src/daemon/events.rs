@@ -1,18 +1,18 @@
 //! The event loop of the metadata thread.
 
-use super::bulk::{Lanes, OpenObjects};
+use super::blocking_io::{self, start_blocking_workers};
+use super::checkpointer::start_checkpointer;
+use super::checksummer::{self, WrittenObjects, start_checksummer};
 use super::connection::Connection;
-use super::counters::Present;
+use super::counters::StoreGauges;
+use super::data::{DataSlots, OpenObjects};
 use super::doors::{Doors, Seats};
-use super::fetcher::{self, start_fetchers};
-use super::keeper::start_keeper;
-use super::peers::Peers;
-use super::proof::{Unproven, start_decoder};
-use super::sealer::{self, Written, start_sealer};
-use super::sync::{Job, start_syncer};
-use super::{Options, Parts};
-use crate::objects::Leaving;
-use crate::shard::{ConnId, Effect, Input};
+use super::munge_worker::{PendingCredential, start_munge_worker};
+use super::peer_links::PeerLinks;
+use super::syncer::{SyncJob, start_syncer};
+use super::{InvalidOptions, LoopParts};
+use crate::node::{ConnId, Effect, Input};
+use crate::objects::RemovalQueue;
 use forebay_protocol::SessionId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ type Worker<T> = (SyncSender<T>, JoinHandle<()>);
 
 /// The metadata thread: it has the name space and the connections, and waits only in `epoll`.
 pub struct EventLoop {
-    pub(super) parts: Parts,
+    pub(super) parts: LoopParts,
     sync_interval: Duration,
     pub(super) epoll: OwnedFd,
     pub(super) unix: UnixListener,
@@ -49,29 +49,29 @@ pub struct EventLoop {
     pub(super) scratch: Vec<u8>,
     pub(super) effects: Vec<Effect<OwnedFd>>,
     pub(super) touched: Vec<ConnId>,
-    pub(super) syncer: Option<Worker<Job>>,
+    pub(super) syncer: Option<Worker<SyncJob>>,
     pub(super) keeper: Option<Worker<u64>>,
     pub(super) segment_size: u64,
-    pub(super) sealer: Option<Worker<sealer::Job>>,
-    pub(super) written: Arc<Written>,
-    pub(super) fetchers: Option<(SyncSender<fetcher::Job>, Vec<JoinHandle<()>>)>,
-    remover: Option<(Arc<Leaving>, JoinHandle<()>)>,
-    pub(super) decoder: Option<SyncSender<Unproven>>,
+    pub(super) sealer: Option<Worker<checksummer::ChecksumJob>>,
+    pub(super) written: Arc<WrittenObjects>,
+    pub(super) fetchers: Option<(SyncSender<blocking_io::BlockingJob>, Vec<JoinHandle<()>>)>,
+    remover: Option<(Arc<RemovalQueue>, JoinHandle<()>)>,
+    pub(super) decoder: Option<SyncSender<PendingCredential>>,
     pub(super) checkpointed: u64,
     last_tick: Instant,
     pub(super) sync_under_way: u64,
     pub(super) opens: Arc<OpenObjects>,
     pub(super) doors: Doors,
     pub(super) seats: Seats,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: DataSlots,
     pub(super) bulk_pending: Vec<(ConnId, SessionId, u32)>,
-    pub(super) peers: Peers,
+    pub(super) peers: PeerLinks,
 }
 
 impl EventLoop {
     pub fn new(
-        parts: Parts,
-        options: Options,
+        parts: LoopParts,
+        options: InvalidOptions,
         unix: UnixListener,
         tcp: Option<TcpListener>,
     ) -> io::Result<EventLoop> {
@@ -90,19 +90,19 @@ impl EventLoop {
             parts.storage.clone(),
             parts.wake.clone(),
         )?;
-        let keeper = start_keeper(parts.storage.clone(), options.segment_size)?;
-        let written = Arc::<Written>::default();
-        let sealer = start_sealer(
+        let keeper = start_checkpointer(parts.storage.clone(), options.segment_size)?;
+        let written = Arc::<WrittenObjects>::default();
+        let sealer = start_checksummer(
             parts.objects.clone(),
             parts.wake.clone(),
             written.clone(),
-            options.seal_interval,
+            options.checksum_interval,
         )?;
-        let fetchers = start_fetchers(&parts.objects, &parts.wake)?;
-        let remover = start_remover(parts.objects.leaving())?;
+        let fetchers = start_blocking_workers(&parts.objects, &parts.wake)?;
+        let remover = start_remover(parts.objects.removal_queue())?;
         let munge = options.munge;
         let decoder = match munge.clone() {
-            Some(munge) => Some(start_decoder(munge, parts.wake.clone())?),
+            Some(munge) => Some(start_munge_worker(munge, parts.wake.clone())?),
             None => None,
         };
         Ok(EventLoop {
@@ -130,9 +130,9 @@ impl EventLoop {
             opens: Arc::default(),
             doors: Doors::new(options.doors.clone()),
             seats: Seats::new(options.doors),
-            lanes: Lanes::default(),
+            lanes: DataSlots::default(),
             bulk_pending: Vec::new(),
-            peers: Peers::new(options.key, munge),
+            peers: PeerLinks::new(options.key, munge),
         })
     }
 
@@ -154,13 +154,13 @@ impl EventLoop {
         end(self.sealer.take());
         if result.is_ok() {
             self.parts.log.flush()?;
-            self.parts.log.sync_now()?;
+            self.parts.log.sync()?;
             // What was to be removed once that is durable can go now.
-            let sequence = self.parts.log.last();
-            self.step(Input::Synced(sequence));
+            let sequence = self.parts.log.last_sequence();
+            self.step(Input::LogSynced(sequence));
         }
         if let Some((leaving, thread)) = self.remover.take() {
-            leaving.stop();
+            leaving.stop_worker();
             let _ = thread.join();
         }
         let _ = &self.parts.lock; // held until here
@@ -170,7 +170,7 @@ impl EventLoop {
     fn serve(&mut self) -> io::Result<()> {
         self.commit()?; // the record of this start, for which there is room
         // Were it lost, the numbers that inodes get from now on would be given again to others.
-        self.parts.log.sync_now()?;
+        self.parts.log.sync()?;
         let mut events = Vec::with_capacity(256);
         while !self.parts.wake.stop.load(Ordering::Acquire) {
             events.clear();
@@ -183,7 +183,7 @@ impl EventLoop {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            self.prepare_log()?;
+            self.ensure_log_space()?;
             for event in &events {
                 match event.data.u64() {
                     WAKE => self.woken()?,
@@ -193,7 +193,7 @@ impl EventLoop {
                 }
                 if self.batch_is_full() {
                     self.commit()?;
-                    self.prepare_log()?;
+                    self.ensure_log_space()?;
                 }
             }
             self.close_overdue();
@@ -205,12 +205,12 @@ impl EventLoop {
 
     /// Without anything under way there is nothing to wake up for.
     fn timeout(&self) -> Option<Timespec> {
-        let dirty = self.parts.log.last() > self.sync_under_way;
-        let idle = !dirty && !self.parts.shard.wants_tick();
+        let dirty = self.parts.log.last_sequence() > self.sync_under_way;
+        let idle = !dirty && !self.parts.shard.needs_tick();
         let mut left = (!idle).then(|| {
             let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
-            let due = self.parts.shard.next_due();
-            let now = self.parts.clock.now().steady;
+            let due = self.parts.shard.next_deadline_ns();
+            let now = self.parts.clock.now().steady_ns;
             due.map_or(left, |due| {
                 left.min(Duration::from_nanos(due.saturating_sub(now)))
             })
@@ -226,7 +226,7 @@ impl EventLoop {
     }
 
     fn batch_is_full(&self) -> bool {
-        self.parts.shard.record_bytes() > MAX_BATCH
+        self.parts.shard.pending_record_bytes() > MAX_BATCH
     }
 
     pub(super) fn step(&mut self, input: Input) {
@@ -236,8 +236,8 @@ impl EventLoop {
 
     fn tick(&mut self) {
         if self.last_tick.elapsed() < self.sync_interval {
-            if let Some(due) = self.parts.shard.next_due()
-                && due <= self.parts.clock.now().steady
+            if let Some(due) = self.parts.shard.next_deadline_ns()
+                && due <= self.parts.clock.now().steady_ns
             {
                 self.step(Input::Tick);
             }
@@ -253,7 +253,7 @@ impl EventLoop {
         loop {
             for record in self.parts.shard.take_records() {
                 self.parts.log.append(&record)?;
-                self.parts.counters.records.inc();
+                self.parts.counters.records.increment();
                 self.parts.counters.record_bytes.add(record.len() as u64);
             }
             self.parts.log.flush()?;
@@ -278,22 +278,22 @@ impl EventLoop {
     }
 
     fn woken(&mut self) -> io::Result<()> {
-        let done = self.parts.wake.take();
+        let done = self.parts.wake.take_completions();
         self.tell();
-        for (conn, seq, credential) in self.parts.wake.take_decoded() {
-            self.step(Input::Decoded(conn, seq, credential));
+        for (conn, seq, credential) in self.parts.wake.take_decoded_credentials() {
+            self.step(Input::MungeDecoded(conn, seq, credential));
             self.doors.proving(conn, false);
             self.admit(conn);
         }
-        for (object, result) in self.parts.wake.take_unsealed() {
-            self.step(Input::Unsealed(object, result));
+        for (object, result) in self.parts.wake.take_invalidated() {
+            self.step(Input::ChecksumsInvalidated(object, result));
         }
         for done in done {
             if done.failed {
                 return Err(io::Error::other("the log cannot be made durable"));
             }
-            self.parts.log.synced(done.sequence);
-            self.step(Input::Synced(done.sequence));
+            self.parts.log.mark_durable(done.sequence);
+            self.step(Input::LogSynced(done.sequence));
             for (conn, seq, reply) in done.replies {
                 self.reply(conn, seq, &reply, None, false);
             }
@@ -303,16 +303,16 @@ impl EventLoop {
 
     /// Tell those who asked what there is at the moment.
     fn tell(&self) {
-        let asked = self.parts.wake.asked();
+        let asked = self.parts.wake.take_gauge_requests();
         if asked.is_empty() {
             return;
         }
         let bulk = self.seats.taken();
-        let present = Present {
-            instances: self.parts.shard.usage(),
+        let present = StoreGauges {
+            instances: self.parts.shard.instance_usage(),
             sessions: self.parts.shard.state().sessions.len() as u64,
             connections: (self.conns.len() + bulk) as u64,
-            log_room: self.parts.shard.room(),
+            log_space: self.parts.shard.log_room(),
         };
         for sender in asked {
             // Whoever has lost patience gets no answer.
@@ -322,11 +322,11 @@ impl EventLoop {
 }
 
 /// Starts the thread that removes the objects of removed instances.
-fn start_remover(leaving: Arc<Leaving>) -> io::Result<(Arc<Leaving>, JoinHandle<()>)> {
+fn start_remover(leaving: Arc<RemovalQueue>) -> io::Result<(Arc<RemovalQueue>, JoinHandle<()>)> {
     let shared = leaving.clone();
     let thread = std::thread::Builder::new()
         .name("forebay-remove".into())
-        .spawn(move || shared.run())?;
+        .spawn(move || shared.run_worker())?;
     Ok((leaving, thread))
 }
 

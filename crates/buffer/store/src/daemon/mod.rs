@@ -7,39 +7,40 @@
 //! removed instances. Bulk connections have a thread each.
 
 mod accept;
-mod bulk;
+mod blocking_io;
 mod calls;
+mod checkpointer;
+mod checksummer;
 mod connection;
 mod counters;
+mod data;
 mod doors;
 mod effects;
 mod entry;
 mod events;
-mod fetcher;
 mod flights;
-mod keeper;
-mod peers;
-mod proof;
-mod sealer;
-mod sync;
-mod wake;
+mod mailbox;
+mod munge_worker;
+mod peer_links;
+mod syncer;
 
-pub use bulk::{DataPath, Direct};
-pub use counters::{Present, Report, Requests, Watch};
+pub use counters::{RequestStats, StatsHandle, StoreGauges, StoreReport};
+pub use data::{DataPath, Direct};
 pub use doors::DoorLimits;
 
-use crate::log::spare::{is_full, keep_spare};
-use crate::log::{Log, RecoverError};
-use crate::objects::{DiskObjects, Leaving};
+use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
+use crate::log::{Log, RecoveryError};
+use crate::node::{Limits, NodeState, Now, Shard};
+use crate::objects::{DiskObjects, RemovalQueue};
 use crate::recovery;
-use crate::shard::{Limits, Now, Shard, State};
-use crate::storage::Disk;
-use counters::Counters;
+use crate::storage::DiskStorage;
+use counters::StoreCounters;
 use events::EventLoop;
 use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_protocol::Timestamp;
 use forebay_protocol::address::Address;
+use mailbox::Mailbox;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
 use std::fs::{File, Permissions};
@@ -52,11 +53,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wake::Wake;
 
 /// How to run a storage daemon.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct InvalidOptions {
     /// Directory on the flash: `log/`, `objects/`, a lock file. Made if it is missing.
     pub dir: PathBuf,
     /// Unix socket to listen at.
@@ -77,18 +77,18 @@ pub struct Options {
     pub sync_interval: Duration,
     /// How often new checksums of data at rest are made to hold when the host is started again, which
     /// makes all data durable; while others keep the device busy, a tenth as often.
-    pub seal_interval: Duration,
+    pub checksum_interval: Duration,
     /// Whether large reads and writes of clients on other hosts go past the page cache.
     pub direct: Direct,
     /// Those that do may use `io_uring`.
     pub uring: bool,
 }
 
-impl Options {
+impl InvalidOptions {
     /// A daemon on the directory `dir` that listens at `dir/socket`.
-    pub fn new(dir: impl Into<PathBuf>) -> Options {
+    pub fn new(dir: impl Into<PathBuf>) -> InvalidOptions {
         let dir = dir.into();
-        Options {
+        InvalidOptions {
             socket: dir.join("socket"),
             dir,
             tcp: None,
@@ -98,7 +98,7 @@ impl Options {
             doors: DoorLimits::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),
-            seal_interval: Duration::from_secs(30),
+            checksum_interval: Duration::from_secs(30),
             direct: Direct::default(),
             uring: true,
         }
@@ -122,9 +122,9 @@ pub enum StartError {
     /// Something about this path or address failed.
     Io(String, io::Error),
     /// Another daemon runs on the directory.
-    Busy(PathBuf),
+    DirectoryInUse(PathBuf),
     /// The log or its checkpoint could not be read.
-    Recover(RecoverError),
+    Recovery(RecoveryError),
     /// The options do not go together.
     Options(&'static str),
 }
@@ -133,14 +133,14 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Io(what, error) => write!(f, "{what}: {error}"),
-            StartError::Busy(dir) => {
+            StartError::DirectoryInUse(dir) => {
                 write!(
                     f,
                     "{}: another storage daemon is running on it",
                     dir.display()
                 )
             }
-            StartError::Recover(error) => error.fmt(f),
+            StartError::Recovery(error) => error.fmt(f),
             StartError::Options(why) => f.write_str(why),
         }
     }
@@ -159,16 +159,16 @@ fn take_directory(dir: &Path) -> Result<File, StartError> {
     let lock = at(path.display(), File::create(&path))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
-        Err(_) => Err(StartError::Busy(dir.to_owned())),
+        Err(_) => Err(StartError::DirectoryInUse(dir.to_owned())),
     }
 }
 
 /// Read the log back, and have room for the record of this start.
 fn open_log(
-    storage: &Disk,
+    storage: &DiskStorage,
     dir: &Path,
     segment_size: u64,
-) -> Result<(State, Log<Disk>), StartError> {
+) -> Result<(NodeState, Log<DiskStorage>), StartError> {
     let full = |error: io::Error| {
         let what = format!(
             "{}: the log has no room for the record of a start; have {} MiB free on its file system",
@@ -178,24 +178,24 @@ fn open_log(
         StartError::Io(what, error)
     };
     let (state, mut log) =
-        recovery::recover(storage.clone(), segment_size).map_err(|error| match error {
-            RecoverError::Io(error) if is_full(&error) => full(error),
-            error => StartError::Recover(error),
+        recovery::recover_state(storage.clone(), segment_size).map_err(|error| match error {
+            RecoveryError::Io(error) if is_out_of_space(&error) => full(error),
+            error => StartError::Recovery(error),
         })?;
-    match keep_spare(storage, segment_size) {
+    match ensure_spare_segment(storage, segment_size) {
         // What there is left of the log is kept for what gives space back.
-        Err(error) if is_full(&error) => {}
+        Err(error) if is_out_of_space(&error) => {}
         other => at(dir.display(), other)?,
     }
-    match log.prepare_start() {
-        Err(error) if is_full(&error) => Err(full(error)),
+    match log.ensure_start_headroom() {
+        Err(error) if is_out_of_space(&error) => Err(full(error)),
         other => at(dir.display(), other),
     }?;
     Ok((state, log))
 }
 
 /// The sockets at which clients and other daemons connect.
-fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), StartError> {
+fn listen(options: &InvalidOptions) -> Result<(UnixListener, Option<TcpListener>), StartError> {
     // A socket left over from a daemon that was killed; the lock says it is not in use.
     let _ = std::fs::remove_file(&options.socket);
     let unix = at(
@@ -218,9 +218,9 @@ fn listen(options: &Options) -> Result<(UnixListener, Option<TcpListener>), Star
 /// A running storage daemon. Dropping it stops it.
 #[derive(Debug)]
 pub struct Daemon {
-    wake: Arc<Wake>,
-    counters: Arc<Counters>,
-    leaving: Arc<Leaving>,
+    wake: Arc<Mailbox>,
+    counters: Arc<StoreCounters>,
+    leaving: Arc<RemovalQueue>,
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
@@ -228,12 +228,12 @@ pub struct Daemon {
 
 impl Daemon {
     /// Recover what is in the directory and start to serve it.
-    pub fn start(options: Options) -> Result<Daemon, StartError> {
+    pub fn start(options: InvalidOptions) -> Result<Daemon, StartError> {
         options.check()?;
         forebay_net::stream::raise_descriptor_limit();
         let lock = take_directory(&options.dir)?;
         let (log_dir, objects_dir) = (options.dir.join("log"), options.dir.join("objects"));
-        let storage = at(log_dir.display(), Disk::open(&log_dir))?;
+        let storage = at(log_dir.display(), DiskStorage::open(&log_dir))?;
         let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
         let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
         for dir in [&objects_dir, &log_dir] {
@@ -244,10 +244,13 @@ impl Daemon {
             start: Instant::now(),
         };
         let mut seed = [0; 32];
-        at("/dev/urandom", forebay_protocol::random::random(&mut seed))?;
+        at(
+            "/dev/urandom",
+            forebay_protocol::random::fill_random(&mut seed),
+        )?;
         let mut shard = Shard::start(
             state,
-            log.last(),
+            log.last_sequence(),
             objects.clone(),
             options.limits.clone(),
             options.key.clone(),
@@ -255,14 +258,14 @@ impl Daemon {
             seed,
         )
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
-        shard.set_boot(crate::objects::boot());
+        shard.set_boot_id(crate::objects::boot_hash());
         if options.munge.is_some() {
-            shard.accept_munge();
+            shard.enable_munge();
         }
-        let wake = Arc::new(at("eventfd", Wake::new())?);
-        let path = bulk::probe(&objects_dir, options.direct, options.uring);
-        let parts = Parts {
-            counters: Arc::new(Counters::new(path)),
+        let wake = Arc::new(at("eventfd", Mailbox::new())?);
+        let path = data::probe(&objects_dir, options.direct, options.uring);
+        let parts = LoopParts {
+            counters: Arc::new(StoreCounters::new(path)),
             shard,
             log,
             storage,
@@ -285,8 +288,8 @@ impl Daemon {
     }
 
     /// What it counts.
-    pub fn watch(&self) -> Watch {
-        Watch {
+    pub fn stats(&self) -> StatsHandle {
+        StatsHandle {
             counters: self.counters.clone(),
             leaving: self.leaving.clone(),
             wake: self.wake.clone(),
@@ -294,7 +297,7 @@ impl Daemon {
     }
 
     /// Removed instances that still take space.
-    pub fn leaving(&self) -> &Leaving {
+    pub fn removal_queue(&self) -> &RemovalQueue {
         &self.leaving
     }
 
@@ -312,7 +315,7 @@ impl Daemon {
     /// rest. Otherwise data that nobody synced are left to the kernel, as on any file system.
     pub fn stop(mut self) -> io::Result<()> {
         self.wake.stop.store(true, Ordering::Release);
-        self.wake.ring();
+        self.wake.wake();
         self.join()
     }
 
@@ -328,32 +331,32 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.wake.stop.store(true, Ordering::Release);
-        self.wake.ring();
+        self.wake.wake();
         let _ = self.join();
     }
 }
 
-struct Parts {
-    counters: Arc<Counters>,
+struct LoopParts {
+    counters: Arc<StoreCounters>,
     shard: Shard<DiskObjects>,
-    log: Log<Disk>,
-    storage: Disk,
+    log: Log<DiskStorage>,
+    storage: DiskStorage,
     objects: DiskObjects,
     clock: Clock,
-    wake: Arc<Wake>,
+    wake: Arc<Mailbox>,
     lock: File,
 }
 
-impl Parts {
+impl LoopParts {
     /// Listen, and have a thread serve who comes.
-    fn serve(self, options: Options, data: DataPath) -> Result<Daemon, StartError> {
+    fn serve(self, options: InvalidOptions, data: DataPath) -> Result<Daemon, StartError> {
         let (unix, tcp) = listen(&options)?;
         let tcp_address = match &tcp {
             Some(listener) => Some(at("TCP", listener.local_addr())?),
             None => None,
         };
         let (wake, counters) = (self.wake.clone(), self.counters.clone());
-        let leaving = self.objects.leaving();
+        let leaving = self.objects.removal_queue();
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let mut events = at("epoll", EventLoop::new(self, options, unix, tcp))?;
         let thread = std::thread::Builder::new()
@@ -389,7 +392,7 @@ impl Clock {
                 secs: wall.as_secs() as i64,
                 nanos: wall.subsec_nanos(),
             },
-            steady: self.start.elapsed().as_nanos() as u64,
+            steady_ns: self.start.elapsed().as_nanos() as u64,
         }
     }
 }

@@ -11,27 +11,27 @@
 //! Where there is no space for a further segment the log goes on in one that it has in reserve:
 //! [`spare`].
 
-mod read;
-pub mod spare;
+mod replay;
+pub mod spare_segment;
 
-pub use read::{RecoverError, recover, scan};
-pub use spare::Room;
+pub use replay::{RecoveryError, recover_log, scan_closed_segments};
+pub use spare_segment::LogSpace;
 
 use crate::storage::Storage;
-use spare::{SPARE, has_spare, is_full};
+use spare_segment::{SPARE_SEGMENT, has_spare_segment, is_out_of_space};
 use std::io;
 
-const HEAD: usize = 24;
+const RECORD_HEADER_BYTES: usize = 24;
 /// More than the record of a start takes, in bytes.
 const START: u64 = 64;
 /// Longest payload of a record, in bytes.
-pub const MAX_RECORD: usize = 192 * 1024;
+pub const MAX_RECORD_BYTES: usize = 192 * 1024;
 /// Bytes that [`Log::prepare`] guarantees room for, unless it says [`Room::None`]; no more than a
 /// quarter of a segment.
-pub const HEADROOM: u64 = 1 << 20;
+pub const HEADROOM_BYTES: u64 = 1 << 20;
 
-fn headroom(segment_size: u64) -> u64 {
-    HEADROOM.min(segment_size / 4)
+fn headroom_bytes(segment_size: u64) -> u64 {
+    HEADROOM_BYTES.min(segment_size / 4)
 }
 
 /// The open end of a log.
@@ -58,50 +58,52 @@ fn segment_name(first: u64) -> String {
 }
 
 /// First sequence number of a segment, from its name.
-pub fn segment_first(name: &str) -> Option<u64> {
+pub fn segment_first_sequence(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("log.")?, 16).ok()
 }
 
 impl<S: Storage> Log<S> {
     /// Have room for [`HEADROOM`] bytes of records, and say what may be recorded. For want of space
     /// this does not fail, but says less than [`Room::Plenty`].
-    pub fn prepare(&mut self) -> io::Result<Room> {
+    pub fn ensure_headroom(&mut self) -> io::Result<LogSpace> {
         // Some thousand starts.
-        self.kept = headroom(self.segment_size) / 8;
+        self.kept = headroom_bytes(self.segment_size) / 8;
         // Whoever keeps the log may have made one meanwhile.
-        self.spare = self.spare || has_spare(&self.storage)?;
-        if self.left() < headroom(self.segment_size) && !(self.spare && self.next_segment()?) {
-            return Ok(Room::None);
+        self.spare = self.spare || has_spare_segment(&self.storage)?;
+        if self.free_bytes() < headroom_bytes(self.segment_size)
+            && !(self.spare && self.advance_segment()?)
+        {
+            return Ok(LogSpace::Exhausted);
         }
         Ok(match self.spare {
-            true => Room::Plenty,
-            false => Room::Spare,
+            true => LogSpace::Normal,
+            false => LogSpace::ReserveOnly,
         })
     }
 
     /// Have room for the record of a start, for which the last bytes are kept.
-    pub fn prepare_start(&mut self) -> io::Result<()> {
-        self.prepare()?;
+    pub fn ensure_start_headroom(&mut self) -> io::Result<()> {
+        self.ensure_headroom()?;
         self.kept = 0;
-        match self.left() < START {
+        match self.free_bytes() < START {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
     }
 
     /// Bytes of the segment that are free.
-    fn left(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
         self.room
             .saturating_sub(self.offset + self.buffer.len() as u64)
     }
 
     /// Close the segment and begin another one. `false`: there is no space for it.
-    fn next_segment(&mut self) -> io::Result<bool> {
+    fn advance_segment(&mut self) -> io::Result<bool> {
         self.flush()?;
-        self.sync_now()?;
+        self.sync()?;
         match self.begin_segment() {
             Ok(()) => Ok(true),
-            Err(error) if is_full(&error) => Ok(false),
+            Err(error) if is_out_of_space(&error) => Ok(false),
             // Such as too many open files. Nothing is lost by waiting.
             Err(error) => {
                 tracing::warn!(%error, "no segment can be made for the log now");
@@ -112,17 +114,17 @@ impl<S: Storage> Log<S> {
 
     fn begin_segment(&mut self) -> io::Result<()> {
         let name = segment_name(self.next);
-        let room = match self.storage.create(&name, self.segment_size) {
+        let room = match self.storage.create_file(&name, self.segment_size) {
             Ok(()) => self.segment_size,
-            Err(error) if is_full(&error) && self.spare => {
+            Err(error) if is_out_of_space(&error) && self.spare => {
                 self.spare = false; // also if somebody has removed it
-                self.storage.rename(SPARE, &name)?;
-                self.storage.room(&name)?
+                self.storage.rename_file(SPARE_SEGMENT, &name)?;
+                self.storage.file_capacity(&name)?
             }
             Err(error) => return Err(error),
         };
-        self.storage.sync(&name)?;
-        self.storage.sync_names()?;
+        self.storage.sync_file(&name)?;
+        self.storage.sync_directory()?;
         (self.name, self.offset, self.room) = (name, 0, room);
         Ok(())
     }
@@ -131,8 +133,10 @@ impl<S: Storage> Log<S> {
     /// Returns its sequence number. Fails if there is no room for it where [`prepare`](Log::prepare)
     /// has been asked for less.
     pub fn append(&mut self, payload: &[u8]) -> io::Result<u64> {
-        debug_assert!(!payload.is_empty() && payload.len() <= MAX_RECORD);
-        if self.left() < (HEAD + payload.len()) as u64 + self.kept && !self.next_segment()? {
+        debug_assert!(!payload.is_empty() && payload.len() <= MAX_RECORD_BYTES);
+        if self.free_bytes() < (RECORD_HEADER_BYTES + payload.len()) as u64 + self.kept
+            && !self.advance_segment()?
+        {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let sequence = self.next;
@@ -152,7 +156,8 @@ impl<S: Storage> Log<S> {
     /// Write appended records. They survive the end of this process, but not a power cut.
     pub fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
-            self.storage.write(&self.name, self.offset, &self.buffer)?;
+            self.storage
+                .write_file(&self.name, self.offset, &self.buffer)?;
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
         }
@@ -160,35 +165,35 @@ impl<S: Storage> Log<S> {
     }
 
     /// Make everything flushed durable.
-    pub fn sync_now(&mut self) -> io::Result<()> {
-        let sequence = self.last();
-        self.storage.sync(&self.name)?;
-        self.synced(sequence);
+    pub fn sync(&mut self) -> io::Result<()> {
+        let sequence = self.last_sequence();
+        self.storage.sync_file(&self.name)?;
+        self.mark_durable(sequence);
         Ok(())
     }
 
     /// Someone else made the segment durable up to `sequence`.
-    pub fn synced(&mut self, sequence: u64) {
+    pub fn mark_durable(&mut self, sequence: u64) {
         self.synced = self.synced.max(sequence);
     }
 
     /// The file to sync for durability of everything flushed so far: earlier segments already are.
-    pub fn segment(&self) -> &str {
+    pub fn current_segment(&self) -> &str {
         &self.name
     }
 
     /// First sequence number of the current segment.
-    pub fn segment_start(&self) -> u64 {
-        segment_first(&self.name).unwrap_or(0)
+    pub fn segment_start_sequence(&self) -> u64 {
+        segment_first_sequence(&self.name).unwrap_or(0)
     }
 
     /// Sequence number of the last record.
-    pub fn last(&self) -> u64 {
+    pub fn last_sequence(&self) -> u64 {
         self.next - 1
     }
 
     /// Last sequence number known to be durable.
-    pub fn durable(&self) -> u64 {
+    pub fn durable_sequence(&self) -> u64 {
         self.synced
     }
 }

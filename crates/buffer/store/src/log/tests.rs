@@ -1,20 +1,20 @@
 use super::*;
-use crate::storage::{Fault, Memory};
+use crate::storage::{Fault, MemoryStorage};
 
-fn fill(log: &mut Log<Memory>, count: u64, sync_every: u64) {
+fn fill(log: &mut Log<MemoryStorage>, count: u64, sync_every: u64) {
     for i in 0..count {
-        log.prepare().unwrap();
+        log.ensure_headroom().unwrap();
         let sequence = log.append(format!("record {i}").as_bytes()).unwrap();
         log.flush().unwrap();
         if sequence.is_multiple_of(sync_every) {
-            log.sync_now().unwrap();
+            log.sync().unwrap();
         }
     }
 }
 
-fn read(storage: &Memory) -> Result<Vec<u64>, RecoverError> {
+fn read(storage: &MemoryStorage) -> Result<Vec<u64>, RecoveryError> {
     let mut seen = Vec::new();
-    recover(storage.clone(), 2 * HEADROOM, 0, |sequence, _| {
+    recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |sequence, _| {
         seen.push(sequence);
         Ok(())
     })?;
@@ -24,12 +24,12 @@ fn read(storage: &Memory) -> Result<Vec<u64>, RecoverError> {
 #[test]
 fn damage_to_a_durable_record_is_reported_and_not_taken_for_a_torn_tail() {
     for record in 0..19 {
-        let storage = Memory::new(1);
-        let mut log = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())).unwrap();
+        let storage = MemoryStorage::new(1);
+        let mut log = recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |_, _| Ok(())).unwrap();
         fill(&mut log, 20, 1);
-        storage.damage(log.segment(), record * 32 + 26, 3);
+        storage.flip_bit(log.current_segment(), record * 32 + 26, 3);
         assert!(
-            matches!(read(&storage), Err(RecoverError::Damaged { .. })),
+            matches!(read(&storage), Err(RecoveryError::DamagedRecord { .. })),
             "{record}"
         );
     }
@@ -38,9 +38,9 @@ fn damage_to_a_durable_record_is_reported_and_not_taken_for_a_torn_tail() {
 /// Segments so small that they are soon full.
 const SMALL: u64 = 64 << 10;
 
-fn fill_until(log: &mut Log<Memory>, wanted: Room) -> u64 {
+fn fill_until(log: &mut Log<MemoryStorage>, wanted: LogSpace) -> u64 {
     let mut count = 0;
-    while log.prepare().unwrap() > wanted {
+    while log.ensure_headroom().unwrap() > wanted {
         log.append(&[7; 1000]).unwrap();
         log.flush().unwrap();
         count += 1;
@@ -48,16 +48,16 @@ fn fill_until(log: &mut Log<Memory>, wanted: Room) -> u64 {
     count
 }
 
-fn set_capacity(storage: &Memory, capacity: Option<u64>) {
+fn set_capacity(storage: &MemoryStorage, capacity: Option<u64>) {
     storage.set_fault(Fault {
-        capacity,
-        die_after: None,
+        capacity_bytes: capacity,
+        crash_after_ops: None,
     });
 }
 
-fn count(storage: &Memory) -> u64 {
+fn count(storage: &MemoryStorage) -> u64 {
     let mut seen = 0;
-    recover(storage.clone(), SMALL, 0, |_, _| {
+    recover_log(storage.clone(), SMALL, 0, |_, _| {
         seen += 1;
         Ok(())
     })
@@ -67,15 +67,15 @@ fn count(storage: &Memory) -> u64 {
 
 #[test]
 fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
-    let storage = Memory::new(1);
-    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    let storage = MemoryStorage::new(1);
+    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
     // Without anything in reserve what is left is spared, whether or not the storage is full.
-    assert_eq!(log.prepare().unwrap(), Room::Spare);
-    spare::keep_spare(&storage, SMALL).unwrap();
-    assert_eq!(log.prepare().unwrap(), Room::Plenty);
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::ReserveOnly);
+    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
     set_capacity(&storage, Some(0));
-    let before = fill_until(&mut log, Room::Spare);
-    let on_spare = fill_until(&mut log, Room::None);
+    let before = fill_until(&mut log, LogSpace::ReserveOnly);
+    let on_spare = fill_until(&mut log, LogSpace::Exhausted);
     let per_segment = SMALL / 1100;
     assert!(before > per_segment / 2, "{before}");
     assert!(on_spare > per_segment / 2, "{on_spare}");
@@ -83,23 +83,23 @@ fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
     // It can be started all the same, again and again.
     let mut starts = 0;
     for _ in 0..100 {
-        let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
-        log.prepare_start().unwrap();
+        let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+        log.ensure_start_headroom().unwrap();
         log.append(&[8; 10]).unwrap();
         log.flush().unwrap();
-        assert_eq!(log.prepare().unwrap(), Room::None);
+        assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Exhausted);
         starts += 1;
     }
     assert_eq!(count(&storage), before + on_spare + starts);
     // With space again, all is well.
     set_capacity(&storage, None);
-    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
-    assert_eq!(log.prepare().unwrap(), Room::None);
-    spare::keep_spare(&storage, SMALL).unwrap();
-    assert_eq!(log.prepare().unwrap(), Room::Plenty);
+    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Exhausted);
+    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
+    assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
     let mut more = 0;
     while more < 1000 {
-        assert_eq!(log.prepare().unwrap(), Room::Plenty);
+        assert_eq!(log.ensure_headroom().unwrap(), LogSpace::Normal);
         log.append(&[9; 1000]).unwrap();
         more += 1;
     }
@@ -109,10 +109,10 @@ fn a_full_storage_goes_on_with_what_is_in_reserve_and_says_so() {
 
 #[test]
 fn more_records_than_there_was_room_for_go_into_further_segments() {
-    let storage = Memory::new(1);
-    spare::keep_spare(&storage, SMALL).unwrap();
-    let mut log = recover(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
-    log.prepare().unwrap();
+    let storage = MemoryStorage::new(1);
+    spare_segment::ensure_spare_segment(&storage, SMALL).unwrap();
+    let mut log = recover_log(storage.clone(), SMALL, 0, |_, _| Ok(())).unwrap();
+    log.ensure_headroom().unwrap();
     for _ in 0..500 {
         log.append(&[7; 1000]).unwrap();
     }
@@ -131,16 +131,16 @@ fn more_records_than_there_was_room_for_go_into_further_segments() {
 #[test]
 fn records_synced_before_a_crash_at_any_write_are_read_back() {
     for seed in 1..2000 {
-        let storage = Memory::new(seed * 7919);
+        let storage = MemoryStorage::new(seed * 7919);
         storage.set_fault(Fault {
-            die_after: Some(seed % 97 + 1),
-            capacity: None,
+            crash_after_ops: Some(seed % 97 + 1),
+            capacity_bytes: None,
         });
         let (mut acknowledged, mut written) = (0, 0);
-        if let Ok(mut log) = recover(storage.clone(), 2 * HEADROOM, 0, |_, _| Ok(())) {
+        if let Ok(mut log) = recover_log(storage.clone(), 2 * HEADROOM_BYTES, 0, |_, _| Ok(())) {
             loop {
-                let run = |log: &mut Log<Memory>| {
-                    log.prepare()?;
+                let run = |log: &mut Log<MemoryStorage>| {
+                    log.ensure_headroom()?;
                     for _ in 0..seed % 5 + 1 {
                         log.append(&vec![1; (seed % 600 + 1) as usize])?;
                     }
@@ -149,12 +149,12 @@ fn records_synced_before_a_crash_at_any_write_are_read_back() {
                 if run(&mut log).is_err() {
                     break;
                 }
-                written = log.last();
+                written = log.last_sequence();
                 if seed % 3 == 0 {
-                    if log.sync_now().is_err() {
+                    if log.sync().is_err() {
                         break;
                     }
-                    acknowledged = log.last();
+                    acknowledged = log.last_sequence();
                 }
             }
         }

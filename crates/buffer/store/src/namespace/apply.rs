@@ -1,15 +1,15 @@
 //! Carry out changes.
 
-use super::{Body, Change, Dir, Inode, Length, Namespace, NewInode, SetInode};
-use forebay_protocol::message::{New, OnExisting};
-use forebay_protocol::{Ino, Kind, Timestamp};
+use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
+use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::{FileKind, Ino, Timestamp};
 
 /// Why a change cannot be carried out: it was made for another state of the tables.
-pub type Misfit = &'static str;
+pub type ApplyError = &'static str;
 
 impl Namespace {
     /// Carry out `change`. Fails, possibly halfway, only if it was not planned on these tables.
-    pub fn apply(&mut self, change: &Change) -> Result<(), Misfit> {
+    pub fn apply(&mut self, change: &Change) -> Result<(), ApplyError> {
         match change {
             Change::Make {
                 parent,
@@ -46,15 +46,15 @@ impl Namespace {
                 self.add_name(*parent, name, (*ino, kind), *now)?;
                 self.add_link(*ino, *now)
             }
-            Change::Set { ino, set } => self.set(*ino, set),
-            Change::Xattr {
+            Change::SetAttributes { ino, set } => self.set(*ino, set),
+            Change::SetXattr {
                 ino,
                 name,
                 value,
                 now,
             } => self.set_xattr(*ino, name, value.as_deref(), *now),
-            Change::Drop { ino } => self.drop_orphan(*ino),
-            Change::Entry {
+            Change::DropInode { ino } => self.drop_orphan(*ino),
+            Change::SetEntry {
                 dir,
                 name,
                 put,
@@ -68,9 +68,9 @@ impl Namespace {
                 gid,
                 now,
             } => {
-                let new = NewInode {
+                let new = PlannedInode {
                     ino: *ino,
-                    new: New::Dir,
+                    new: NewInode::Dir,
                     mode: *mode,
                     uid: *uid,
                     gid: *gid,
@@ -79,11 +79,11 @@ impl Namespace {
                 self.make_nameless(&new, *parent, *now)
             }
             Change::RemoveName { ino, now } => match self.kind(*ino)? {
-                Kind::Dir => self.end_dir(*ino, *now),
+                FileKind::Dir => self.end_dir(*ino, *now),
                 _ => self.drop_link(*ino, *now),
             },
             Change::AddName { ino, now } => self.add_link(*ino, *now),
-            Change::Moved { ino, parent, now } => self.set_parent(*ino, *parent, *now),
+            Change::MoveInode { ino, parent, now } => self.set_parent(*ino, *parent, *now),
             Change::Put {
                 parent,
                 name,
@@ -92,7 +92,7 @@ impl Namespace {
                 length,
                 now,
             } => self.put(*parent, name, (inode, *times, *length), *now),
-            Change::Length { ino, length, times } => self.set_length(*ino, *length, *times),
+            Change::SetLength { ino, length, times } => self.set_length(*ino, *length, *times),
         }
     }
 
@@ -101,9 +101,9 @@ impl Namespace {
         &mut self,
         parent: Ino,
         name: &[u8],
-        new: &NewInode,
+        new: &PlannedInode,
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         if self.inodes.contains_key(&new.ino) {
             return Err("the inode exists");
         }
@@ -113,13 +113,18 @@ impl Namespace {
             self.inode_mut(parent)?.nlink += 1;
         }
         self.inodes.insert(new.ino, built);
-        self.take_number(new.ino);
+        self.reserve_ino(new.ino);
         Ok(())
     }
 
     /// Make a directory whose name is on another node.
-    fn make_nameless(&mut self, new: &NewInode, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
-        self.take_number(new.ino);
+    fn make_nameless(
+        &mut self,
+        new: &PlannedInode,
+        parent: Ino,
+        now: Timestamp,
+    ) -> Result<(), ApplyError> {
+        self.reserve_ino(new.ino);
         let built = new.build(parent, self.spread, now);
         match self.inodes.insert(new.ino, built) {
             None => Ok(()),
@@ -127,7 +132,7 @@ impl Namespace {
         }
     }
 
-    fn set(&mut self, ino: Ino, set: &SetInode) -> Result<(), Misfit> {
+    fn set(&mut self, ino: Ino, set: &SetInode) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.mode = set.mode.unwrap_or(inode.mode);
         inode.uid = set.uid.unwrap_or(inode.uid);
@@ -144,7 +149,7 @@ impl Namespace {
         name: &[u8],
         value: Option<&[u8]>,
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         match value {
             Some(value) => inode.xattrs.insert(name.to_vec(), value.to_vec()),
@@ -155,7 +160,12 @@ impl Namespace {
     }
 
     /// A directory has got another one above it, if `parent` is given; anything else was only moved.
-    fn set_parent(&mut self, ino: Ino, parent: Option<Ino>, now: Timestamp) -> Result<(), Misfit> {
+    fn set_parent(
+        &mut self,
+        ino: Ino,
+        parent: Option<Ino>,
+        now: Timestamp,
+    ) -> Result<(), ApplyError> {
         self.inode_mut(ino)?.ctime = now;
         if let Some(parent) = parent {
             self.dir_mut(ino)?.parent = parent;
@@ -166,9 +176,9 @@ impl Namespace {
     fn set_length(
         &mut self,
         ino: Ino,
-        length: Length,
+        length: FileLength,
         times: Option<(Timestamp, Timestamp)>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         if let Some((mtime, ctime)) = times {
             (inode.mtime, inode.ctime) = (mtime, ctime);
@@ -180,7 +190,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn drop_orphan(&mut self, ino: Ino) -> Result<(), Misfit> {
+    fn drop_orphan(&mut self, ino: Ino) -> Result<(), ApplyError> {
         if !self.orphans.remove(&ino) {
             return Err("the inode still has a name");
         }
@@ -193,9 +203,9 @@ impl Namespace {
         &mut self,
         parent: Ino,
         name: &[u8],
-        (new, times, length): (&NewInode, (Timestamp, Timestamp), Option<Length>),
+        (new, times, length): (&PlannedInode, (Timestamp, Timestamp), Option<FileLength>),
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         if self.inodes.contains_key(&new.ino) {
             return Err("the inode exists");
         }
@@ -210,15 +220,15 @@ impl Namespace {
             Some((old, _)) => self.drop_link(old, now)?,
         }
         self.inodes.insert(new.ino, built);
-        self.take_number(new.ino);
+        self.reserve_ino(new.ino);
         Ok(())
     }
 
-    fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode, Misfit> {
+    fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode, ApplyError> {
         self.inodes.get_mut(&ino).ok_or("no such inode")
     }
 
-    fn kind(&self, ino: Ino) -> Result<Kind, Misfit> {
+    fn kind(&self, ino: Ino) -> Result<FileKind, ApplyError> {
         self.get(ino).map(Inode::kind).ok_or("no such inode")
     }
 
@@ -227,9 +237,9 @@ impl Namespace {
         &mut self,
         dir: Ino,
         name: &[u8],
-        put: Option<(Ino, Kind)>,
+        put: Option<(Ino, FileKind)>,
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let entries = self.touch_dir(dir, now)?;
         let old = entries.entry(name).map(|entry| entry.kind);
         match put {
@@ -242,16 +252,16 @@ impl Namespace {
             Some(new) => entries.insert(name, new, entries.next_cookie),
         }
         let inode = self.inode_mut(dir)?;
-        if old == Some(Kind::Dir) {
+        if old == Some(FileKind::Dir) {
             inode.nlink = inode.nlink.saturating_sub(1);
         }
-        if put.is_some_and(|(_, kind)| kind == Kind::Dir) {
+        if put.is_some_and(|(_, kind)| kind == FileKind::Dir) {
             inode.nlink += 1;
         }
         Ok(())
     }
 
-    fn dir_mut(&mut self, ino: Ino) -> Result<&mut Dir, Misfit> {
+    fn dir_mut(&mut self, ino: Ino) -> Result<&mut Directory, ApplyError> {
         match &mut self.inode_mut(ino)?.body {
             Body::Dir(dir) => Ok(dir),
             _ => Err("not a directory"),
@@ -259,7 +269,7 @@ impl Namespace {
     }
 
     /// The entries of a directory, which change now.
-    fn touch_dir(&mut self, ino: Ino, now: Timestamp) -> Result<&mut Dir, Misfit> {
+    fn touch_dir(&mut self, ino: Ino, now: Timestamp) -> Result<&mut Directory, ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.mtime = now;
         inode.ctime = now;
@@ -270,9 +280,9 @@ impl Namespace {
         &mut self,
         dir: Ino,
         name: &[u8],
-        what: (Ino, Kind),
+        what: (Ino, FileKind),
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let dir = self.touch_dir(dir, now)?;
         if dir.get(name).is_some() {
             return Err("the name exists");
@@ -281,12 +291,12 @@ impl Namespace {
         Ok(())
     }
 
-    fn take_name(&mut self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, Misfit> {
+    fn take_name(&mut self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, ApplyError> {
         let entry = self.touch_dir(dir, now)?.remove(name);
         Ok(entry.ok_or("no such name")?.ino)
     }
 
-    fn add_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn add_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.nlink += 1;
         inode.ctime = now;
@@ -294,7 +304,7 @@ impl Namespace {
     }
 
     /// An inode has a name less; without any it is an orphan.
-    fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.nlink = inode.nlink.saturating_sub(1);
         inode.ctime = now;
@@ -305,7 +315,7 @@ impl Namespace {
     }
 
     /// A directory is removed from the one above it.
-    fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), ApplyError> {
         self.end_dir(ino, now)?;
         let parent = self.inode_mut(parent)?;
         parent.nlink = parent.nlink.saturating_sub(1);
@@ -313,7 +323,7 @@ impl Namespace {
     }
 
     /// A directory has no name any more.
-    fn end_dir(&mut self, ino: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn end_dir(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         if !self.dir_mut(ino)?.is_empty() {
             return Err("the directory is not empty");
         }
@@ -329,7 +339,7 @@ impl Namespace {
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let ino = self.take_name(from.0, from.1, now)?;
         let kind = self.kind(ino)?;
         let replaced = self.touch_dir(to.0, now)?.replace(to.1, (ino, kind));
@@ -348,7 +358,7 @@ impl Namespace {
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
         now: Timestamp,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ApplyError> {
         let entry = self.dir_mut(to.0)?.entry(to.1).ok_or("no such name")?;
         let second = (entry.ino, entry.kind);
         let first = self
@@ -361,7 +371,7 @@ impl Namespace {
     }
 
     /// `ino` went from one directory to another: a directory's `..` follows.
-    fn moved(&mut self, ino: Ino, from: Ino, to: Ino, now: Timestamp) -> Result<(), Misfit> {
+    fn moved(&mut self, ino: Ino, from: Ino, to: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.ctime = now;
         if let Body::Dir(dir) = &mut inode.body

@@ -1,8 +1,8 @@
 //! What can happen to a name space, as the log keeps it.
 
-use super::{Body, Dir, Inode, Length};
-use forebay_protocol::message::{New, OnExisting};
-use forebay_protocol::{Ino, Kind, Timestamp};
+use super::{Body, Directory, FileLength, Inode};
+use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
         /// The inode.
-        inode: NewInode,
+        inode: PlannedInode,
         /// When.
         now: Timestamp,
     },
@@ -65,14 +65,14 @@ pub enum Change {
         now: Timestamp,
     },
     /// Attributes change.
-    Set {
+    SetAttributes {
         /// Whose.
         ino: Ino,
         /// To what.
         set: SetInode,
     },
     /// An extended attribute is set, or removed without a value.
-    Xattr {
+    SetXattr {
         /// Whose.
         ino: Ino,
         /// Which.
@@ -83,18 +83,18 @@ pub enum Change {
         now: Timestamp,
     },
     /// An inode without names, which nobody has open any more, goes.
-    Drop {
+    DropInode {
         /// Which.
         ino: Ino,
     },
     /// Part of a transaction: a name in a directory goes, comes, or leads elsewhere.
-    Entry {
+    SetEntry {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Vec<u8>,
         /// What has it from now on.
-        put: Option<(Ino, Kind)>,
+        put: Option<(Ino, FileKind)>,
         /// When.
         now: Timestamp,
     },
@@ -128,7 +128,7 @@ pub enum Change {
         now: Timestamp,
     },
     /// Part of a transaction: an inode's name has changed.
-    Moved {
+    MoveInode {
         /// Which.
         ino: Ino,
         /// The directory that a directory is in from now on, if that changes.
@@ -137,11 +137,11 @@ pub enum Change {
         now: Timestamp,
     },
     /// What is known of a striped file's length.
-    Length {
+    SetLength {
         /// Which.
         ino: Ino,
         /// What is known.
-        length: Length,
+        length: FileLength,
         /// New `mtime` and `ctime`, if they change.
         times: Option<(Timestamp, Timestamp)>,
     },
@@ -152,11 +152,11 @@ pub enum Change {
         /// The name.
         name: Vec<u8>,
         /// The inode.
-        inode: NewInode,
+        inode: PlannedInode,
         /// Its `atime` and `mtime`.
         times: (Timestamp, Timestamp),
         /// What is known of a striped file's length.
-        length: Option<Length>,
+        length: Option<FileLength>,
         /// When.
         now: Timestamp,
     },
@@ -164,11 +164,11 @@ pub enum Change {
 
 /// An inode to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewInode {
+pub struct PlannedInode {
     /// Its number.
     pub ino: Ino,
     /// What it is.
-    pub new: New,
+    pub new: NewInode,
     /// Permission bits.
     pub mode: u16,
     /// Owner.
@@ -196,20 +196,20 @@ pub struct SetInode {
     pub ctime: Timestamp,
 }
 
-impl NewInode {
+impl PlannedInode {
     pub(super) fn build(&self, parent: Ino, spread: bool, now: Timestamp) -> Inode {
         let body = match &self.new {
-            New::Dir => Body::Dir(Dir::new(parent)),
-            New::Symlink(target) => Body::Symlink(target.clone()),
-            New::Node(Kind::File, _) if spread => Body::Striped(Length {
+            NewInode::Dir => Body::Dir(Directory::new(parent)),
+            NewInode::Symlink(target) => Body::Symlink(target.clone()),
+            NewInode::Node(FileKind::File, _) if spread => Body::Striped(FileLength {
                 size: 0,
                 space: 0,
-                seen: Timestamp::default(),
+                mtime_seen: Timestamp::default(),
                 known: !self.opened,
-                used: self.opened,
+                may_have_pieces: self.opened,
             }),
-            New::Node(Kind::File, _) => Body::File,
-            New::Node(kind, rdev) => Body::Special(*kind, *rdev),
+            NewInode::Node(FileKind::File, _) => Body::File,
+            NewInode::Node(kind, rdev) => Body::Special(*kind, *rdev),
         };
         Inode {
             mode: self.mode,

@@ -11,13 +11,13 @@ mod put;
 mod rename;
 mod step;
 
-pub use change::{Change, NewInode, SetInode};
+pub use change::{Change, PlannedInode, SetInode};
 pub use plan::{Credentials, EXEC, READ, WRITE};
-pub use put::Whole;
-pub use step::{Lock, Ready, lock_of};
+pub use put::PlannedPut;
+pub use step::{PreparedStep, TxLock, lock_for_step};
 
-use forebay_protocol::placement::Place;
-use forebay_protocol::{Attr, Ino, Kind, Node, Timestamp};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Attr, FileKind, Ino, NodeIndex, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,34 +54,34 @@ pub enum Body {
     /// A regular file; its bytes are in a data object.
     File,
     /// A regular file of an instance on several nodes; its bytes are in a data object on each.
-    Striped(Length),
+    Striped(FileLength),
     /// A directory.
-    Dir(Dir),
+    Dir(Directory),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A pipe, socket or device with its number.
-    Special(Kind, u32),
+    Special(FileKind, u32),
 }
 
 /// What is known of the length of a striped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Length {
+pub struct FileLength {
     /// Length in bytes, if `known`.
     pub size: u64,
     /// Space it takes, in bytes, if `known`.
     pub space: u64,
     /// The last write that the inode's `mtime` accounts for.
-    pub seen: Timestamp,
+    pub mtime_seen: Timestamp,
     /// Otherwise the objects have to be asked.
     pub known: bool,
     /// There may be objects on other nodes.
-    pub used: bool,
+    pub may_have_pieces: bool,
 }
 
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredDir", into = "StoredDir")]
-pub struct Dir {
+pub struct Directory {
     /// The directory it is in; the root is in itself.
     pub parent: Ino,
     names: BTreeMap<Arc<[u8]>, u64>,
@@ -97,7 +97,7 @@ pub struct Entry {
     /// What it names.
     pub ino: Ino,
     /// Its kind; the inode itself may be on another node.
-    pub kind: Kind,
+    pub kind: FileKind,
 }
 
 /// A directory without its index by name.
@@ -105,12 +105,12 @@ pub struct Entry {
 struct StoredDir {
     parent: Ino,
     next_cookie: u64,
-    entries: Vec<(u64, Vec<u8>, Ino, Kind)>,
+    entries: Vec<(u64, Vec<u8>, Ino, FileKind)>,
 }
 
-impl From<StoredDir> for Dir {
-    fn from(stored: StoredDir) -> Dir {
-        let mut dir = Dir::new(stored.parent);
+impl From<StoredDir> for Directory {
+    fn from(stored: StoredDir) -> Directory {
+        let mut dir = Directory::new(stored.parent);
         for (cookie, name, ino, kind) in stored.entries {
             dir.insert(&name, (ino, kind), cookie);
         }
@@ -119,8 +119,8 @@ impl From<StoredDir> for Dir {
     }
 }
 
-impl From<Dir> for StoredDir {
-    fn from(dir: Dir) -> StoredDir {
+impl From<Directory> for StoredDir {
+    fn from(dir: Directory) -> StoredDir {
         let entries = dir
             .order
             .into_iter()
@@ -134,10 +134,10 @@ impl From<Dir> for StoredDir {
     }
 }
 
-impl Dir {
+impl Directory {
     /// An empty directory in `parent`.
-    pub fn new(parent: Ino) -> Dir {
-        Dir {
+    pub fn new(parent: Ino) -> Directory {
+        Directory {
             parent,
             names: BTreeMap::new(),
             order: BTreeMap::new(),
@@ -174,7 +174,7 @@ impl Dir {
         self.order.is_empty()
     }
 
-    fn insert(&mut self, name: &[u8], (ino, kind): (Ino, Kind), cookie: u64) {
+    fn insert(&mut self, name: &[u8], (ino, kind): (Ino, FileKind), cookie: u64) {
         let name: Arc<[u8]> = name.into();
         self.names.insert(name.clone(), cookie);
         self.order.insert(cookie, Entry { name, ino, kind });
@@ -187,7 +187,7 @@ impl Dir {
     }
 
     /// Let an existing name lead to another inode, its place in the order unchanged.
-    fn replace(&mut self, name: &[u8], (ino, kind): (Ino, Kind)) -> Option<(Ino, Kind)> {
+    fn replace(&mut self, name: &[u8], (ino, kind): (Ino, FileKind)) -> Option<(Ino, FileKind)> {
         let entry = self.order.get_mut(self.names.get(name)?)?;
         let old = (entry.ino, entry.kind);
         (entry.ino, entry.kind) = (ino, kind);
@@ -197,17 +197,17 @@ impl Dir {
 
 impl Inode {
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FileKind {
         match &self.body {
-            Body::File | Body::Striped(_) => Kind::File,
-            Body::Dir(_) => Kind::Dir,
-            Body::Symlink(_) => Kind::Symlink,
+            Body::File | Body::Striped(_) => FileKind::File,
+            Body::Dir(_) => FileKind::Dir,
+            Body::Symlink(_) => FileKind::Symlink,
             Body::Special(kind, _) => *kind,
         }
     }
 
     /// Its directory, if it is one.
-    pub fn dir(&self) -> Option<&Dir> {
+    pub fn dir(&self) -> Option<&Directory> {
         match &self.body {
             Body::Dir(dir) => Some(dir),
             _ => None,
@@ -215,7 +215,7 @@ impl Inode {
     }
 
     /// What is known of its length, if it is a striped file.
-    pub fn length(&self) -> Option<&Length> {
+    pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
             Body::Striped(length) => Some(length),
             _ => None,
@@ -234,7 +234,7 @@ impl Inode {
         let (mut blocks, mut unsettled) = (0, None);
         if let Body::Striped(length) = &self.body {
             blocks = length.space / 512;
-            unsettled = (!length.known).then_some(length.seen);
+            unsettled = (!length.known).then_some(length.mtime_seen);
         }
         Attr {
             ino,
@@ -249,7 +249,7 @@ impl Inode {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            unsettled,
+            provisional: unsettled,
             extended: !self.xattrs.is_empty(),
         }
     }
@@ -259,7 +259,7 @@ impl Inode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
-    shard: Node,
+    shard: NodeIndex,
     /// Files are striped over several nodes.
     spread: bool,
     next: u64,
@@ -273,7 +273,7 @@ const GAP: u64 = 1 << 24;
 
 impl Namespace {
     /// What the node in this place owns of a new name space: the first has its root directory.
-    pub fn new(mode: u16, uid: u32, gid: u32, place: &Place, now: Timestamp) -> Namespace {
+    pub fn new(mode: u16, uid: u32, gid: u32, place: &Placement, now: Timestamp) -> Namespace {
         let root = Inode {
             mode,
             nlink: 2,
@@ -282,21 +282,21 @@ impl Namespace {
             atime: now,
             mtime: now,
             ctime: now,
-            body: Body::Dir(Dir::new(Ino::ROOT)),
+            body: Body::Dir(Directory::new(Ino::ROOT)),
             xattrs: BTreeMap::new(),
         };
-        let first = place.node == Node(0);
+        let first = place.node == NodeIndex(0);
         Namespace {
             inodes: first.then_some((Ino::ROOT, root)).into_iter().collect(),
             shard: place.node,
-            spread: place.is_spread(),
+            spread: place.is_distributed(),
             next: Ino::ROOT.0 + 1,
             orphans: BTreeSet::new(),
         }
     }
 
     /// The daemon starts: numbers that a power cut took back are not given out again.
-    pub fn pass_over(&mut self) {
+    pub fn skip_inode_numbers(&mut self) {
         self.next += GAP;
     }
 
@@ -306,13 +306,13 @@ impl Namespace {
     }
 
     /// The place of the node whose inodes these are.
-    pub fn shard(&self) -> Node {
+    pub fn node(&self) -> NodeIndex {
         self.shard
     }
 
     /// Is this the node that owns `ino`?
     pub fn owns(&self, ino: Ino) -> bool {
-        ino.shard() == self.shard
+        ino.metadata_node() == self.shard
     }
 
     /// The number for the next new inode.
@@ -321,7 +321,7 @@ impl Namespace {
     }
 
     /// `ino` is spoken for.
-    pub fn take_number(&mut self, ino: Ino) {
+    pub fn reserve_ino(&mut self, ino: Ino) {
         self.next = self.next.max((ino.0 & ((1 << 48) - 1)) + 1);
     }
 

@@ -1,10 +1,11 @@
 //! Check operations against permissions and the state of the tables, and turn them into changes.
 
-use super::{Change, Dir, Inode, Namespace, NewInode, SetInode};
+use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
-    MAX_NAME, MAX_TARGET, MAX_XATTR, New, SetAttr, SetTime, XattrMode, may_have_xattr,
+    MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode,
+    is_xattr_supported,
 };
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;
@@ -43,7 +44,7 @@ impl Credentials {
     }
 
     /// May they access `inode` in all the ways that the bits of `want` say?
-    pub fn may(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
+    pub fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
         if self.checked {
             return Ok(());
         }
@@ -94,7 +95,7 @@ impl Namespace {
         self.get(ino).ok_or(Errno::ESTALE)
     }
 
-    pub(super) fn find_dir(&self, ino: Ino) -> Result<(&Inode, &Dir), Errno> {
+    pub(super) fn find_dir(&self, ino: Ino) -> Result<(&Inode, &Directory), Errno> {
         let inode = self.find(ino)?;
         Ok((inode, inode.dir().ok_or(Errno::ENOTDIR)?))
     }
@@ -102,7 +103,7 @@ impl Namespace {
     /// What `name` in `parent` names.
     pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
         let (inode, dir) = self.find_dir(parent)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         match name {
             b"." => Ok(parent),
             b".." => Ok(dir.parent),
@@ -116,17 +117,17 @@ impl Namespace {
         &self,
         who: &Credentials,
         ino: Ino,
-    ) -> Result<(&Inode, &Dir), Errno> {
+    ) -> Result<(&Inode, &Directory), Errno> {
         let (inode, dir) = self.find_dir(ino)?;
         if inode.nlink == 0 {
             return Err(Errno::ENOENT);
         }
-        who.may(inode, WRITE | EXEC)?;
+        who.check_access(inode, WRITE | EXEC)?;
         Ok((inode, dir))
     }
 
     /// In a directory with the sticky bit only owners remove names.
-    pub(super) fn may_remove(
+    pub(super) fn check_sticky(
         &self,
         who: &Credentials,
         parent: &Inode,
@@ -145,7 +146,7 @@ impl Namespace {
         who: &Credentials,
         parent: Ino,
         name: &[u8],
-        new: New,
+        new: NewInode,
         mode: u16,
         now: Timestamp,
     ) -> Result<Change, Errno> {
@@ -154,17 +155,21 @@ impl Namespace {
             (result, _) => result?,
         }
         let (inode, dir) = self.find_dir(parent)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
         self.writable_dir(who, parent)?;
         match &new {
-            New::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
-            New::Symlink(target) if target.len() > MAX_TARGET => return Err(Errno::ENAMETOOLONG),
-            New::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
-            New::Node(Kind::Dir | Kind::Symlink, _) => return Err(Errno::EINVAL),
-            New::Node(Kind::CharDevice | Kind::BlockDevice, _) if !who.privileged() => {
+            NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
+            NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
+            NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
+            NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _)
+                if !who.privileged() =>
+            {
                 return Err(Errno::EPERM);
             }
             _ => {}
@@ -173,17 +178,17 @@ impl Namespace {
         let mut gid = who.gid;
         if inode.mode & 0o2000 != 0 {
             gid = inode.gid;
-            if matches!(new, New::Dir) {
+            if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
             } else if mode & 0o2010 == 0o2010 && !who.privileged() && !who.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
-        if matches!(new, New::Symlink(_)) {
+        if matches!(new, NewInode::Symlink(_)) {
             mode = 0o777;
         }
         let ino = Ino::new(self.shard, self.next);
-        let inode = NewInode {
+        let inode = PlannedInode {
             ino,
             new,
             mode,
@@ -215,7 +220,7 @@ impl Namespace {
         let ino = self.lookup(who, parent, name)?;
         let (parent_inode, _) = self.writable_dir(who, parent)?;
         let inode = self.find(ino)?;
-        self.may_remove(who, parent_inode, inode)?;
+        self.check_sticky(who, parent_inode, inode)?;
         let name = name.to_vec();
         match (inode.dir(), dir) {
             (Some(_), false) => Err(Errno::EISDIR),
@@ -241,7 +246,7 @@ impl Namespace {
             (result, _) => result?,
         }
         let (parent_inode, dir) = self.find_dir(parent)?;
-        who.may(parent_inode, EXEC)?;
+        who.check_access(parent_inode, EXEC)?;
         if dir.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -273,8 +278,8 @@ impl Namespace {
         writable: bool,
         now: Timestamp,
     ) -> Result<Change, Errno> {
-        let set = may_set(who, self.find(ino)?, wish, writable, now)?;
-        Ok(Change::Set { ino, set })
+        let set = plan_attributes(who, self.find(ino)?, wish, writable, now)?;
+        Ok(Change::SetAttributes { ino, set })
     }
 
     /// Plan setting an extended attribute, or removing it without a value.
@@ -290,8 +295,8 @@ impl Namespace {
         let inode = self.find(ino)?;
         check_xattr_name(name)?;
         if name.starts_with(b"user.") {
-            who.may(inode, WRITE)?;
-            if !matches!(inode.kind(), Kind::File | Kind::Dir) {
+            who.check_access(inode, WRITE)?;
+            if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
                 return Err(Errno::EPERM);
             }
         } else if !who.privileged() {
@@ -318,7 +323,7 @@ impl Namespace {
             }
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
-        Ok(Change::Xattr {
+        Ok(Change::SetXattr {
             ino,
             name,
             value,
@@ -328,7 +333,7 @@ impl Namespace {
 }
 
 /// What of an inode is set, if `who` may do so: see [`Namespace::plan_set`].
-pub(super) fn may_set(
+pub(super) fn plan_attributes(
     who: &Credentials,
     inode: &Inode,
     wish: &SetAttr,
@@ -364,12 +369,12 @@ pub(super) fn may_set(
     }
     if let Some(size) = wish.size {
         match inode.kind() {
-            Kind::File => {}
-            Kind::Dir => return Err(Errno::EISDIR),
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
         if !writable {
-            who.may(inode, WRITE)?;
+            who.check_access(inode, WRITE)?;
         }
         if i64::try_from(size).is_err() {
             return Err(Errno::EFBIG);
@@ -384,7 +389,7 @@ pub(super) fn may_set(
             None => *target,
             Some(SetTime::Now) => {
                 if who.owns(inode).is_err() {
-                    who.may(inode, WRITE)?;
+                    who.check_access(inode, WRITE)?;
                 }
                 Some(now)
             }
@@ -404,7 +409,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
         return Err(Errno::ERANGE);
     }
-    if may_have_xattr(name) {
+    if is_xattr_supported(name) {
         Ok(())
     } else {
         Err(Errno::EOPNOTSUPP)

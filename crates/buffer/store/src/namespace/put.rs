@@ -1,10 +1,10 @@
 //! Plan a file that comes whole, with contents, attributes and name.
 
-use super::plan::{EXEC, check_name, may_set};
-use super::{Change, Credentials, Namespace, NewInode};
+use super::plan::{EXEC, check_name, plan_attributes};
+use super::{Change, Credentials, Namespace, PlannedInode};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::{New, SetAttr};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::message::{NewInode, SetAttr};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
 /// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
 /// those that a start passes over, and as many as an instance on dozens of nodes needs.
@@ -12,7 +12,7 @@ const NEAR: u64 = 256;
 
 /// A file that may be made whole.
 #[derive(Debug)]
-pub struct Whole {
+pub struct PlannedPut {
     /// What happens to the name space; [`Change::Put`], without a length.
     pub change: Change,
     /// Its number.
@@ -34,37 +34,37 @@ impl Namespace {
         wish: &SetAttr,
         layout: &Layout,
         now: Timestamp,
-    ) -> Result<Whole, Errno> {
+    ) -> Result<PlannedPut, Errno> {
         if wish.size.is_some() {
             return Err(Errno::EINVAL);
         }
         check_name(name)?;
         let (dir, entries) = self.find_dir(parent)?;
-        who.may(dir, EXEC)?;
+        who.check_access(dir, EXEC)?;
         let replaced = entries.entry(name).map(|entry| (entry.ino, entry.kind));
         self.writable_dir(who, parent)?;
         match replaced {
             None => {}
-            Some((_, Kind::Dir)) => return Err(Errno::EISDIR),
+            Some((_, FileKind::Dir)) => return Err(Errno::EISDIR),
             Some((ino, _)) if !self.owns(ino) => return Err(Errno::EOPNOTSUPP),
-            Some((ino, _)) => self.may_remove(who, dir, self.find(ino)?)?,
+            Some((ino, _)) => self.check_sticky(who, dir, self.find(ino)?)?,
         }
         let inherits = dir.mode & 0o2000 != 0;
-        let mut inode = NewInode {
+        let mut inode = PlannedInode {
             ino: self.next_for(layout)?,
-            new: New::Node(Kind::File, 0),
+            new: NewInode::Node(FileKind::File, 0),
             mode: 0o600,
             uid: who.uid,
             gid: if inherits { dir.gid } else { who.gid },
             opened: false,
         };
         let made = inode.build(parent, self.spread, now);
-        let set = may_set(who, &made, wish, true, now)?;
+        let set = plan_attributes(who, &made, wish, true, now)?;
         inode.mode = set.mode.unwrap_or(inode.mode);
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         let times = (set.atime.unwrap_or(now), set.mtime.unwrap_or(now));
-        Ok(Whole {
+        Ok(PlannedPut {
             ino: inode.ino,
             times,
             replaced: replaced.map(|(ino, _)| ino),
@@ -81,9 +81,9 @@ impl Namespace {
 
     /// A number for a new file whose first stripe lies on this node; `EOPNOTSUPP` if none is near.
     fn next_for(&self, layout: &Layout) -> Result<Ino, Errno> {
-        let node = self.shard();
+        let node = self.node();
         let numbers = (self.next..self.next + NEAR).map(|number| Ino::new(node, number));
-        let mut here = numbers.filter(|ino| layout.node(*ino, 0) == node);
+        let mut here = numbers.filter(|ino| layout.node_of_stripe(*ino, 0) == node);
         here.next().ok_or(Errno::EOPNOTSUPP)
     }
 }

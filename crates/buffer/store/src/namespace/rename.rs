@@ -6,7 +6,7 @@ use forebay_protocol::message::OnExisting;
 use forebay_protocol::{Errno, Ino, Timestamp};
 
 /// A name in a directory.
-pub type Place<'a> = (Ino, &'a [u8]);
+pub type EntryRef<'a> = (Ino, &'a [u8]);
 
 impl Namespace {
     /// Plan to give what is at `from` the place `to`. `None`: both are names of the same inode,
@@ -14,8 +14,8 @@ impl Namespace {
     pub fn plan_rename(
         &self,
         who: &Credentials,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryRef<'_>,
+        to: EntryRef<'_>,
         existing: OnExisting,
         now: Timestamp,
     ) -> Result<Option<Change>, Errno> {
@@ -34,11 +34,11 @@ impl Namespace {
         let (from_dir, _) = self.writable_dir(who, from.0)?;
         let (to_dir, _) = self.writable_dir(who, to.0)?;
         let moving = self.find(source)?;
-        self.may_remove(who, from_dir, moving)?;
+        self.check_sticky(who, from_dir, moving)?;
         self.may_move(who, moving, source, from.0, to.0)?;
         if let Some(target) = target {
             let replaced = self.find(target)?;
-            self.may_remove(who, to_dir, replaced)?;
+            self.check_sticky(who, to_dir, replaced)?;
             if existing == OnExisting::Exchange {
                 self.may_move(who, replaced, target, to.0, from.0)?;
             } else {
@@ -93,7 +93,7 @@ impl Namespace {
             }
             at = self.find_dir(at)?.1.parent;
         }
-        who.may(inode, WRITE)
+        who.check_access(inode, WRITE)
     }
 }
 

@@ -4,13 +4,13 @@
 use super::plan::{EXEC, WRITE, check_name};
 use super::{Change, Credentials, Entry, Inode, Namespace};
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::peer::{Found, Step, Who};
-use forebay_protocol::{Errno, Ino, Kind, Timestamp};
+use forebay_protocol::peer::{Step, StepResult, Who};
+use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Something that a transaction keeps to itself until it is decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Lock {
+pub enum TxLock {
     /// A name in a directory.
     Name(Ino, Vec<u8>),
     /// An inode: its names, and whether it can be in use as a directory.
@@ -21,11 +21,11 @@ pub enum Lock {
 
 /// A step that can be done.
 #[derive(Debug)]
-pub struct Ready {
+pub struct PreparedStep {
     /// What it changes.
     pub changes: Vec<Change>,
     /// What it found.
-    pub found: Found,
+    pub found: StepResult,
 }
 
 impl From<&Credentials> for Who {
@@ -51,20 +51,25 @@ impl From<&Who> for Credentials {
 }
 
 /// What a step keeps to itself.
-pub fn lock_of(step: &Step) -> Option<Lock> {
+pub fn lock_for_step(step: &Step) -> Option<TxLock> {
     match step {
         Step::MakeDir { .. } => None,
-        Step::Enter { dir, name, .. } => Some(Lock::Name(*dir, name.clone())),
-        Step::RemoveName { ino, .. } | Step::AddName { ino } | Step::Move { ino, .. } => {
-            Some(Lock::Inode(*ino))
+        Step::InsertEntry { dir, name, .. } => Some(TxLock::Name(*dir, name.clone())),
+        Step::RemoveLink { ino, .. } | Step::AddLink { ino } | Step::ChangeParent { ino, .. } => {
+            Some(TxLock::Inode(*ino))
         }
-        Step::LockRenames => Some(Lock::Renames),
+        Step::LockRenames => Some(TxLock::Renames),
     }
 }
 
 impl Namespace {
     /// Check a step of a transaction.
-    pub fn ready(&self, who: &Credentials, step: &Step, now: Timestamp) -> Result<Ready, Errno> {
+    pub fn prepare_step(
+        &self,
+        who: &Credentials,
+        step: &Step,
+        now: Timestamp,
+    ) -> Result<PreparedStep, Errno> {
         match step {
             Step::MakeDir {
                 parent,
@@ -81,12 +86,12 @@ impl Namespace {
                     gid: *gid,
                     now,
                 };
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![change],
-                    found: Found::Inode(ino, Kind::Dir),
+                    found: StepResult::Inode(ino, FileKind::Dir),
                 })
             }
-            Step::Enter {
+            Step::InsertEntry {
                 dir,
                 name,
                 ino,
@@ -94,18 +99,18 @@ impl Namespace {
                 existing,
             } => {
                 let (old, owner_only) = self.may_enter(who, *dir, name, *kind, *existing)?;
-                let change = Change::Entry {
+                let change = Change::SetEntry {
                     dir: *dir,
                     name: name.clone(),
                     put: Some((*ino, *kind)),
                     now,
                 };
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![change],
-                    found: Found::Entry(old, owner_only),
+                    found: StepResult::Entry(old, owner_only),
                 })
             }
-            Step::RemoveName {
+            Step::RemoveLink {
                 ino,
                 dir,
                 owner_only,
@@ -120,7 +125,7 @@ impl Namespace {
                 }
                 Ok(ready(Change::RemoveName { ino: *ino, now }))
             }
-            Step::AddName { ino } => {
+            Step::AddLink { ino } => {
                 let inode = self.find(*ino)?;
                 match inode.nlink {
                     _ if inode.dir().is_some() => return Err(Errno::EPERM),
@@ -128,12 +133,12 @@ impl Namespace {
                     u32::MAX => return Err(Errno::EMLINK),
                     _ => {}
                 }
-                Ok(Ready {
+                Ok(PreparedStep {
                     changes: vec![Change::AddName { ino: *ino, now }],
-                    found: Found::Inode(*ino, inode.kind()),
+                    found: StepResult::Inode(*ino, inode.kind()),
                 })
             }
-            Step::Move {
+            Step::ChangeParent {
                 ino,
                 parent,
                 owner_only,
@@ -142,17 +147,17 @@ impl Namespace {
                 check_owner(who, inode, *owner_only)?;
                 if parent.is_some() {
                     inode.dir().ok_or(Errno::ENOTDIR)?;
-                    who.may(inode, WRITE)?;
+                    who.check_access(inode, WRITE)?;
                 }
-                Ok(ready(Change::Moved {
+                Ok(ready(Change::MoveInode {
                     ino: *ino,
                     parent: *parent,
                     now,
                 }))
             }
-            Step::LockRenames => Ok(Ready {
+            Step::LockRenames => Ok(PreparedStep {
                 changes: Vec::new(),
-                found: Found::Ready,
+                found: StepResult::Ready,
             }),
         }
     }
@@ -163,12 +168,12 @@ impl Namespace {
         who: &Credentials,
         dir: Ino,
         name: &[u8],
-        kind: Kind,
+        kind: FileKind,
         existing: OnExisting,
-    ) -> Result<(Option<(Ino, Kind)>, bool), Errno> {
+    ) -> Result<(Option<(Ino, FileKind)>, bool), Errno> {
         check_name(name)?;
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         let old = entries.entry(name).map(|entry| (entry.ino, entry.kind));
         match (existing, old) {
             (OnExisting::Fail, Some(_)) => return Err(Errno::EEXIST),
@@ -179,7 +184,7 @@ impl Namespace {
         if existing == OnExisting::Replace
             && let Some((_, old)) = old
         {
-            match (kind == Kind::Dir, old == Kind::Dir) {
+            match (kind == FileKind::Dir, old == FileKind::Dir) {
                 (true, false) => return Err(Errno::ENOTDIR),
                 (false, true) => return Err(Errno::EISDIR),
                 _ => {}
@@ -189,12 +194,12 @@ impl Namespace {
     }
 
     /// What has this name, which `who` wants to take away, and whether only the owner of that may.
-    pub fn may_leave(
+    pub fn check_entry_removal(
         &self,
         who: &Credentials,
         dir: Ino,
         name: &[u8],
-    ) -> Result<(Ino, Kind, bool), Errno> {
+    ) -> Result<(Ino, FileKind, bool), Errno> {
         let entry = self.lookup_entry(who, dir, name)?;
         let found = (entry.ino, entry.kind);
         let (inode, _) = self.writable_dir(who, dir)?;
@@ -204,18 +209,18 @@ impl Namespace {
     /// The entry of a plain name.
     pub fn lookup_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         entries.entry(name).ok_or(Errno::ENOENT)
     }
 
     /// Check that a further name can be made here.
-    pub fn may_name(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+    pub fn check_new_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         match (check_name(name), name) {
             (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
             (result, _) => result?,
         }
         let (inode, entries) = self.find_dir(dir)?;
-        who.may(inode, EXEC)?;
+        who.check_access(inode, EXEC)?;
         if entries.get(name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -235,9 +240,9 @@ fn check_owner(who: &Credentials, inode: &Inode, owner_only: bool) -> Result<(),
     Ok(())
 }
 
-fn ready(change: Change) -> Ready {
-    Ready {
+fn ready(change: Change) -> PreparedStep {
+    PreparedStep {
         changes: vec![change],
-        found: Found::Ready,
+        found: StepResult::Ready,
     }
 }

@@ -11,9 +11,9 @@
 use forebay_protocol::Timestamp;
 
 /// The extended attribute that holds an object's seal.
-pub const XATTR: &str = "user.forebay.seal";
+pub const CHECKSUMS_XATTR: &str = "user.forebay.seal";
 /// Smallest chunk with a sum of its own, in bytes.
-pub const SMALLEST_CHUNK: u64 = 64 << 10;
+pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
 /// Most chunks: their sums fit an attribute of 4 KiB.
 const MOST_CHUNKS: u64 = 960;
 const MAGIC: &[u8; 4] = b"FBs3";
@@ -23,28 +23,28 @@ const HEADER: usize = 4 + 16 + 8 + 4 + 8 + 8 + 4;
 
 /// When a seal was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Era {
+pub struct ChecksumEpoch {
     /// The start of the host.
     pub boot: u128,
     /// Which of those that follow each other in that start; 0: it holds no longer than that.
     pub generation: u64,
 }
 
-impl Era {
+impl ChecksumEpoch {
     /// That of an encoded seal, whole or not; `None` if it is no seal.
-    pub fn of(bytes: &[u8]) -> Option<Era> {
+    pub fn epoch_of(bytes: &[u8]) -> Option<ChecksumEpoch> {
         split(bytes).map(|(era, _)| era)
     }
 }
 
 /// An encoded seal's era, and what follows.
-fn split(bytes: &[u8]) -> Option<(Era, &[u8])> {
+fn split(bytes: &[u8]) -> Option<(ChecksumEpoch, &[u8])> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let (boot, rest) = rest.split_first_chunk::<16>()?;
     let boot = u128::from_le_bytes(*boot);
     if magic == OLDER {
         return Some((
-            Era {
+            ChecksumEpoch {
                 boot,
                 generation: 0,
             },
@@ -53,13 +53,13 @@ fn split(bytes: &[u8]) -> Option<(Era, &[u8])> {
     }
     let (generation, rest) = rest.split_first_chunk::<8>()?;
     let generation = u64::from_le_bytes(*generation);
-    (magic == MAGIC).then_some((Era { boot, generation }, rest))
+    (magic == MAGIC).then_some((ChecksumEpoch { boot, generation }, rest))
 }
 
 /// The sums of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seal {
-    era: Era,
+pub struct BlockChecksums {
+    era: ChecksumEpoch,
     size: u64,
     mtime: Timestamp,
     chunk: u64,
@@ -68,24 +68,24 @@ pub struct Seal {
 
 /// Makes a seal from an object's bytes, from the first to the last.
 #[derive(Debug)]
-pub struct Maker {
-    seal: Seal,
+pub struct ChecksumBuilder {
+    seal: BlockChecksums,
     sum: u32,
     /// Bytes of the current chunk so far.
     filled: u64,
     zero_chunk: Option<u32>,
 }
 
-impl Maker {
+impl ChecksumBuilder {
     /// For an object of `size` bytes that was last changed at `mtime`.
-    pub fn new(size: u64, mtime: Timestamp) -> Maker {
+    pub fn new(size: u64, mtime: Timestamp) -> ChecksumBuilder {
         let chunk = size.div_ceil(MOST_CHUNKS).next_power_of_two();
-        Maker {
-            seal: Seal {
-                era: Era::default(),
+        ChecksumBuilder {
+            seal: BlockChecksums {
+                era: ChecksumEpoch::default(),
                 size,
                 mtime,
-                chunk: chunk.max(SMALLEST_CHUNK),
+                chunk: chunk.max(MIN_BLOCK_BYTES),
                 sums: Vec::new(),
             },
             sum: 0,
@@ -95,7 +95,7 @@ impl Maker {
     }
 
     /// The next bytes.
-    pub fn add(&mut self, mut bytes: &[u8]) {
+    pub fn add_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = usize::try_from(self.seal.chunk - self.filled).unwrap_or(usize::MAX);
             let (now, later) = bytes.split_at(room.min(bytes.len()));
@@ -135,7 +135,7 @@ impl Maker {
     }
 
     /// The seal, of no era yet; `None` if other than the announced number of bytes were added.
-    pub fn finish(mut self) -> Option<Seal> {
+    pub fn finish(mut self) -> Option<BlockChecksums> {
         if self.filled > 0 {
             self.end_chunk();
         }
@@ -161,7 +161,7 @@ fn sum_of_zeros(count: u64) -> u32 {
     sum
 }
 
-impl Seal {
+impl BlockChecksums {
     /// As it is kept in the attribute.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.sums.len() * 4 + 4);
@@ -181,7 +181,7 @@ impl Seal {
     }
 
     /// What [`encode`](Seal::encode) made; `None` if it is not whole.
-    pub fn decode(bytes: &[u8]) -> Option<Seal> {
+    pub fn decode(bytes: &[u8]) -> Option<BlockChecksums> {
         let (body, own) = bytes.split_last_chunk::<4>()?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*own) {
             return None;
@@ -197,7 +197,7 @@ impl Seal {
         if rest.len() % 4 != 0 || sums.len() as u64 != size.div_ceil(chunk) {
             return None;
         }
-        Some(Seal {
+        Some(BlockChecksums {
             era,
             size,
             mtime: Timestamp {
@@ -212,22 +212,22 @@ impl Seal {
     }
 
     /// Is it about an object of this length and time of last change?
-    pub fn is_about(&self, size: u64, mtime: Timestamp) -> bool {
+    pub fn matches_object(&self, size: u64, mtime: Timestamp) -> bool {
         (self.size, self.mtime) == (size, mtime)
     }
 
     /// When it was made.
-    pub fn era(&self) -> Era {
+    pub fn epoch(&self) -> ChecksumEpoch {
         self.era
     }
 
     /// It is made in this era.
-    pub fn set_era(&mut self, era: Era) {
+    pub fn set_epoch(&mut self, era: ChecksumEpoch) {
         self.era = era;
     }
 
     /// First byte, and the one behind the last, of the chunk with the byte `at`.
-    pub fn chunk_of(&self, at: u64) -> Option<(u64, u64)> {
+    pub fn block_range(&self, at: u64) -> Option<(u64, u64)> {
         let from = at / self.chunk * self.chunk;
         (at < self.size).then(|| (from, from.saturating_add(self.chunk).min(self.size)))
     }
@@ -238,7 +238,7 @@ impl Seal {
     }
 
     /// The first chunk that `other`, made of the same number of bytes, has differently: its offset.
-    pub fn first_difference(&self, other: &Seal) -> Option<u64> {
+    pub fn first_difference(&self, other: &BlockChecksums) -> Option<u64> {
         let pairs = self.sums.iter().zip(&other.sums);
         let same = pairs.take_while(|(mine, theirs)| mine == theirs).count();
         let differs = same < self.sums.len() || same < other.sums.len();
@@ -272,22 +272,22 @@ mod tests {
     use proptest::prelude::*;
 
     const AT: Timestamp = Timestamp { secs: 7, nanos: 8 };
-    const ERA: Era = Era {
+    const ERA: ChecksumEpoch = ChecksumEpoch {
         boot: 5,
         generation: 6,
     };
 
-    fn seal(bytes: &[u8], step: usize) -> Seal {
-        let mut maker = Maker::new(bytes.len() as u64, AT);
+    fn seal(bytes: &[u8], step: usize) -> BlockChecksums {
+        let mut maker = ChecksumBuilder::new(bytes.len() as u64, AT);
         for part in bytes.chunks(step) {
             if part.iter().all(|byte| *byte == 0) {
                 maker.add_zeros(part.len() as u64);
             } else {
-                maker.add(part);
+                maker.add_bytes(part);
             }
         }
         let mut seal = maker.finish().unwrap();
-        seal.set_era(ERA);
+        seal.set_epoch(ERA);
         seal
     }
 
@@ -308,11 +308,11 @@ mod tests {
             }
             let sealed = seal(&bytes, step);
             prop_assert_eq!(&sealed, &seal(&bytes, 4096));
-            prop_assert_eq!(Seal::decode(&sealed.encode()), Some(sealed.clone()));
+            prop_assert_eq!(BlockChecksums::decode(&sealed.encode()), Some(sealed.clone()));
             prop_assert_eq!(sealed.first_damage(0, &bytes), None);
             let at = at.index(size);
             bytes[at] ^= flip;
-            let chunk = at as u64 / SMALLEST_CHUNK * SMALLEST_CHUNK;
+            let chunk = at as u64 / MIN_BLOCK_BYTES * MIN_BLOCK_BYTES;
             prop_assert_eq!(sealed.first_damage(0, &bytes), Some(chunk));
             prop_assert_eq!(sealed.first_difference(&seal(&bytes, step)), Some(chunk));
             // A read that has only part of the chunk cannot tell.
@@ -323,13 +323,13 @@ mod tests {
 
         #[test]
         fn what_is_not_a_seal_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(Seal::decode(&bytes), None);
+            prop_assert_eq!(BlockChecksums::decode(&bytes), None);
             let whole = seal(&bytes.repeat(3), 50).encode();
             bytes = whole.clone();
             let last = bytes.len() - 1;
             bytes[last / 2] ^= 1;
-            prop_assert_eq!(Seal::decode(&bytes), None);
-            prop_assert_eq!(Seal::decode(&whole[..last]), None);
+            prop_assert_eq!(BlockChecksums::decode(&bytes), None);
+            prop_assert_eq!(BlockChecksums::decode(&whole[..last]), None);
         }
     }
 
@@ -337,21 +337,21 @@ mod tests {
     fn the_seal_of_a_large_object_fits_an_attribute() {
         for size in [
             1 << 20,
-            960 * SMALLEST_CHUNK,
-            960 * SMALLEST_CHUNK + 1,
+            960 * MIN_BLOCK_BYTES,
+            960 * MIN_BLOCK_BYTES + 1,
             1 << 40,
             (1 << 50) - 1,
         ] {
-            let mut maker = Maker::new(size, AT);
+            let mut maker = ChecksumBuilder::new(size, AT);
             maker.add_zeros(size - 1);
-            maker.add(&[1]);
+            maker.add_bytes(&[1]);
             let seal = maker.finish().unwrap();
             assert!(seal.encode().len() < 4000, "{size}");
-            assert!(seal.is_about(size, AT) && !seal.is_about(size - 1, AT));
-            assert_eq!(seal.chunk_of(size), None);
-            assert_eq!(seal.chunk_of(size - 1).unwrap().1, size);
+            assert!(seal.matches_object(size, AT) && !seal.matches_object(size - 1, AT));
+            assert_eq!(seal.block_range(size), None);
+            assert_eq!(seal.block_range(size - 1).unwrap().1, size);
         }
-        let mut short = Maker::new(100_000, AT);
+        let mut short = ChecksumBuilder::new(100_000, AT);
         short.add_zeros(10);
         assert_eq!(short.finish(), None);
     }
@@ -360,20 +360,23 @@ mod tests {
     fn an_older_seal_is_read_and_has_no_generation() {
         let whole = seal(b"some bytes", 4);
         let encoded = whole.encode();
-        assert_eq!(Era::of(&encoded), Some(ERA));
+        assert_eq!(ChecksumEpoch::epoch_of(&encoded), Some(ERA));
         let mut older = OLDER.to_vec();
         older.extend_from_slice(&encoded[4..20]);
         older.extend_from_slice(&encoded[28..encoded.len() - 4]);
         let sum = crc32c::crc32c(&older);
         older.extend_from_slice(&sum.to_le_bytes());
-        let era = Era {
+        let era = ChecksumEpoch {
             generation: 0,
             ..ERA
         };
-        assert_eq!(Era::of(&older), Some(era));
+        assert_eq!(ChecksumEpoch::epoch_of(&older), Some(era));
         let mut expected = whole;
-        expected.set_era(era);
-        assert_eq!(Seal::decode(&older), Some(expected));
-        assert_eq!(Era::of(b"FBs4 and something that is long enough"), None);
+        expected.set_epoch(era);
+        assert_eq!(BlockChecksums::decode(&older), Some(expected));
+        assert_eq!(
+            ChecksumEpoch::epoch_of(b"FBs4 and something that is long enough"),
+            None
+        );
     }
 }

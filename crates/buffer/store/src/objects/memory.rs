@@ -1,6 +1,6 @@
 //! Objects in memory, for simulation: contents as ranges of bytes, space in blocks of 4 KiB.
 
-use super::{Fetched, ObjectId, ObjectStat, Objects};
+use super::{FetchedObject, ObjectId, ObjectStat, Objects};
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,17 +45,17 @@ impl MemoryObjects {
     }
 
     /// Opening the object to write takes a sync from now on, until it is [unsealed](Self::unseal).
-    pub fn put_to_rest(&self, id: ObjectId) {
+    pub fn add_durable_checksums(&self, id: ObjectId) {
         self.lock().at_rest.insert(id);
     }
 
     /// The object may be written to.
-    pub fn unseal(&self, id: ObjectId) {
+    pub fn invalidate_checksums(&self, id: ObjectId) {
         self.lock().at_rest.remove(&id);
     }
 
     /// Make an object durable.
-    pub fn sync(&self, id: ObjectId) {
+    pub fn sync_object(&self, id: ObjectId) {
         let mut tables = self.lock();
         if let Some(object) = tables.objects.get(&id).cloned() {
             tables.synced.insert(id, object);
@@ -63,20 +63,20 @@ impl MemoryObjects {
     }
 
     /// All of an object; `None` if it is longer than `most` bytes.
-    pub fn fetch(&self, id: ObjectId, most: usize) -> Result<Option<Fetched>, Errno> {
+    pub fn fetch_object(&self, id: ObjectId, most: usize) -> Result<Option<FetchedObject>, Errno> {
         let stat = Some(self.stat(id)?);
         let data = self.with(id, |object| object.bytes.clone())?;
-        Ok((data.len() <= most).then_some(Fetched { stat, data }))
+        Ok((data.len() <= most).then_some(FetchedObject { stat, data }))
     }
 
     /// Make all objects durable.
-    pub fn sync_all(&self) {
+    pub fn sync_all_objects(&self) {
         let mut tables = self.lock();
         tables.synced = tables.objects.clone();
     }
 
     /// Write as a client with a descriptor does.
-    pub fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    pub fn write_object(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let mut tables = self.lock();
         let object = tables.objects.get_mut(&id).ok_or(Errno::ENOENT)?;
         let end = offset as usize + data.len();
@@ -91,7 +91,7 @@ impl MemoryObjects {
     }
 
     /// All bytes of an object.
-    pub fn contents(&self, id: ObjectId) -> Option<Vec<u8>> {
+    pub fn object_contents(&self, id: ObjectId) -> Option<Vec<u8>> {
         self.lock()
             .objects
             .get(&id)
@@ -115,18 +115,18 @@ impl Objects for MemoryObjects {
         Ok(())
     }
 
-    fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
+    fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
         let mut tables = self.lock();
         tables.instances.remove(&id);
         tables.objects.retain(|object, _| object.instance != id);
         Ok(())
     }
 
-    fn instances(&self) -> Result<Vec<InstanceId>, Errno> {
+    fn list_instances(&self) -> Result<Vec<InstanceId>, Errno> {
         Ok(self.lock().instances.iter().copied().collect())
     }
 
-    fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
+    fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
         let tables = self.lock();
         let objects = tables
             .objects
@@ -147,7 +147,7 @@ impl Objects for MemoryObjects {
         Ok(())
     }
 
-    fn put(
+    fn put_object(
         &mut self,
         id: ObjectId,
         data: &[u8],
@@ -229,7 +229,7 @@ impl Objects for MemoryObjects {
         Ok(())
     }
 
-    fn is_at_rest(&self, id: ObjectId) -> bool {
+    fn has_durable_checksums(&self, id: ObjectId) -> bool {
         self.lock().at_rest.contains(&id)
     }
 

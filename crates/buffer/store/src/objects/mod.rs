@@ -5,17 +5,17 @@
 //! to it without telling anyone.
 
 pub mod block_checksums;
+mod checksum;
+mod checksum_validity;
 mod disk;
-mod lasting;
-mod leaving;
+mod io_throttle;
 mod memory;
-mod pace;
-mod seal;
+mod removal;
 
-pub use disk::{DiskObjects, LastError};
-pub use leaving::{Leaving, Removal};
+pub use checksum::{ChecksumOutcome, ScrubVerdict, boot_hash};
+pub use disk::{DiskObjects, RecordChecksumsError};
 pub use memory::MemoryObjects;
-pub use seal::{Sealed, Verdict, boot};
+pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
@@ -44,7 +44,7 @@ pub struct ObjectStat {
 
 /// A whole object as it was at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedObject {
     /// What it adds to its file's attributes; `None`: the file has no object.
     pub stat: Option<ObjectStat>,
     /// All its bytes.
@@ -60,11 +60,11 @@ pub trait Objects {
     fn add_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
     /// Remove an instance with all its objects; it may be gone already. Its number can be used again
     /// at once; the space it takes may come free later.
-    fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
+    fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno>;
     /// Instances that there is room for.
-    fn instances(&self) -> Result<Vec<InstanceId>, Errno>;
+    fn list_instances(&self) -> Result<Vec<InstanceId>, Errno>;
     /// All objects of an instance and the space they take.
-    fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
+    fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno>;
     /// Make an empty object with these times; it may be there already, and then stays as it is.
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno>;
     /// [`create`](Objects::create) an object, and [`open`](Objects::open) it.
@@ -79,7 +79,7 @@ pub trait Objects {
     }
     /// Make an object with these bytes and times; what is there of that name goes. Either the whole
     /// object is there afterwards or none.
-    fn put(
+    fn put_object(
         &mut self,
         id: ObjectId,
         data: &[u8],
@@ -109,7 +109,7 @@ pub trait Objects {
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
     /// Does opening it to write, or cutting it, first take a sync, because it has checksums that would
     /// come back in a power cut? [`unseal`](DiskObjects::unseal) does that beforehand.
-    fn is_at_rest(&self, id: ObjectId) -> bool;
+    fn has_durable_checksums(&self, id: ObjectId) -> bool;
     /// A descriptor for a client, for reading, writing or both.
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<Self::Descriptor, Errno>;
 }

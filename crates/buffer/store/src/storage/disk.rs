@@ -1,7 +1,7 @@
 //! Files in a directory of the local file system.
 
 use super::Storage;
-use crate::log::spare::is_full;
+use crate::log::spare_segment::is_out_of_space;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, openat};
 use rustix::process::geteuid;
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A directory.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub struct DiskStorage {
     path: Arc<PathBuf>,
     dir: Arc<File>,
     open: Arc<Mutex<HashMap<String, Arc<File>>>>,
 }
 
-impl Disk {
+impl DiskStorage {
     /// The directory at `path`, made if it is missing.
-    pub fn open(path: &Path) -> io::Result<Disk> {
+    pub fn open(path: &Path) -> io::Result<DiskStorage> {
         std::fs::create_dir_all(path)?;
         let dir = Arc::new(File::open(path)?);
-        Ok(Disk {
+        Ok(DiskStorage {
             path: Arc::new(path.to_owned()),
             dir,
             open: Arc::default(),
@@ -109,8 +109,8 @@ fn write_zeros(file: &File, part: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-impl Storage for Disk {
-    fn list(&self) -> io::Result<Vec<String>> {
+impl Storage for DiskStorage {
+    fn list_files(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&*self.path)? {
             let entry = entry?;
@@ -122,11 +122,11 @@ impl Storage for Disk {
         Ok(names)
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+    fn read_file(&self, name: &str) -> io::Result<Vec<u8>> {
         std::fs::read(self.path.join(name))
     }
 
-    fn create(&self, name: &str, reserve: u64) -> io::Result<()> {
+    fn create_file(&self, name: &str, reserve: u64) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let file = File::from(openat(&*self.dir, name, flags, Mode::RUSR | Mode::WUSR)?);
         if let Err(error) = reserve_space(&file, reserve) {
@@ -137,33 +137,33 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_file(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file(name)?.write_all_at(bytes, offset)
     }
 
-    fn room(&self, name: &str) -> io::Result<u64> {
+    fn file_capacity(&self, name: &str) -> io::Result<u64> {
         Ok(self.file(name)?.metadata()?.len())
     }
 
-    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
+    fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
         let file = self.file(name)?;
         write_zeros(&file, part)?;
         match reserve_space(&file, reserve) {
             Ok(()) => Ok(file.metadata()?.len()),
-            Err(error) if is_full(&error) => Ok(file.metadata()?.len().min(taken(&file)?)),
+            Err(error) if is_out_of_space(&error) => Ok(file.metadata()?.len().min(taken(&file)?)),
             Err(error) => Err(error),
         }
     }
 
-    fn cut(&self, name: &str, length: u64) -> io::Result<()> {
+    fn truncate_file(&self, name: &str, length: u64) -> io::Result<()> {
         self.file(name)?.set_len(length)
     }
 
-    fn sync(&self, name: &str) -> io::Result<()> {
+    fn sync_file(&self, name: &str) -> io::Result<()> {
         self.file(name)?.sync_data()
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path.join(from), self.path.join(to))?;
         let mut opened = self.opened();
         if let Some(file) = opened.remove(from) {
@@ -172,12 +172,12 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove_file(&self, name: &str) -> io::Result<()> {
         self.opened().remove(name);
         std::fs::remove_file(self.path.join(name))
     }
 
-    fn sync_names(&self) -> io::Result<()> {
+    fn sync_directory(&self) -> io::Result<()> {
         self.dir.sync_all()
     }
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Fault {
     /// The process dies in the middle of the n-th write, sync or name change from now (1: the
     /// next). A write may have been carried out in part by then.
-    pub die_after: Option<u64>,
+    pub crash_after_ops: Option<u64>,
     /// Bytes that all files together may take; more fails with `StorageFull`.
-    pub capacity: Option<u64>,
+    pub capacity_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,12 +61,12 @@ struct State {
 
 /// A simulated directory. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Mutex<State>>);
+pub struct MemoryStorage(Arc<Mutex<State>>);
 
-impl Memory {
+impl MemoryStorage {
     /// An empty directory whose misfortunes follow from `seed`.
-    pub fn new(seed: u64) -> Memory {
-        Memory(Arc::new(Mutex::new(State {
+    pub fn new(seed: u64) -> MemoryStorage {
+        MemoryStorage(Arc::new(Mutex::new(State {
             random: seed | 1,
             ..State::default()
         })))
@@ -78,12 +78,12 @@ impl Memory {
     }
 
     /// Has the process died of a [`Fault`]?
-    pub fn is_dead(&self) -> bool {
+    pub fn has_crashed(&self) -> bool {
         self.lock().dead
     }
 
     /// Flip one bit of a file, as a failing medium does.
-    pub fn damage(&self, name: &str, byte: u64, bit: u8) {
+    pub fn flip_bit(&self, name: &str, byte: u64, bit: u8) {
         let mut state = self.lock();
         if let Some(&id) = state.names.get(name)
             && let Some(byte) = state.files[id].synced.get_mut(byte as usize)
@@ -138,7 +138,7 @@ impl Memory {
             return Err(io::Error::other("the simulated process is dead"));
         }
         let mut dies = false;
-        if let Some(left) = &mut state.fault.die_after {
+        if let Some(left) = &mut state.fault.crash_after_ops {
             *left = left.saturating_sub(1);
             dies = *left == 0;
         }
@@ -178,7 +178,7 @@ fn missing(name: &str) -> io::Error {
 impl State {
     fn revive(&mut self) {
         self.dead = false;
-        self.fault.die_after = None;
+        self.fault.crash_after_ops = None;
     }
 
     fn id(&self, name: &str) -> io::Result<usize> {
@@ -186,7 +186,7 @@ impl State {
     }
 
     fn check_room(&self, id: usize, length: u64) -> io::Result<()> {
-        let Some(capacity) = self.fault.capacity else {
+        let Some(capacity) = self.fault.capacity_bytes else {
             return Ok(());
         };
         let others: u64 = self
@@ -206,17 +206,17 @@ impl State {
     }
 }
 
-impl Storage for Memory {
-    fn list(&self) -> io::Result<Vec<String>> {
+impl Storage for MemoryStorage {
+    fn list_files(&self) -> io::Result<Vec<String>> {
         Ok(self.lock().names.keys().cloned().collect())
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+    fn read_file(&self, name: &str) -> io::Result<Vec<u8>> {
         let state = self.lock();
         Ok(state.files[state.id(name)?].current())
     }
 
-    fn create(&self, name: &str, reserve: u64) -> io::Result<()> {
+    fn create_file(&self, name: &str, reserve: u64) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.files.len();
             state.check_room(id, reserve)?;
@@ -231,7 +231,7 @@ impl Storage for Memory {
         })
     }
 
-    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write_file(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             let end = offset + bytes.len() as u64;
@@ -249,13 +249,13 @@ impl Storage for Memory {
         })
     }
 
-    fn room(&self, name: &str) -> io::Result<u64> {
+    fn file_capacity(&self, name: &str) -> io::Result<u64> {
         let state = self.lock();
         let file = &state.files[state.id(name)?];
         Ok(file.reserved.max(file.current().len() as u64))
     }
 
-    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
+    fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
@@ -268,7 +268,7 @@ impl Storage for Memory {
         })
     }
 
-    fn cut(&self, name: &str, length: u64) -> io::Result<()> {
+    fn truncate_file(&self, name: &str, length: u64) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
@@ -279,7 +279,7 @@ impl Storage for Memory {
         })
     }
 
-    fn sync(&self, name: &str) -> io::Result<()> {
+    fn sync_file(&self, name: &str) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(name)?;
             if !dies {
@@ -291,7 +291,7 @@ impl Storage for Memory {
         })
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()> {
         self.mutate(|state, dies| {
             let id = state.id(from)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
@@ -302,7 +302,7 @@ impl Storage for Memory {
         })
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove_file(&self, name: &str) -> io::Result<()> {
         self.mutate(|state, dies| {
             state.id(name)?;
             if !dies || next(&mut state.random).is_multiple_of(2) {
@@ -312,7 +312,7 @@ impl Storage for Memory {
         })
     }
 
-    fn sync_names(&self) -> io::Result<()> {
+    fn sync_directory(&self) -> io::Result<()> {
         self.mutate(|state, dies| {
             if !dies {
                 state.synced_names = state.names.clone();

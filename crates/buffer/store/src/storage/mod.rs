@@ -6,8 +6,8 @@
 mod disk;
 mod memory;
 
-pub use disk::Disk;
-pub use memory::{Fault, Memory};
+pub use disk::DiskStorage;
+pub use memory::{Fault, MemoryStorage};
 
 use std::io;
 use std::ops::Range;
@@ -18,27 +18,27 @@ use std::ops::Range;
 /// or changes its name durably before [`sync_names`](Storage::sync_names).
 pub trait Storage: Clone + Send + 'static {
     /// Names of all files, sorted.
-    fn list(&self) -> io::Result<Vec<String>>;
+    fn list_files(&self) -> io::Result<Vec<String>>;
     /// The whole of a file.
-    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    fn read_file(&self, name: &str) -> io::Result<Vec<u8>>;
     /// Make an empty file with room for `reserve` bytes, or fail with `StorageFull`.
-    fn create(&self, name: &str, reserve: u64) -> io::Result<()>;
+    fn create_file(&self, name: &str, reserve: u64) -> io::Result<()>;
     /// Write all of `bytes` at `offset`.
-    fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    fn write_file(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Bytes that a file has room for, or has in it.
-    fn room(&self, name: &str) -> io::Result<u64>;
+    fn file_capacity(&self, name: &str) -> io::Result<u64>;
     /// Clear a part behind which there are only zeros, so that nothing else is read from its begin
     /// on. What room there is stays, even if the storage is full, and is made up to `reserve` bytes if
     /// it is not. Says how much there is.
-    fn clear(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64>;
+    fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64>;
     /// Drop everything behind `length`, and the room for it.
-    fn cut(&self, name: &str, length: u64) -> io::Result<()>;
+    fn truncate_file(&self, name: &str, length: u64) -> io::Result<()>;
     /// Make the contents of a file durable.
-    fn sync(&self, name: &str) -> io::Result<()>;
+    fn sync_file(&self, name: &str) -> io::Result<()>;
     /// Give a file another name, replacing what has it.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn rename_file(&self, from: &str, to: &str) -> io::Result<()>;
     /// Remove a file.
-    fn remove(&self, name: &str) -> io::Result<()>;
+    fn remove_file(&self, name: &str) -> io::Result<()>;
     /// Make creations, removals and changes of name durable.
-    fn sync_names(&self) -> io::Result<()>;
+    fn sync_directory(&self) -> io::Result<()>;
 }

@@ -1,28 +1,30 @@
 //! A client that takes and gives up locks, and knows which it has.
 
 use crate::{INSTANCE, LEASE, World};
-use forebay_protocol::lock::{FileLock, Held, LAST, Ranges};
-use forebay_protocol::message::{Hello, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, WATCH_SLOT};
+use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
+use forebay_protocol::message::{
+    Hello, LOCK_WATCH_SLOT, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+};
 use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
-use forebay_store::shard::{ConnId, State};
+use forebay_store::node::{ConnId, NodeState};
 
 const BYTES: u64 = 8;
 const HANDLE: HandleId = HandleId(1);
 
-pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>, slot: u32) -> Request {
+pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
     Request::Hello(Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume,
+        token: resume,
         slot,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     })
 }
 
 pub struct Client {
     owner: LockOwner,
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     epoch: u64,
     conn: Option<ConnId>,
     seq: u64,
@@ -31,9 +33,9 @@ pub struct Client {
     watch_seq: u64,
     told: Vec<u64>,
     open: bool,
-    held: Ranges,
+    held: HeldRanges,
     /// What is waited for.
-    waiting: Option<(u64, Held)>,
+    waiting: Option<(u64, HeldLock)>,
     pending: Option<Request>,
     tickets: u64,
     silent_until: u64,
@@ -52,7 +54,7 @@ impl Client {
             watch_seq: 0,
             told: Vec::new(),
             open: false,
-            held: Ranges::default(),
+            held: HeldRanges::default(),
             waiting: None,
             pending: None,
             tickets: 0,
@@ -60,11 +62,11 @@ impl Client {
         }
     }
 
-    pub fn held(&self) -> impl Iterator<Item = &Held> {
+    pub fn held(&self) -> impl Iterator<Item = &HeldLock> {
         self.held.iter()
     }
 
-    pub fn is_known(&self, state: &State) -> bool {
+    pub fn is_known(&self, state: &NodeState) -> bool {
         self.resume.is_some_and(|resume| {
             let session = state.sessions.get(&resume.session);
             session.is_some_and(|session| session.secret == resume.secret)
@@ -101,14 +103,14 @@ impl Client {
         }
         self.hear(world);
         if self.pending.is_none() && self.waiting.is_none() && !self.held.is_empty() {
-            self.pending = Some(self.unlock(0, LAST));
+            self.pending = Some(self.unlock(0, MAX_LOCK_OFFSET));
         }
         self.go_on(world, false);
     }
 
     pub fn lock_all(&mut self, world: &mut World) {
-        let wanted = self.wanted(0, LAST, true);
-        for request in [self.lock(wanted, None), self.unlock(0, LAST)] {
+        let wanted = self.wanted(0, MAX_LOCK_OFFSET, true);
+        for request in [self.lock(wanted, None), self.unlock(0, MAX_LOCK_OFFSET)] {
             self.seq += 1;
             let reply = world.ask(self.conn.unwrap(), self.seq, request);
             assert_eq!(reply, Some(Reply::Done));
@@ -150,7 +152,7 @@ impl Client {
         }
     }
 
-    fn wanted(&self, start: u64, end: u64, exclusive: bool) -> Held {
+    fn wanted(&self, start: u64, end: u64, exclusive: bool) -> HeldLock {
         let lock = FileLock {
             owner: self.owner,
             start,
@@ -159,10 +161,10 @@ impl Client {
             pid: 0,
         };
         let handle = HANDLE;
-        Held { lock, handle }
+        HeldLock { lock, handle }
     }
 
-    fn lock(&self, wanted: Held, ticket: Option<u64>) -> Request {
+    fn lock(&self, wanted: HeldLock, ticket: Option<u64>) -> Request {
         Request::Lock {
             handle: HANDLE,
             lock: wanted.lock,
@@ -172,7 +174,7 @@ impl Client {
 
     /// From now on nothing is relied on there.
     fn unlock(&mut self, start: u64, end: u64) -> Request {
-        self.held.clear(start, end);
+        self.held.release(start, end);
         self.seq += 1;
         Request::Unlock {
             handle: HANDLE,
@@ -198,11 +200,11 @@ impl Client {
         let wanted = self.wanted(start, end, world.random.one_in(2));
         if !wanted.lock.exclusive {
             // What was exclusive may be shared by the time of the answer.
-            let before: Vec<Held> = self.held.iter().copied().collect();
+            let before: Vec<HeldLock> = self.held.iter().copied().collect();
             for held in before.iter().filter(|held| held.lock.exclusive) {
                 let (from, to) = (held.lock.start.max(start), held.lock.end.min(end));
                 if from <= to {
-                    self.held.set(self.wanted(from, to, false));
+                    self.held.acquire(self.wanted(from, to, false));
                 }
             }
         }
@@ -225,9 +227,9 @@ impl Client {
                 Reply::Done,
             ) => {
                 let (lock, handle) = (*lock, HANDLE);
-                self.held.set(Held { lock, handle });
+                self.held.acquire(HeldLock { lock, handle });
             }
-            (Request::Lock { ticket: None, .. }, Reply::Conflict(_)) => {}
+            (Request::Lock { ticket: None, .. }, Reply::LockConflict(_)) => {}
             (
                 Request::Lock {
                     ticket: Some(ticket),
@@ -235,10 +237,10 @@ impl Client {
                 },
                 Reply::Done,
             ) => self.came(*ticket),
-            (Request::Lock { .. }, Reply::Waiting) | (Request::Unlock { .. }, Reply::Done) => {}
+            (Request::Lock { .. }, Reply::LockPending) | (Request::Unlock { .. }, Reply::Done) => {}
             (Request::Lock { .. }, Reply::Failed(Errno::EDEADLK)) => self.waiting = None,
             (Request::CancelLock { .. }, Reply::Done) => self.waiting = None,
-            (Request::CancelLock { ticket }, Reply::Locks(found)) => {
+            (Request::CancelLock { ticket }, Reply::LocksGranted(found)) => {
                 assert_eq!(found, [*ticket]);
                 self.came(*ticket);
             }
@@ -254,7 +256,7 @@ impl Client {
     /// A lock that was waited for is held.
     fn came(&mut self, ticket: u64) {
         if let Some((_, wanted)) = self.waiting.take_if(|(waits, _)| *waits == ticket) {
-            self.held.set(wanted);
+            self.held.acquire(wanted);
         }
     }
 
@@ -266,7 +268,7 @@ impl Client {
                     // Lost on the way.
                     world.disconnect(conn);
                     self.watch = None;
-                } else if let Reply::Locks(tickets) = reply {
+                } else if let Reply::LocksGranted(tickets) = reply {
                     for ticket in &tickets {
                         self.came(*ticket);
                     }
@@ -280,8 +282,8 @@ impl Client {
         }
         let conn = world.connect();
         self.watch_seq += 1;
-        let request = hello(Some(INSTANCE), self.resume, WATCH_SLOT);
-        if let Some(Reply::Welcome { .. }) = world.ask(conn, self.watch_seq, request) {
+        let request = hello(Some(INSTANCE), self.resume, LOCK_WATCH_SLOT);
+        if let Some(Reply::Attached { .. }) = world.ask(conn, self.watch_seq, request) {
             self.watch = Some(conn);
             self.await_news(world, conn);
         }
@@ -290,7 +292,7 @@ impl Client {
     fn await_news(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let told = std::mem::take(&mut self.told);
-        world.send(conn, self.watch_seq, Request::AwaitLocks { told });
+        world.send(conn, self.watch_seq, Request::AwaitLocks { known: told });
     }
 
     fn connected(&mut self, world: &mut World) -> bool {
@@ -314,7 +316,12 @@ impl Client {
         if reply == Some(Reply::Failed(Errno::EAGAIN)) {
             return false; // someone may still be caching
         }
-        let Some(Reply::Welcome { resume, epoch, .. }) = reply else {
+        let Some(Reply::Attached {
+            token: resume,
+            epoch,
+            ..
+        }) = reply
+        else {
             panic!("{reply:?}");
         };
         self.resume = Some(resume);
@@ -332,7 +339,7 @@ impl Client {
     }
 
     /// Open the file again and take its locks again.
-    fn reopen(&mut self, world: &mut World, resume: Resume, resumed: bool) {
+    fn reopen(&mut self, world: &mut World, resume: SessionToken, resumed: bool) {
         let conn = world.connect();
         self.recovery_seq += 1;
         let request = hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT);
@@ -355,8 +362,8 @@ impl Client {
             self.recovery_seq += 1;
             let request = self.lock(*held, None);
             match world.ask(conn, self.recovery_seq, request) {
-                Some(Reply::Done) => self.held.set(*held),
-                Some(Reply::Conflict(_)) if !in_time => {}
+                Some(Reply::Done) => self.held.acquire(*held),
+                Some(Reply::LockConflict(_)) if !in_time => {}
                 reply => panic!("{held:?} was answered {reply:?}"),
             }
         }

@@ -14,10 +14,10 @@ mod client;
 mod seeds;
 
 use client::{Client, hello};
-use forebay_protocol::message::{InstanceSpec, New};
-use forebay_protocol::{Call, Ino, InstanceId, Kind, LockOwner, Reply, Request, Timestamp};
+use forebay_protocol::message::{InstanceSpec, NewInode};
+use forebay_protocol::{Call, FileKind, Ino, InstanceId, LockOwner, Reply, Request, Timestamp};
+use forebay_store::node::{ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard};
 use forebay_store::objects::MemoryObjects;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Record, Shard, State};
 use seeds::{Random, root};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ struct World {
     shard: Shard<MemoryObjects>,
     objects: MemoryObjects,
     /// What the daemon would recover.
-    state: State,
+    state: NodeState,
     records: u64,
     clock: u64,
     started: u64,
@@ -44,12 +44,12 @@ impl World {
         let objects = MemoryObjects::default();
         let mut random = Random::of(seed);
         let clock = 1;
-        let shard = start(State::default(), 0, &objects, clock, &mut random);
+        let shard = start(NodeState::default(), 0, &objects, clock, &mut random);
         let mut world = World {
             random,
             shard,
             objects,
-            state: State::default(),
+            state: NodeState::default(),
             records: 0,
             clock,
             started: clock,
@@ -67,7 +67,7 @@ impl World {
             mode: 0o755,
             capacity: 1 << 20,
             inodes: 60,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         };
         world.ask(admin, 2, Request::CreateInstance(spec));
         let conn = world.connect();
@@ -75,7 +75,7 @@ impl World {
         let make = Request::Make {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
-            new: New::Node(Kind::File, 0),
+            new: NewInode::Node(FileKind::File, 0),
             mode: 0o644,
         };
         let Some(Reply::Attr(attr)) = world.ask(conn, 2, make) else {
@@ -89,7 +89,7 @@ impl World {
     fn now(&self) -> Now {
         Now {
             wall: Timestamp::from_nanos(self.clock),
-            steady: self.clock,
+            steady_ns: self.clock,
         }
     }
 
@@ -110,7 +110,7 @@ impl World {
                 Effect::Reply {
                     conn, seq, reply, ..
                 } => self.answers.entry(conn).or_default().push((seq, reply)),
-                Effect::Hangup(conn) => self.disconnect(conn),
+                Effect::Disconnect(conn) => self.disconnect(conn),
                 _ => {}
             }
         }
@@ -166,19 +166,19 @@ impl World {
 }
 
 fn start(
-    state: State,
+    state: NodeState,
     last: u64,
     objects: &MemoryObjects,
     clock: u64,
     random: &mut Random,
 ) -> Shard<MemoryObjects> {
     let limits = Limits {
-        lease: LEASE,
+        lease_ns: LEASE,
         ..Limits::default()
     };
     let now = Now {
         wall: Timestamp::from_nanos(clock),
-        steady: clock,
+        steady_ns: clock,
     };
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&random.below(u64::MAX).to_le_bytes());

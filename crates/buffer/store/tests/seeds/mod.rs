@@ -1,6 +1,6 @@
 //! Histories by seed: what both simulations begin with.
 
-use forebay_protocol::identity::Peer;
+use forebay_protocol::identity::PeerIdentity;
 
 /// xorshift64* (Vigna 2016).
 pub struct Random(u64);
@@ -24,8 +24,8 @@ impl Random {
 }
 
 /// Root on the daemon's own host.
-pub fn root() -> Peer {
-    Peer {
+pub fn root() -> PeerIdentity {
+    PeerIdentity {
         uid: 0,
         gid: 0,
         groups: Vec::new(),

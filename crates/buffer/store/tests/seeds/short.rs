@@ -1,17 +1,17 @@
 //! Whether histories come to logs that are short of room, which is what full disks are about.
 
-use forebay_store::log::Room;
+use forebay_store::log::LogSpace;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inputs that came while a log had only what is in reserve, and while it had nothing.
 static SHORT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// Take note of what a log has room for.
-pub fn note_room(room: Room) {
+pub fn note_room(room: LogSpace) {
     match room {
-        Room::Plenty => {}
-        Room::Spare => drop(SHORT[0].fetch_add(1, Ordering::Relaxed)),
-        Room::None => drop(SHORT[1].fetch_add(1, Ordering::Relaxed)),
+        LogSpace::Normal => {}
+        LogSpace::ReserveOnly => drop(SHORT[0].fetch_add(1, Ordering::Relaxed)),
+        LogSpace::Exhausted => drop(SHORT[1].fetch_add(1, Ordering::Relaxed)),
     }
 }
 

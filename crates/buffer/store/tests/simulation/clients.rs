@@ -1,14 +1,14 @@
 //! Clients that change their own corner of the name space and know what must come of it.
 
 use crate::world::{INSTANCE, World};
-use forebay_protocol::layout::blocks;
+use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{
-    Hello, New, OnExisting, OpenMode, PROTOCOL, RECOVERY_SLOT, Resume, SetAttr,
+    Hello, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, SetAttr,
 };
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
-use forebay_store::log::Room;
+use forebay_store::log::LogSpace;
+use forebay_store::node::{ConnId, Input};
 use forebay_store::objects::ObjectId;
-use forebay_store::shard::{ConnId, Input};
 use std::collections::BTreeMap;
 
 /// A reply on its way to a client.
@@ -35,7 +35,7 @@ pub struct Client {
     conn: Option<ConnId>,
     /// Connections that were given up, on which something may still arrive.
     stale: Vec<(ConnId, Call)>,
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     epoch: u64,
     seq: u64,
     recovery_seq: u64,
@@ -44,14 +44,14 @@ pub struct Client {
     count: u64,
 }
 
-pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>, slot: u32) -> Request {
+pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
     Request::Hello(Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume,
+        token: resume,
         slot,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     })
 }
 
@@ -141,7 +141,11 @@ impl Client {
             },
         )?;
         match sent.reply {
-            Reply::Welcome { resume, epoch, .. } => {
+            Reply::Attached {
+                token: resume,
+                epoch,
+                ..
+            } => {
                 if self.epoch != epoch {
                     self.restarted(world, resume);
                 }
@@ -163,7 +167,7 @@ impl Client {
 
     /// The daemon has forgotten handles and promises: open the files again, on a slot of its own,
     /// since the number of the pending call may already be taken on the usual one.
-    fn restarted(&mut self, world: &mut World, resume: Resume) {
+    fn restarted(&mut self, world: &mut World, resume: SessionToken) {
         let conn = world.connect();
         self.recovery_seq += 1;
         let (seq, request) = (
@@ -264,7 +268,7 @@ impl Client {
             (10, _) => Request::Make {
                 parent,
                 name: fresh,
-                new: New::Dir,
+                new: NewInode::Dir,
                 mode: 0o700,
             },
             (11, Some(handle)) => {
@@ -309,7 +313,7 @@ impl Client {
         if self.certain {
             // Nobody else touches this client's names: nothing may fail but for want of space.
             let frees = match request {
-                Request::Unlink { .. } => world.room > Room::None,
+                Request::Unlink { .. } => world.room > LogSpace::Exhausted,
                 Request::Lookup { .. } | Request::Sync { .. } | Request::Fetch { .. } => true,
                 _ => false,
             };
@@ -355,7 +359,7 @@ impl Client {
             }
             Request::Fetch { ino } => {
                 let file = self.files.values().find(|file| file.ino == Some(*ino));
-                if let (Some(file), Reply::Whole { data, .. }, true) =
+                if let (Some(file), Reply::FileContents { data, .. }, true) =
                     (file, &sent.reply, self.certain)
                 {
                     assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
@@ -372,7 +376,7 @@ impl Client {
                 }
             }
             Request::Reserve { handle, .. } => {
-                if let Reply::Granted(promise) = sent.reply {
+                if let Reply::SpaceGranted(promise) = sent.reply {
                     self.write(world, *handle, promise);
                 }
             }
@@ -402,7 +406,7 @@ impl Client {
         };
         let Some(object) = file.object else { return };
         let length = world.random.below(promise.max(1));
-        if blocks(file.size, length) <= promise && length > 0 {
+        if block_bytes(file.size, length) <= promise && length > 0 {
             let data = vec![handle.0 as u8; length as usize];
             if world.write(object, file.size, &data) {
                 file.size += length;

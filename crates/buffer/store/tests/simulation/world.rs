@@ -5,13 +5,13 @@ use crate::seeds::{Random, root};
 use crate::short::note_room;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
-use forebay_store::log::{Log, Room};
+use forebay_store::log::{Log, LogSpace};
+use forebay_store::node::{
+    ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard, fetch_reply_in_memory,
+};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{
-    ConnId, Effect, Input, Limits, Now, Record, Shard, State, fetched_in_memory,
-};
-use forebay_store::storage::{Fault, Memory, Storage};
+use forebay_store::storage::{Fault, MemoryStorage, Storage};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -22,19 +22,19 @@ const SEGMENT: u64 = 6 << 10;
 
 struct Running {
     shard: Shard<MemoryObjects>,
-    log: Log<Memory>,
+    log: Log<MemoryStorage>,
 }
 
 pub struct World {
     pub random: Random,
-    storage: Memory,
+    storage: MemoryStorage,
     objects: MemoryObjects,
     running: Option<Running>,
     clock: u64,
     next_conn: u64,
     clients: Vec<Client>,
     /// The state that the records so far lead to, and its fingerprint after each of them.
-    mirror: State,
+    mirror: NodeState,
     prints: Vec<u64>,
     /// Records that were written and answered for; records that were synced and answered for.
     written: u64,
@@ -47,13 +47,13 @@ pub struct World {
     /// Space for the next checkpoint was kept.
     provided: bool,
     /// What the log had room for when the last input came.
-    pub room: Room,
+    pub room: LogSpace,
     /// What files may take beyond the capacity: a crash has undone that they were removed or cut, and
     /// their space had been given away.
     undone: u64,
 }
 
-fn print(state: &State) -> u64 {
+fn print(state: &NodeState) -> u64 {
     let mut hasher = DefaultHasher::new();
     postcard::to_stdvec(state).unwrap().hash(&mut hasher);
     hasher.finish()
@@ -67,15 +67,15 @@ impl World {
             .map(|number| Client::new(number, !power_cuts))
             .collect();
         let mut world = World {
-            storage: Memory::new(seed),
+            storage: MemoryStorage::new(seed),
             random,
             objects: MemoryObjects::default(),
             running: None,
             clock: 0,
             next_conn: 1,
             clients,
-            mirror: State::default(),
-            prints: vec![print(&State::default())],
+            mirror: NodeState::default(),
+            prints: vec![print(&NodeState::default())],
             written: 0,
             synced: 0,
             synced_data: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl World {
             power_cuts,
             capacity: None,
             provided: false,
-            room: Room::Plenty,
+            room: LogSpace::Normal,
         };
         world.start();
         world.make_instance();
@@ -97,7 +97,7 @@ impl World {
     fn now(&self) -> Now {
         Now {
             wall: Timestamp::from_nanos(self.clock),
-            steady: self.clock,
+            steady_ns: self.clock,
         }
     }
 
@@ -129,8 +129,8 @@ impl World {
     fn set_fault(&mut self, die_after: Option<u64>) {
         let capacity = self.capacity;
         self.storage.set_fault(Fault {
-            die_after,
-            capacity,
+            crash_after_ops: die_after,
+            capacity_bytes: capacity,
         });
     }
 
@@ -145,7 +145,7 @@ impl World {
         self.make_room();
         self.keep_spares();
         self.input(Input::Tick);
-        assert_eq!(self.room, Room::Plenty);
+        assert_eq!(self.room, LogSpace::Normal);
         for chosen in 0..self.clients.len() {
             for _ in 0..5 {
                 self.client(chosen);
@@ -184,7 +184,7 @@ impl World {
             mode: 0o755,
             capacity: CAPACITY,
             inodes: 60,
-            place: forebay_protocol::placement::Place::alone(),
+            placement: forebay_protocol::placement::Placement::single_node(),
         };
         let call = Call {
             seq: 2,
@@ -239,12 +239,12 @@ impl World {
         let now = self.now();
         let running = self.running.as_mut()?;
         // An error is the death of the process, which is seen below.
-        self.room = running.log.prepare().unwrap_or(Room::None);
-        running.shard.set_room(self.room);
+        self.room = running.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
+        running.shard.set_log_room(self.room);
         note_room(self.room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
-        if self.commit().is_none() || self.storage.is_dead() {
+        if self.commit().is_none() || self.storage.has_crashed() {
             self.crash();
             return None;
         }
@@ -267,14 +267,14 @@ impl World {
                         },
                     ));
                 }
-                Effect::Fetch {
+                Effect::FetchObject {
                     conn,
                     seq,
                     object,
                     attr,
                     length,
                 } => {
-                    let reply = fetched_in_memory(&self.objects, object, *attr, length);
+                    let reply = fetch_reply_in_memory(&self.objects, object, *attr, length);
                     let object = None;
                     replies.push((conn, Sent { seq, reply, object }));
                 }
@@ -282,29 +282,29 @@ impl World {
                     conn,
                     seq,
                     object,
-                    contents,
+                    put_count: contents,
                     ..
                 } => {
                     if contents > 0 {
-                        self.objects.sync_all();
+                        self.objects.sync_all_objects();
                     }
                     if let Some(object) = object {
-                        self.objects.sync(object);
+                        self.objects.sync_object(object);
                     }
                     let running = self.running.as_mut()?;
-                    if running.log.sync_now().is_err() {
+                    if running.log.sync().is_err() {
                         self.crash();
                         return None;
                     }
-                    self.synced = running.log.last();
-                    let all = self.objects.list(INSTANCE).unwrap_or_default();
+                    self.synced = running.log.last_sequence();
+                    let all = self.objects.list_objects(INSTANCE).unwrap_or_default();
                     for (ino, _) in all.into_iter().filter(|_| contents > 0) {
                         let instance = INSTANCE;
-                        let data = self.objects.contents(ObjectId { instance, ino });
+                        let data = self.objects.object_contents(ObjectId { instance, ino });
                         self.synced_data.insert(ino, data.unwrap_or_default());
                     }
                     if let Some(object) = object {
-                        let data = self.objects.contents(object).unwrap_or_default();
+                        let data = self.objects.object_contents(object).unwrap_or_default();
                         self.synced_data.insert(object.ino, data);
                     }
                     replies.push((
@@ -332,9 +332,9 @@ impl World {
             self.prints.push(print(&self.mirror));
             running.log.append(&bytes).ok()?;
         }
-        assert_eq!(running.log.last(), self.prints.len() as u64 - 1);
+        assert_eq!(running.log.last_sequence(), self.prints.len() as u64 - 1);
         running.log.flush().ok()?;
-        self.written = running.log.last();
+        self.written = running.log.last_sequence();
         Some(())
     }
 
@@ -342,27 +342,27 @@ impl World {
         let Some(running) = self.running.as_mut() else {
             return;
         };
-        if running.log.sync_now().is_err() {
+        if running.log.sync().is_err() {
             return self.crash();
         }
-        self.synced = running.log.last();
+        self.synced = running.log.last_sequence();
         let sequence = self.synced;
-        self.input(Input::Synced(sequence));
+        self.input(Input::LogSynced(sequence));
     }
 
     fn checkpoint(&mut self) {
         let Some(running) = self.running.as_ref() else {
             return;
         };
-        let start = running.log.segment_start();
-        let names = self.storage.list().unwrap();
+        let start = running.log.segment_start_sequence();
+        let names = self.storage.list_files().unwrap();
         let segments = names.iter().filter(|name| name.starts_with("log."));
         let provided = self.provided && segments.count() <= 2;
-        match recovery::checkpoint(&self.storage, start) {
+        match recovery::write_checkpoint(&self.storage, start) {
             Ok(made) => self.provided &= !made,
-            Err(_) if self.storage.is_dead() => self.crash(),
+            Err(_) if self.storage.has_crashed() => self.crash(),
             // A full disk: the checkpoint comes another time.
-            Err(forebay_store::log::RecoverError::Io(error)) => {
+            Err(forebay_store::log::RecoveryError::Io(error)) => {
                 assert!(!provided, "space was kept for a checkpoint: {error}");
             }
             Err(error) => panic!("{error}"),
@@ -370,8 +370,8 @@ impl World {
     }
 
     fn keep_spares(&mut self) {
-        let kept = recovery::keep_spares(&self.storage, SEGMENT);
-        if self.storage.is_dead() {
+        let kept = recovery::ensure_spares(&self.storage, SEGMENT);
+        if self.storage.has_crashed() {
             return self.crash();
         }
         self.provided |= kept.is_ok();
@@ -394,12 +394,12 @@ impl World {
         while self.random.one_in(3) {
             let die_after = Some(1 + self.random.below(4));
             self.set_fault(die_after);
-            let died = recovery::recover(self.storage.clone(), SEGMENT);
-            let _ = died.map(|(_, mut log)| log.prepare_start());
+            let died = recovery::recover_state(self.storage.clone(), SEGMENT);
+            let _ = died.map(|(_, mut log)| log.ensure_start_headroom());
             self.storage.restart_process();
         }
-        let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
-        let last = log.last();
+        let (state, log) = recovery::recover_state(self.storage.clone(), SEGMENT).unwrap();
+        let last = log.last_sequence();
         assert!(last >= lowest, "records {last} to {lowest} are lost");
         let expected = self
             .prints
@@ -421,28 +421,29 @@ impl World {
     }
 
     fn start(&mut self) {
-        let (state, log) = recovery::recover(self.storage.clone(), SEGMENT).unwrap();
-        recovery::keep_spares(&self.storage, SEGMENT).unwrap();
+        let (state, log) = recovery::recover_state(self.storage.clone(), SEGMENT).unwrap();
+        recovery::ensure_spares(&self.storage, SEGMENT).unwrap();
         self.resume(state, log);
     }
 
-    fn resume(&mut self, state: State, mut log: Log<Memory>) {
+    fn resume(&mut self, state: NodeState, mut log: Log<MemoryStorage>) {
         // However full the disk is.
-        log.prepare_start().expect("a start has room");
+        log.ensure_start_headroom().expect("a start has room");
         let limits = Limits {
-            lease: 5_000_000_000,
+            lease_ns: 5_000_000_000,
             ..Limits::default()
         };
         let objects = self.objects.clone();
         let now = self.now();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
-        let shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        let shard =
+            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
         self.running = Some(Running { shard, log });
         self.commit()
             .expect("the first record of a daemon is written without a fault");
         let log = self.running.as_mut().map(|running| &mut running.log);
-        log.map(Log::sync_now)
+        log.map(Log::sync)
             .transpose()
             .expect("and made durable before anybody is answered");
         self.synced = self.synced.min(self.written);
@@ -453,12 +454,12 @@ impl World {
         if let Some(synced) = self.synced_data.get_mut(&object.ino) {
             synced.truncate(offset as usize);
         }
-        self.objects.write(object, offset, data).is_ok()
+        self.objects.write_object(object, offset, data).is_ok()
     }
 
     fn check_data(&mut self) {
         let Some(running) = &self.running else { return };
-        let Some(instance) = running.shard.state().instances.get(&INSTANCE) else {
+        let Some(instance) = running.shard.state().volumes.get(&INSTANCE) else {
             return;
         };
         for (ino, data) in &self.synced_data {
@@ -467,7 +468,7 @@ impl World {
                     instance: INSTANCE,
                     ino: *ino,
                 };
-                let now = self.objects.contents(object);
+                let now = self.objects.object_contents(object);
                 let now = now.unwrap_or_else(|| panic!("the data of file {ino} is gone"));
                 assert!(
                     now.len() >= data.len() && now[..data.len()] == data[..],
@@ -475,7 +476,7 @@ impl World {
                 );
             }
         }
-        for (ino, _) in self.objects.list(INSTANCE).unwrap() {
+        for (ino, _) in self.objects.list_objects(INSTANCE).unwrap() {
             assert!(
                 instance.names.get(ino).is_some(),
                 "object {ino} belongs to no file"
@@ -486,11 +487,11 @@ impl World {
     /// The space of all files' objects. Those of removed files stay until their removal is durable.
     fn taken(&self) -> BTreeMap<Ino, u64> {
         let state = self.running.as_ref().map(|running| running.shard.state());
-        let instance = state.and_then(|state| state.instances.get(&INSTANCE));
+        let instance = state.and_then(|state| state.volumes.get(&INSTANCE));
         let Some(instance) = instance else {
             return BTreeMap::new();
         };
-        let objects = self.objects.list(INSTANCE).unwrap().into_iter();
+        let objects = self.objects.list_objects(INSTANCE).unwrap().into_iter();
         let live = objects.filter(|(ino, _)| instance.names.get(*ino).is_some());
         live.collect()
     }

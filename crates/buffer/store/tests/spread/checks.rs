@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::world::{INSTANCE, STRIPE, World};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::{Ino, Kind, Node};
+use forebay_protocol::{FileKind, Ino, NodeIndex};
 use forebay_store::namespace::Inode;
 use forebay_store::objects::{ObjectId, Objects};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ impl World {
     }
 
     /// A client writes: what was synced behind `offset` no longer counts.
-    pub fn write(&mut self, node: Node, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+    pub fn write(&mut self, node: NodeIndex, object: ObjectId, offset: u64, data: &[u8]) -> bool {
         if let Some(synced) = self.synced.get_mut(&(node, object.ino)) {
             synced.truncate(offset as usize);
         }
         let host = &self.hosts[usize::from(node.0)];
-        host.objects.write(object, offset, data).is_ok()
+        host.objects.write_object(object, offset, data).is_ok()
     }
 
     /// A file may be cut to this length from now on.
@@ -33,10 +33,10 @@ impl World {
     }
 
     /// An object has been made durable.
-    pub fn note_synced(&mut self, node: Node, ino: Ino) {
+    pub fn note_synced(&mut self, node: NodeIndex, ino: Ino) {
         let instance = INSTANCE;
         let objects = &self.hosts[usize::from(node.0)].objects;
-        let data = objects.contents(ObjectId { instance, ino });
+        let data = objects.object_contents(ObjectId { instance, ino });
         self.synced.insert((node, ino), data.unwrap_or_default());
         let cuts: Vec<_> = self.clients.iter().filter_map(Client::cuts).collect();
         for (ino, size) in cuts {
@@ -45,12 +45,12 @@ impl World {
     }
 
     fn inode(&self, ino: Ino) -> Option<&Inode> {
-        let instance = self.state(ino.shard())?.instances.get(&INSTANCE)?;
+        let instance = self.state(ino.metadata_node())?.volumes.get(&INSTANCE)?;
         instance.names.get(ino)
     }
 
     /// What was synced on a node is there, as long as there is the file.
-    pub fn check_synced(&self, node: Node) {
+    pub fn check_synced(&self, node: NodeIndex) {
         let host = &self.hosts[usize::from(node.0)];
         for ((at, ino), data) in &self.synced {
             if *at != node || self.inode(*ino).is_none() {
@@ -60,7 +60,7 @@ impl World {
                 instance: INSTANCE,
                 ino: *ino,
             };
-            let now = host.objects.contents(object).unwrap_or_default();
+            let now = host.objects.object_contents(object).unwrap_or_default();
             assert!(
                 now.len() >= data.len() && now[..data.len()] == data[..],
                 "synced data of file {ino} is gone from node {node:?}"
@@ -72,7 +72,7 @@ impl World {
     pub fn check(&self) {
         let mut inodes = BTreeMap::new();
         for node in self.nodes() {
-            let instance = &self.state(node).unwrap().instances[&INSTANCE];
+            let instance = &self.state(node).unwrap().volumes[&INSTANCE];
             assert!(instance.prepared.is_empty(), "{:?}", instance.prepared);
             assert!(instance.decided.is_empty(), "{:?}", instance.decided);
             inodes.extend(instance.names.iter());
@@ -107,8 +107,8 @@ impl World {
         for (ino, inode) in inodes {
             let count = names.get(ino).copied().unwrap_or(0);
             match inode.kind() {
-                Kind::Dir if *ino == Ino::ROOT => assert_eq!(count, 0),
-                Kind::Dir => assert_eq!(count, 1, "places of directory {ino}"),
+                FileKind::Dir if *ino == Ino::ROOT => assert_eq!(count, 0),
+                FileKind::Dir => assert_eq!(count, 1, "places of directory {ino}"),
                 _ => assert_eq!(count, inode.nlink, "names of file {ino}"),
             }
             assert!(inode.nlink > 0, "inode {ino} should be gone");
@@ -122,7 +122,7 @@ impl World {
         while let Some(dir) = next.pop() {
             assert!(seen.insert(dir), "directory {dir} is in two places");
             let entries = inodes[&dir].dir().unwrap().after(0);
-            let dirs = entries.filter(|(_, entry)| entry.kind == Kind::Dir);
+            let dirs = entries.filter(|(_, entry)| entry.kind == FileKind::Dir);
             next.extend(dirs.map(|(_, entry)| entry.ino));
         }
         let all = inodes.iter().filter(|(_, inode)| inode.dir().is_some());
@@ -137,7 +137,7 @@ impl World {
         let mut sizes: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
         for node in self.nodes() {
             let objects = &self.hosts[usize::from(node.0)].objects;
-            for (ino, space) in objects.list(INSTANCE).unwrap() {
+            for (ino, space) in objects.list_objects(INSTANCE).unwrap() {
                 assert!(
                     inodes.contains_key(&ino),
                     "object {ino} on {node:?} belongs to no file"
@@ -145,7 +145,7 @@ impl World {
                 let instance = INSTANCE;
                 let size = objects.stat(ObjectId { instance, ino }).unwrap().size;
                 let sum = sizes.entry(ino).or_default();
-                sum.0 = sum.0.max(layout.end(ino, node, size));
+                sum.0 = sum.0.max(layout.file_end(ino, node, size));
                 sum.1 += space;
             }
         }

@@ -4,22 +4,22 @@
 use crate::model::{Model, Name};
 use crate::world::{INSTANCE, STRIPE, Sent, World, hello};
 use forebay_protocol::layout::Layout;
-use forebay_protocol::message::{New, OnExisting, OpenMode, Resume, SetAttr};
-use forebay_protocol::placement::Permit;
-use forebay_protocol::{Attr, Call, Errno, HandleId, Ino, Kind, Node, Reply, Request};
+use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SessionToken, SetAttr};
+use forebay_protocol::placement::Capability;
+use forebay_protocol::{Attr, Call, Errno, FileKind, HandleId, Ino, NodeIndex, Reply, Request};
+use forebay_store::node::ConnId;
 use forebay_store::objects::ObjectId;
-use forebay_store::shard::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 struct Session {
     conn: Option<ConnId>,
-    resume: Option<Resume>,
+    resume: Option<SessionToken>,
     seq: u64,
 }
 
 struct Pending {
-    node: Node,
+    node: NodeIndex,
     request: Request,
     sent_on: Option<ConnId>,
     /// When it was sent there.
@@ -32,19 +32,19 @@ struct Pending {
 struct Open {
     ino: Ino,
     handle: HandleId,
-    permit: Permit,
+    permit: Capability,
     /// The start of its home that knows the handle.
     epoch: u64,
     /// It was made when it was opened.
     fresh: bool,
     /// Handles of its data objects, and the starts of the nodes that know them.
-    pieces: BTreeMap<Node, (HandleId, u64)>,
+    pieces: BTreeMap<NodeIndex, (HandleId, u64)>,
 }
 
 pub struct Client {
     number: u64,
     pub home: Ino,
-    sessions: BTreeMap<Node, Session>,
+    sessions: BTreeMap<NodeIndex, Session>,
     pending: Option<Pending>,
     pub model: Model,
     open: Option<Open>,
@@ -104,10 +104,10 @@ impl Client {
         let request = Request::Make {
             parent: Ino::ROOT,
             name: format!("home{}", self.number).into_bytes(),
-            new: New::Dir,
+            new: NewInode::Dir,
             mode: 0o755,
         };
-        self.begin(Node(0), request, true);
+        self.begin(NodeIndex(0), request, true);
         for _ in 0..1000 {
             world.settle(1);
             self.go_on(world);
@@ -123,7 +123,7 @@ impl Client {
         panic!("no directory could be made");
     }
 
-    fn begin(&mut self, node: Node, request: Request, own: bool) {
+    fn begin(&mut self, node: NodeIndex, request: Request, own: bool) {
         self.sessions.entry(node).or_default().seq += 1;
         self.pending = Some(Pending {
             node,
@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    fn connected(&mut self, world: &mut World, node: Node) -> Option<ConnId> {
+    fn connected(&mut self, world: &mut World, node: NodeIndex) -> Option<ConnId> {
         let session = self.sessions.entry(node).or_default();
         session.conn = session.conn.filter(|conn| world.is_open(*conn));
         if session.conn.is_some() {
@@ -213,7 +213,7 @@ impl Client {
         };
         world.send(node, conn, call);
         match world.take_reply(conn)?.reply {
-            Reply::Welcome { resume, .. } => {
+            Reply::Attached { token: resume, .. } => {
                 (session.resume, session.conn) = (Some(resume), Some(conn));
                 Some(conn)
             }
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    fn choose(&mut self, world: &mut World) -> (Node, Request, bool) {
+    fn choose(&mut self, world: &mut World) -> (NodeIndex, Request, bool) {
         self.count += 1;
         let own = !world.random.one_in(3);
         let pick =
@@ -259,7 +259,7 @@ impl Client {
         let (parent, to) = (pick(&dirs, world), pick(&dirs, world));
         let name = self.some_name(world, own, parent);
         let to_name = self.some_name(world, own, to);
-        let at = parent.shard();
+        let at = parent.metadata_node();
         let kinds = if own { 16 } else { 11 };
         if world.random.one_in(8) {
             let request = Request::Put {
@@ -274,7 +274,7 @@ impl Client {
             0..3 => Request::Make {
                 parent,
                 name,
-                new: New::Dir,
+                new: NewInode::Dir,
                 mode: 0o755,
             },
             3 | 4 if self.open.is_none() && own => Request::Create {
@@ -289,7 +289,7 @@ impl Client {
             3..5 => Request::Make {
                 parent,
                 name,
-                new: New::Node(Kind::File, 0),
+                new: NewInode::Node(FileKind::File, 0),
                 mode: 0o644,
             },
             5 => Request::Unlink { parent, name },
@@ -337,7 +337,7 @@ impl Client {
     fn some_file(&self, world: &mut World) -> Option<Ino> {
         let all = self.model.dirs.values().flat_map(BTreeMap::values);
         let files: Vec<Ino> = all
-            .filter(|(_, kind)| *kind == Kind::File)
+            .filter(|(_, kind)| *kind == FileKind::File)
             .map(|(ino, _)| *ino)
             .collect();
         let chosen = world.random.below(files.len().max(1) as u64) as usize;
@@ -345,14 +345,14 @@ impl Client {
     }
 
     /// Do something with the open file, or with the length of another.
-    fn use_file(&mut self, world: &mut World) -> (Node, Request, bool) {
+    fn use_file(&mut self, world: &mut World) -> (NodeIndex, Request, bool) {
         self.count += 1;
-        let lost = |open: &Open| world.epoch(open.ino.shard()) != open.epoch;
+        let lost = |open: &Open| world.epoch(open.ino.metadata_node()) != open.epoch;
         if self.open.as_ref().is_some_and(lost) {
             self.open = None; // its home has forgotten that it is open
         }
         let choice = world.random.below(8);
-        let node = Node(world.random.below(world.hosts.len() as u64) as u16);
+        let node = NodeIndex(world.random.below(world.hosts.len() as u64) as u16);
         if world.random.one_in(8) {
             let (handle, data_only) = (None, false);
             return (node, Request::Sync { handle, data_only }, true);
@@ -363,7 +363,11 @@ impl Client {
             return match (choice, piece) {
                 (0, _) => {
                     let (handle, returned) = (open.handle, 0);
-                    (open.ino.shard(), Request::Close { handle, returned }, true)
+                    (
+                        open.ino.metadata_node(),
+                        Request::Close { handle, returned },
+                        true,
+                    )
                 }
                 (1, None) => {
                     let set = SetAttr {
@@ -371,7 +375,11 @@ impl Client {
                         ..SetAttr::default()
                     };
                     let (ino, handle) = (open.ino, None);
-                    (ino.shard(), Request::SetAttr { ino, handle, set }, true)
+                    (
+                        ino.metadata_node(),
+                        Request::SetAttr { ino, handle, set },
+                        true,
+                    )
                 }
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
@@ -381,7 +389,7 @@ impl Client {
                 _ => {
                     let request = Request::OpenObject {
                         handle: HandleId(self.count),
-                        permit: open.permit,
+                        capability: open.permit,
                         open: OpenMode {
                             descriptor: true,
                             ..WRITE
@@ -393,7 +401,11 @@ impl Client {
         }
         let files: Vec<Ino> = self.sizes.keys().copied().collect();
         let Some(ino) = files.get(world.random.below(files.len().max(1) as u64) as usize) else {
-            return (self.home.shard(), Request::GetAttr { ino: self.home }, true);
+            return (
+                self.home.metadata_node(),
+                Request::GetAttr { ino: self.home },
+                true,
+            );
         };
         let ino = *ino;
         let request = match choice {
@@ -417,14 +429,16 @@ impl Client {
                 0 => Request::GetAttr { ino },
                 1 => {
                     let known = files.into_iter().chain(self.model.dirs.keys().copied());
-                    let inos = known.filter(|known| known.shard() == ino.shard()).collect();
+                    let inos = known
+                        .filter(|known| known.metadata_node() == ino.metadata_node())
+                        .collect();
                     Request::GetAttrs { inos }
                 }
                 _ => Request::StatObjects { inos: files },
             },
             _ => Request::Fetch { ino },
         };
-        (ino.shard(), request, true)
+        (ino.metadata_node(), request, true)
     }
 
     fn answered(&mut self, world: &mut World, pending: Pending, sent: Sent) {
@@ -462,14 +476,19 @@ impl Client {
 
     /// Get to know directories that everybody uses.
     fn learn(&mut self, pending: &Pending, sent: &Sent) {
-        if let (Request::Make { new: New::Dir, .. } | Request::Lookup { .. }, false) =
-            (&pending.request, pending.own)
+        if let (
+            Request::Make {
+                new: NewInode::Dir, ..
+            }
+            | Request::Lookup { .. },
+            false,
+        ) = (&pending.request, pending.own)
         {
             match &sent.reply {
-                Reply::Attr(attr) if attr.kind == Kind::Dir => self.shared.push(attr.ino),
-                Reply::Elsewhere {
+                Reply::Attr(attr) if attr.kind == FileKind::Dir => self.shared.push(attr.ino),
+                Reply::Referral {
                     ino,
-                    kind: Kind::Dir,
+                    kind: FileKind::Dir,
                 } => self.shared.push(*ino),
                 _ => {}
             }
@@ -504,11 +523,14 @@ impl Client {
                 must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
                 let (ino, kind) = match &sent.reply {
                     Reply::Attr(attr) | Reply::Opened { attr, .. } => (attr.ino, attr.kind),
-                    Reply::Elsewhere { ino, kind } => (*ino, *kind),
+                    Reply::Referral { ino, kind } => (*ino, *kind),
                     _ => return,
                 };
                 self.model.set(*parent, name, (ino, kind));
-                if let Reply::Opened { permit, .. } = &sent.reply {
+                if let Reply::Opened {
+                    capability: permit, ..
+                } = &sent.reply
+                {
                     self.sizes.insert(ino, 0);
                     self.opened(world, ino, request, *permit);
                 }
@@ -518,9 +540,9 @@ impl Client {
             } => {
                 let old = self.model.get(*parent, name);
                 match (old, failed) {
-                    (Some((_, Kind::Dir)), _) => must(failed == Some(Errno::EISDIR)),
+                    (Some((_, FileKind::Dir)), _) => must(failed == Some(Errno::EISDIR)),
                     (Some((ino, _)), Some(Errno::EOPNOTSUPP)) => {
-                        must(ino.shard() != parent.shard())
+                        must(ino.metadata_node() != parent.metadata_node())
                     }
                     _ => must(failed.is_none()),
                 }
@@ -536,14 +558,17 @@ impl Client {
                 }
             }
             Request::Fetch { ino } => {
-                if let Reply::Whole { data, .. } = &sent.reply {
+                if let Reply::FileContents { data, .. } = &sent.reply {
                     must(self.sizes.get(ino) == Some(&(data.len() as u64)));
                     must(self.whole.get(ino).is_none_or(|whole| whole == data));
                 }
             }
             Request::Open { ino, open, .. } => {
                 self.whole.remove(ino);
-                if let Reply::Opened { permit, .. } = &sent.reply {
+                if let Reply::Opened {
+                    capability: permit, ..
+                } = &sent.reply
+                {
                     if open.truncate {
                         self.sizes.insert(*ino, 0);
                     }
@@ -555,7 +580,7 @@ impl Client {
             }
             Request::Unlink { parent, name } => match self.model.get(*parent, name) {
                 None => must(failed == Some(Errno::ENOENT)),
-                Some((_, Kind::Dir)) => must(failed == Some(Errno::EISDIR)),
+                Some((_, FileKind::Dir)) => must(failed == Some(Errno::EISDIR)),
                 Some((ino, _)) => {
                     must(failed.is_none());
                     self.model.take(*parent, name);
@@ -566,7 +591,7 @@ impl Client {
             },
             Request::RmDir { parent, name } => match self.model.get(*parent, name) {
                 None => must(failed == Some(Errno::ENOENT)),
-                Some((ino, Kind::Dir)) => {
+                Some((ino, FileKind::Dir)) => {
                     let empty = self.model.dirs.get(&ino).is_none_or(BTreeMap::is_empty);
                     must(empty == failed.is_none() && (empty || failed == Some(Errno::ENOTEMPTY)));
                     if failed.is_none() {
@@ -598,13 +623,13 @@ impl Client {
                 let known = self.model.get(*parent, name).is_some();
                 must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
                 if failed.is_none() {
-                    self.model.set(*parent, name, (*ino, Kind::File));
+                    self.model.set(*parent, name, (*ino, FileKind::File));
                 }
             }
             Request::Lookup { parent, name } => {
                 let found = match &sent.reply {
                     Reply::Attr(attr) => Some(attr.ino),
-                    Reply::Elsewhere { ino, .. } => Some(*ino),
+                    Reply::Referral { ino, .. } => Some(*ino),
                     _ => None,
                 };
                 must(self.model.get(*parent, name).map(|(ino, _)| ino) == found);
@@ -612,7 +637,7 @@ impl Client {
             Request::ReadDir { ino, .. } => {
                 if let Reply::Entries { entries, end: true } = &sent.reply {
                     let found = entries.iter();
-                    let found: BTreeMap<Name, (Ino, Kind)> = found
+                    let found: BTreeMap<Name, (Ino, FileKind)> = found
                         .map(|entry| (entry.name.clone(), (entry.ino, entry.kind)))
                         .collect();
                     must(self.model.dirs.get(ino).cloned().unwrap_or_default() == found);
@@ -652,7 +677,11 @@ impl Client {
                     self.sizes.remove(ino);
                 }
             }
-            Request::OpenObject { handle, permit, .. } => {
+            Request::OpenObject {
+                handle,
+                capability: permit,
+                ..
+            } => {
                 if let (Some(open), Reply::Object(Some(info))) = (&self.open, &sent.reply)
                     && open.ino == permit.ino
                     && open.fresh
@@ -677,12 +706,12 @@ impl Client {
         if self.model.dirs.contains_key(&attr.ino) {
             return attr.nlink == self.model.links_of(attr.ino);
         }
-        attr.kind != Kind::File
+        attr.kind != FileKind::File
             || attr.nlink == self.model.names_of(attr.ino)
-                && (attr.unsettled.is_some() || self.sizes.get(&attr.ino) == Some(&attr.size))
+                && (attr.provisional.is_some() || self.sizes.get(&attr.ino) == Some(&attr.size))
     }
 
-    fn opened(&mut self, world: &World, ino: Ino, request: &Request, permit: Option<Permit>) {
+    fn opened(&mut self, world: &World, ino: Ino, request: &Request, permit: Option<Capability>) {
         let (Request::Create { handle, .. } | Request::Open { handle, .. }) = request else {
             return;
         };
@@ -691,7 +720,7 @@ impl Client {
             handle: *handle,
             permit,
             fresh: matches!(request, Request::Create { .. }),
-            epoch: world.epoch(ino.shard()),
+            epoch: world.epoch(ino.metadata_node()),
             pieces: BTreeMap::new(),
         });
     }
@@ -700,7 +729,7 @@ impl Client {
     fn write(
         &mut self,
         world: &mut World,
-        node: Node,
+        node: NodeIndex,
         ino: Ino,
         handle: HandleId,
         object: ObjectId,
@@ -708,19 +737,19 @@ impl Client {
         let Some(open) = self.open.as_mut().filter(|open| open.ino == ino) else {
             return;
         };
-        if world.epoch(ino.shard()) != open.epoch {
+        if world.epoch(ino.metadata_node()) != open.epoch {
             return;
         }
         open.pieces.insert(node, (handle, world.epoch(node)));
         let layout = Layout::new(world.hosts.len() as u16, STRIPE).unwrap();
         let index = world.random.below(8);
-        if layout.node(ino, index) != node {
+        if layout.node_of_stripe(ino, index) != node {
             return;
         }
         let within = world.random.below(STRIPE - 1);
         let length = 1 + world.random.below(STRIPE - within);
         let offset = index * STRIPE + within;
-        let piece = layout.pieces(ino, offset, length).next().unwrap();
+        let piece = layout.extents(ino, offset, length).next().unwrap();
         let data = vec![self.count as u8; length as usize];
         let written = world.write(node, object, piece.object_offset, &data);
         if written && self.model.names_of(ino) > 0 {

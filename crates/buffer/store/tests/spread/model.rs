@@ -1,7 +1,7 @@
 //! What a client's own part of the name space must look like.
 
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::{Errno, Ino, Kind};
+use forebay_protocol::{Errno, FileKind, Ino};
 use std::collections::BTreeMap;
 
 pub type Name = Vec<u8>;
@@ -9,23 +9,23 @@ pub type Name = Vec<u8>;
 /// Directories and their entries.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    pub dirs: BTreeMap<Ino, BTreeMap<Name, (Ino, Kind)>>,
+    pub dirs: BTreeMap<Ino, BTreeMap<Name, (Ino, FileKind)>>,
 }
 
 impl Model {
-    pub fn get(&self, dir: Ino, name: &[u8]) -> Option<(Ino, Kind)> {
+    pub fn get(&self, dir: Ino, name: &[u8]) -> Option<(Ino, FileKind)> {
         self.dirs.get(&dir)?.get(name).copied()
     }
 
-    pub fn set(&mut self, dir: Ino, name: &[u8], what: (Ino, Kind)) {
-        if what.1 == Kind::Dir {
+    pub fn set(&mut self, dir: Ino, name: &[u8], what: (Ino, FileKind)) {
+        if what.1 == FileKind::Dir {
             self.dirs.entry(what.0).or_default();
         }
         let entries = self.dirs.entry(dir).or_default();
         entries.insert(name.to_vec(), what);
     }
 
-    pub fn take(&mut self, dir: Ino, name: &[u8]) -> Option<(Ino, Kind)> {
+    pub fn take(&mut self, dir: Ino, name: &[u8]) -> Option<(Ino, FileKind)> {
         let what = self.dirs.get_mut(&dir)?.remove(name)?;
         Some(what)
     }
@@ -39,7 +39,7 @@ impl Model {
     /// What `nlink` of a directory must be.
     pub fn links_of(&self, dir: Ino) -> u32 {
         let entries = self.dirs[&dir].values();
-        2 + entries.filter(|(_, kind)| *kind == Kind::Dir).count() as u32
+        2 + entries.filter(|(_, kind)| *kind == FileKind::Dir).count() as u32
     }
 
     /// Is `dir` the directory `above` or somewhere in it?
@@ -48,7 +48,7 @@ impl Model {
             || self.dirs.get(&above).is_some_and(|entries| {
                 entries
                     .values()
-                    .any(|(ino, kind)| *kind == Kind::Dir && self.is_below(dir, *ino))
+                    .any(|(ino, kind)| *kind == FileKind::Dir && self.is_below(dir, *ino))
             })
     }
 
@@ -62,17 +62,17 @@ impl Model {
         let moving = self.get(from, name).ok_or(vec![Errno::ENOENT])?;
         let target = self.get(to, to_name);
         let mut errors = Vec::new();
-        if moving.1 == Kind::Dir && self.is_below(to, moving.0) {
+        if moving.1 == FileKind::Dir && self.is_below(to, moving.0) {
             errors.push(Errno::EINVAL);
         }
         match (existing, target) {
             (OnExisting::Fail, Some(_)) => errors.push(Errno::EEXIST),
             (OnExisting::Exchange, None) => errors.push(Errno::ENOENT),
-            (OnExisting::Exchange, Some((ino, Kind::Dir))) if self.is_below(from, ino) => {
+            (OnExisting::Exchange, Some((ino, FileKind::Dir))) if self.is_below(from, ino) => {
                 errors.push(Errno::EINVAL);
             }
             (OnExisting::Replace, Some((ino, kind))) if ino != moving.0 => {
-                match (moving.1 == Kind::Dir, kind == Kind::Dir) {
+                match (moving.1 == FileKind::Dir, kind == FileKind::Dir) {
                     (true, false) => errors.push(Errno::ENOTDIR),
                     (false, true) => errors.push(Errno::EISDIR),
                     (true, true) if !self.dirs[&ino].is_empty() => {
@@ -92,7 +92,7 @@ impl Model {
         self.take(from, name);
         if let (OnExisting::Exchange, Some(other)) = (existing, target) {
             self.set(from, name, other);
-        } else if let Some((ino, Kind::Dir)) = target {
+        } else if let Some((ino, FileKind::Dir)) = target {
             self.dirs.remove(&ino);
         }
         self.set(to, to_name, moving);

@@ -1,12 +1,12 @@
 //! What is said again may arrive after the answer to it has been acted upon.
 
 use crate::world::{INSTANCE, STRIPE, World};
-use forebay_protocol::peer::{Incarnation, PeerMessage, Say};
-use forebay_protocol::{Ino, Node};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload};
+use forebay_protocol::{Ino, NodeIndex};
 use forebay_store::objects::{ObjectId, Objects};
 
-const HOME: Node = Node(0);
-const NODE: Node = Node(1);
+const HOME: NodeIndex = NodeIndex(0);
+const NODE: NodeIndex = NodeIndex(1);
 
 #[test]
 fn a_late_reminder_to_cut_a_file_does_not_cut_what_was_written_since() {
@@ -23,20 +23,20 @@ fn a_late_reminder_to_cut_a_file_does_not_cut_what_was_written_since() {
             from: HOME,
             sender,
             receiver,
-            number,
-            say,
+            sequence: number,
+            payload: say,
         };
         world.deliver(NODE, message);
     };
-    say(&mut world, Incarnation::default(), Say::Greet);
+    say(&mut world, Incarnation::default(), PeerPayload::Probe);
     let receiver = world.last_sender(NODE).expect("it answers a greeting");
 
     // A file whose last byte is on the node.
     let ino = Ino::new(HOME, 1 << 30);
     let layout = world.layout();
-    let stripes = (0..).find(|index| layout.node(ino, *index) == NODE);
+    let stripes = (0..).find(|index| layout.node_of_stripe(ino, *index) == NODE);
     let length = (stripes.unwrap() + 1) * STRIPE;
-    let resize = |task, oldest| Say::Resize {
+    let resize = |task, oldest| PeerPayload::ResizeObject {
         task,
         oldest,
         ino,

@@ -3,15 +3,17 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use crate::short::note_room;
-use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL, Resume};
+use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL_VERSION, SessionToken};
 use forebay_protocol::peer::{Incarnation, PeerMessage};
-use forebay_protocol::placement::Place;
-use forebay_protocol::{Call, Ino, InstanceId, Node, Reply, Request, Timestamp};
-use forebay_store::log::{Log, Room};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Call, Ino, InstanceId, NodeIndex, Reply, Request, Timestamp};
+use forebay_store::log::{Log, LogSpace};
+use forebay_store::node::{
+    ConnId, Effect, Input, Limits, NodeState, Now, Shard, fetch_reply_in_memory,
+};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::shard::{ConnId, Effect, Input, Limits, Now, Shard, State, fetched_in_memory};
-use forebay_store::storage::{Fault, Memory};
+use forebay_store::storage::{Fault, MemoryStorage};
 use std::collections::BTreeMap;
 
 pub const INSTANCE: InstanceId = InstanceId(7);
@@ -29,7 +31,7 @@ pub struct Sent {
 
 struct Running {
     shard: Shard<MemoryObjects>,
-    log: Log<Memory>,
+    log: Log<MemoryStorage>,
     /// Someone waits for the log to be durable.
     sync_wanted: bool,
     /// The connection over which other daemons' messages come.
@@ -37,7 +39,7 @@ struct Running {
 }
 
 pub struct Host {
-    storage: Memory,
+    storage: MemoryStorage,
     pub objects: MemoryObjects,
     running: Option<Running>,
     /// How full its log's disk may become.
@@ -50,8 +52,8 @@ impl Host {
     fn set_fault(&mut self, die_after: Option<u64>) {
         let capacity = self.capacity;
         self.storage.set_fault(Fault {
-            die_after,
-            capacity,
+            crash_after_ops: die_after,
+            capacity_bytes: capacity,
         });
     }
 }
@@ -62,25 +64,25 @@ pub struct World {
     pub clock: u64,
     next_conn: u64,
     pub clients: Vec<Client>,
-    network: Vec<(Node, PeerMessage)>,
+    network: Vec<(NodeIndex, PeerMessage)>,
     /// Messages that are held up for long.
-    late: Vec<(Node, PeerMessage)>,
+    late: Vec<(NodeIndex, PeerMessage)>,
     replies: BTreeMap<ConnId, Sent>,
     /// Connections, and the starts of daemons that know them.
-    conns: BTreeMap<ConnId, (Node, u64)>,
+    conns: BTreeMap<ConnId, (NodeIndex, u64)>,
     pub power_cuts: bool,
     /// Objects as they were when they were last synced.
-    pub synced: BTreeMap<(Node, Ino), Vec<u8>>,
+    pub synced: BTreeMap<(NodeIndex, Ino), Vec<u8>>,
 }
 
-pub fn hello(instance: Option<InstanceId>, resume: Option<Resume>) -> Request {
+pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>) -> Request {
     Request::Hello(Hello {
-        version: PROTOCOL,
+        version: PROTOCOL_VERSION,
         instance,
-        resume,
+        token: resume,
         slot: 0,
-        bulk: false,
-        caches: false,
+        data_connection: false,
+        single_cache: false,
     })
 }
 
@@ -98,7 +100,7 @@ impl World {
         let power_cuts = random.one_in(3);
         let nodes = 2 + random.below(3);
         let hosts = (0..nodes).map(|node| Host {
-            storage: Memory::new(seed.wrapping_mul(31).wrapping_add(node)),
+            storage: MemoryStorage::new(seed.wrapping_mul(31).wrapping_add(node)),
             objects: MemoryObjects::default(),
             running: None,
             capacity: None,
@@ -127,33 +129,33 @@ impl World {
         world
     }
 
-    pub fn nodes(&self) -> impl Iterator<Item = Node> + use<> {
-        (0..self.hosts.len() as u16).map(Node)
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.hosts.len() as u16).map(NodeIndex)
     }
 
     pub fn length(&mut self) -> u64 {
         300 + self.random.below(500)
     }
 
-    fn host(&mut self, node: Node) -> &mut Host {
+    fn host(&mut self, node: NodeIndex) -> &mut Host {
         &mut self.hosts[usize::from(node.0)]
     }
 
     /// The state of a daemon that runs.
-    pub fn state(&self, node: Node) -> Option<&State> {
+    pub fn state(&self, node: NodeIndex) -> Option<&NodeState> {
         let host = &self.hosts[usize::from(node.0)];
         host.running.as_ref().map(|running| running.shard.state())
     }
 
     /// How often a daemon has started, also if a power cut took back that it had.
-    pub fn epoch(&self, node: Node) -> u64 {
+    pub fn epoch(&self, node: NodeIndex) -> u64 {
         self.hosts[usize::from(node.0)].starts
     }
 
     fn now(&self) -> Now {
         Now {
             wall: Timestamp::from_nanos(self.clock),
-            steady: self.clock,
+            steady_ns: self.clock,
         }
     }
 
@@ -162,10 +164,10 @@ impl World {
         for node in self.nodes() {
             let conn = self.connect(node);
             self.send(node, conn, call(1, hello(None, None)));
-            let place = Place {
+            let place = Placement {
                 node,
                 nodes,
-                stripe: STRIPE,
+                stripe_bytes: STRIPE,
                 secret: [3; 32],
                 peers: (0..nodes).map(|node| format!("/{node}")).collect(),
             };
@@ -176,7 +178,7 @@ impl World {
                 mode: 0o755,
                 capacity: 1 << 30,
                 inodes: 10_000,
-                place,
+                placement: place,
             };
             self.replies.remove(&conn);
             self.send(node, conn, call(2, Request::CreateInstance(spec)));
@@ -188,7 +190,7 @@ impl World {
     /// One thing happens.
     pub fn act(&mut self) {
         self.clock += 1 + self.random.below(60_000_000);
-        let node = Node(self.random.below(self.hosts.len() as u64) as u16);
+        let node = NodeIndex(self.random.below(self.hosts.len() as u64) as u16);
         match self.random.below(200) {
             0 => self.crash(node),
             1 => {
@@ -217,7 +219,7 @@ impl World {
     }
 
     /// A node's disk is full no more.
-    fn make_room(&mut self, node: Node) {
+    fn make_room(&mut self, node: NodeIndex) {
         self.host(node).capacity = None;
         self.host(node).set_fault(None);
     }
@@ -264,13 +266,13 @@ impl World {
     }
 
     /// The present start of a node, from the last thing it said.
-    pub fn last_sender(&self, node: Node) -> Option<Incarnation> {
+    pub fn last_sender(&self, node: NodeIndex) -> Option<Incarnation> {
         let mut said = self.network.iter().rev();
         let last = said.find(|(_, message)| message.from == node);
         last.map(|(_, message)| message.sender)
     }
 
-    pub fn deliver(&mut self, to: Node, message: PeerMessage) {
+    pub fn deliver(&mut self, to: NodeIndex, message: PeerMessage) {
         if let Some(running) = &self.host(to).running {
             let conn = running.peers;
             let request = Request::Peer(Box::new(message));
@@ -339,7 +341,7 @@ impl World {
     }
 
     /// A new connection.
-    pub fn connect(&mut self, node: Node) -> ConnId {
+    pub fn connect(&mut self, node: NodeIndex) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
         self.conns.insert(conn, (node, self.epoch(node)));
@@ -353,14 +355,14 @@ impl World {
         known.is_some_and(|(node, epoch)| self.epoch(*node) == *epoch)
     }
 
-    pub fn disconnect(&mut self, node: Node, conn: ConnId) {
+    pub fn disconnect(&mut self, node: NodeIndex, conn: ConnId) {
         self.replies.remove(&conn);
         self.conns.remove(&conn);
         self.input(node, Input::Disconnected(conn));
     }
 
     /// Deliver a call; the reply, if it comes at all, comes when it comes.
-    pub fn send(&mut self, node: Node, conn: ConnId, call: Call) {
+    pub fn send(&mut self, node: NodeIndex, conn: ConnId, call: Call) {
         self.input(node, Input::Call(conn, call));
     }
 
@@ -369,18 +371,18 @@ impl World {
         self.replies.remove(&conn)
     }
 
-    pub fn input(&mut self, node: Node, input: Input) {
+    pub fn input(&mut self, node: NodeIndex, input: Input) {
         let now = self.now();
         let Some(running) = self.host(node).running.as_mut() else {
             return;
         };
         // An error is the death of the process, which is seen below.
-        let room = running.log.prepare().unwrap_or(Room::None);
-        running.shard.set_room(room);
+        let room = running.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
+        running.shard.set_log_room(room);
         note_room(room);
         let mut effects = Vec::new();
         running.shard.step(now, input, &mut effects);
-        if self.commit(node).is_none() || self.host(node).storage.is_dead() {
+        if self.commit(node).is_none() || self.host(node).storage.has_crashed() {
             return self.crash(node);
         }
         for effect in effects {
@@ -394,7 +396,7 @@ impl World {
                 } => {
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
-                Effect::Fetch {
+                Effect::FetchObject {
                     conn,
                     seq,
                     object,
@@ -402,7 +404,7 @@ impl World {
                     length,
                 } => {
                     let objects = &self.host(node).objects;
-                    let reply = fetched_in_memory(objects, object, *attr, length);
+                    let reply = fetch_reply_in_memory(objects, object, *attr, length);
                     let object = None;
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
@@ -410,18 +412,18 @@ impl World {
                     conn,
                     seq,
                     object,
-                    contents,
+                    put_count: contents,
                     ..
                 } => {
                     if contents > 0 {
                         let objects = self.host(node).objects.clone();
-                        objects.sync_all();
-                        for (ino, _) in objects.list(INSTANCE).unwrap_or_default() {
+                        objects.sync_all_objects();
+                        for (ino, _) in objects.list_objects(INSTANCE).unwrap_or_default() {
                             self.note_synced(node, ino);
                         }
                     }
                     if let Some(object) = object {
-                        self.host(node).objects.sync(object);
+                        self.host(node).objects.sync_object(object);
                         self.note_synced(node, object.ino);
                     }
                     if !self.sync_log(node) {
@@ -430,7 +432,7 @@ impl World {
                     let (reply, object) = (Reply::Done, None);
                     self.replies.insert(conn, Sent { seq, reply, object });
                 }
-                Effect::ToPeer { node, message, .. } => self.network.push((node, *message)),
+                Effect::SendToPeer { node, message, .. } => self.network.push((node, *message)),
                 Effect::SyncLog => {
                     if let Some(running) = &mut self.host(node).running {
                         running.sync_wanted = true;
@@ -441,7 +443,7 @@ impl World {
         }
     }
 
-    fn commit(&mut self, node: Node) -> Option<()> {
+    fn commit(&mut self, node: NodeIndex) -> Option<()> {
         let running = self.host(node).running.as_mut()?;
         for bytes in running.shard.take_records() {
             running.log.append(&bytes).ok()?;
@@ -450,39 +452,39 @@ impl World {
     }
 
     /// `false`: the daemon died of it.
-    fn sync_log(&mut self, node: Node) -> bool {
+    fn sync_log(&mut self, node: NodeIndex) -> bool {
         let Some(running) = self.host(node).running.as_mut() else {
             return false;
         };
-        if running.log.sync_now().is_err() {
+        if running.log.sync().is_err() {
             self.crash(node);
             return false;
         }
         running.sync_wanted = false;
-        let sequence = running.log.last();
-        self.input(node, Input::Synced(sequence));
+        let sequence = running.log.last_sequence();
+        self.input(node, Input::LogSynced(sequence));
         true
     }
 
     /// What the daemon's keeper does.
-    fn keep(&mut self, node: Node) {
+    fn keep(&mut self, node: NodeIndex) {
         let host = self.host(node);
         let Some(running) = host.running.as_ref() else {
             return;
         };
-        let start = running.log.segment_start();
-        let _ = recovery::checkpoint(&host.storage, start);
-        let _ = recovery::keep_spares(&host.storage, SEGMENT);
-        if host.storage.is_dead() {
+        let start = running.log.segment_start_sequence();
+        let _ = recovery::write_checkpoint(&host.storage, start);
+        let _ = recovery::ensure_spares(&host.storage, SEGMENT);
+        if host.storage.has_crashed() {
             self.crash(node);
         }
     }
 
     /// The daemon's process dies or its power goes, and it starts again at once.
-    fn crash(&mut self, node: Node) {
+    fn crash(&mut self, node: NodeIndex) {
         let cut = self.power_cuts && self.random.one_in(2);
         let host = self.host(node);
-        let died = host.storage.is_dead();
+        let died = host.storage.has_crashed();
         let before = host.running.take();
         if cut {
             host.storage.power_cut();
@@ -494,8 +496,8 @@ impl World {
         if let (Some(before), false, false) = (before, cut, died) {
             let (before, after) = (before.shard.state(), self.state(node).unwrap());
             let mut before = before.clone();
-            let start = forebay_store::shard::Record {
-                event: forebay_store::shard::Event::Start,
+            let start = forebay_store::node::Record {
+                event: forebay_store::node::Event::Start,
                 request: None,
             };
             before.apply(&start).unwrap();
@@ -504,23 +506,24 @@ impl World {
         self.check_synced(node);
     }
 
-    fn start(&mut self, node: Node) {
+    fn start(&mut self, node: NodeIndex) {
         let now = self.now();
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
         let peers = ConnId(self.next_conn);
         self.next_conn += 1;
         let host = self.host(node);
-        let (state, mut log) = recovery::recover(host.storage.clone(), SEGMENT).unwrap();
-        let _ = recovery::keep_spares(&host.storage, SEGMENT);
+        let (state, mut log) = recovery::recover_state(host.storage.clone(), SEGMENT).unwrap();
+        let _ = recovery::ensure_spares(&host.storage, SEGMENT);
         // However full the disk is.
-        log.prepare_start().expect("a start has room");
+        log.ensure_start_headroom().expect("a start has room");
         let limits = Limits {
-            lease: LEASE,
+            lease_ns: LEASE,
             ..Limits::default()
         };
         let objects = host.objects.clone();
-        let mut shard = Shard::start(state, log.last(), objects, limits, None, now, seed).unwrap();
+        let mut shard =
+            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
         shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
         host.starts += 1;
         host.running = Some(Running {
@@ -536,7 +539,7 @@ impl World {
             .running
             .as_mut()
             .map(|running| &mut running.log);
-        log.map(Log::sync_now)
+        log.map(Log::sync)
             .transpose()
             .expect("and made durable before anybody is answered");
     }

@@ -11,7 +11,7 @@ use forebay_workload::ior::Action;
 
 /// Who has come to the barrier.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct BarrierArrivals {
     /// Processes of this group.
     here: u32,
     /// Greatest value that one of them brought.
@@ -23,7 +23,7 @@ pub(crate) struct Arrivals {
     pub released: u64,
 }
 
-impl Arrivals {
+impl BarrierArrivals {
     /// In place of a step's number: a barrier within a step, after which the test stands where it
     /// stood.
     pub const WITHIN_STEP: u32 = u32::MAX;
@@ -73,7 +73,7 @@ impl Group {
     pub(crate) fn released(&mut self, step: u32, value: u64, context: &mut Context<'_, Self>) {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
-        if step != Arrivals::WITHIN_STEP {
+        if step != BarrierArrivals::WITHIN_STEP {
             self.clients.arrivals.released = context.now;
             self.pass(step + 1, job, context.now);
         }

@@ -11,7 +11,7 @@
 //! Holes between runs are left alone (ROMIO with `romio_ds_read` and `romio_ds_write` disabled).
 
 use super::{IoJob, Piece};
-use forebay_workload::ior::{Access, Layout};
+use forebay_workload::ior::{Access, AccessPattern};
 use std::ops::Range;
 
 /// Which ranks read the data of each rank, where that is not its own.
@@ -23,11 +23,11 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub fn new(layout: &Layout) -> Self {
+    pub fn new(layout: &AccessPattern) -> Self {
         let tasks = layout.tasks();
         let mut starts = vec![0u32; tasks as usize + 1];
         for rank in 0..tasks {
-            starts[layout.data_of(rank, Access::Read) as usize + 1] += 1;
+            starts[layout.data_owner(rank, Access::Read) as usize + 1] += 1;
         }
         for owner in 0..tasks as usize {
             starts[owner + 1] += starts[owner];
@@ -35,7 +35,7 @@ impl Readers {
         let mut next = starts.clone();
         let mut ranks = vec![0; tasks as usize];
         for rank in 0..tasks {
-            let at = &mut next[layout.data_of(rank, Access::Read) as usize];
+            let at = &mut next[layout.data_owner(rank, Access::Read) as usize];
             ranks[*at as usize] = rank;
             *at += 1;
         }
@@ -51,7 +51,7 @@ impl Readers {
 /// One collective call: every rank's data are an *extent* of the file, all of the same length and
 /// equally far apart, in the order of the ranks that write them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct CollectiveCall<'a> {
     /// First byte of the extent of rank 0.
     start: u64,
     /// From one extent's beginning to the next one's.
@@ -66,11 +66,16 @@ pub(crate) struct Call<'a> {
     readers: Option<&'a Readers>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> CollectiveCall<'a> {
     /// The call with number `index` of a phase.
-    pub fn new(job: &IoJob, layout: &Layout, index: u64, readers: Option<&'a Readers>) -> Self {
-        Call {
-            start: layout.access(0, Access::Write, index).offset,
+    pub fn new(
+        job: &IoJob,
+        layout: &AccessPattern,
+        index: u64,
+        readers: Option<&'a Readers>,
+    ) -> Self {
+        CollectiveCall {
+            start: layout.transfer(0, Access::Write, index).offset,
             distance: layout.block_bytes(),
             bytes: layout.transfer_bytes(),
             ranks: u64::from(layout.tasks()),
@@ -205,8 +210,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn call(distance: u64, bytes: u64, ranks: u64, aggregators: u64, buffer: u64) -> Call<'static> {
-        Call {
+    fn call(
+        distance: u64,
+        bytes: u64,
+        ranks: u64,
+        aggregators: u64,
+        buffer: u64,
+    ) -> CollectiveCall<'static> {
+        CollectiveCall {
             start: 1000,
             distance,
             bytes,
@@ -255,7 +266,7 @@ mod tests {
                 }
                 Readers { starts, ranks: list }
             };
-            let call = Call { readers: shuffled.then_some(&readers), ..call(blocks * bytes, bytes, ranks, aggregators, buffer) };
+            let call = CollectiveCall { readers: shuffled.then_some(&readers), ..call(blocks * bytes, bytes, ranks, aggregators, buffer) };
             let mut got = vec![0; ranks as usize];
             let mut end = 0;
             for aggregator in 0..aggregators as u32 {

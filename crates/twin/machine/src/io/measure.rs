@@ -8,21 +8,21 @@ use hdrhistogram::Histogram;
 
 /// First beginning and last end of something that many processes do, ps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct TimeSpan {
     pub first: u64,
     pub last: u64,
 }
 
-impl Default for Span {
+impl Default for TimeSpan {
     fn default() -> Self {
-        Span {
+        TimeSpan {
             first: u64::MAX,
             last: 0,
         }
     }
 }
 
-impl Span {
+impl TimeSpan {
     pub fn begin(&mut self, now: u64) {
         self.first = self.first.min(now);
     }
@@ -31,7 +31,7 @@ impl Span {
         self.last = self.last.max(now);
     }
 
-    pub fn join(&mut self, other: &Span) {
+    pub fn join(&mut self, other: &TimeSpan) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
     }
@@ -75,14 +75,14 @@ impl Waits {
 
 /// What one group counted in one phase.
 #[derive(Clone)]
-pub(crate) struct Phase {
+pub(crate) struct PhaseCounts {
     pub iteration: u32,
     pub access: Access,
     pub begun: u64,
     pub ended: u64,
-    pub opens: Span,
-    pub transfers: Span,
-    pub closes: Span,
+    pub opens: TimeSpan,
+    pub transfers: TimeSpan,
+    pub closes: TimeSpan,
     pub bytes: u64,
     pub operations: u64,
     /// Times of the transfers, ns.
@@ -102,16 +102,16 @@ pub(crate) struct Phase {
     pub servers: Vec<(u32, Usage)>,
 }
 
-impl Default for Phase {
+impl Default for PhaseCounts {
     fn default() -> Self {
-        Phase {
+        PhaseCounts {
             iteration: 0,
             access: Access::Write,
             begun: 0,
             ended: 0,
-            opens: Span::default(),
-            transfers: Span::default(),
-            closes: Span::default(),
+            opens: TimeSpan::default(),
+            transfers: TimeSpan::default(),
+            closes: TimeSpan::default(),
             bytes: 0,
             operations: 0,
             times: Histogram::new(3).unwrap_or_else(|e| unreachable!("{e}")),
@@ -126,7 +126,7 @@ impl Default for Phase {
     }
 }
 
-impl Phase {
+impl PhaseCounts {
     /// A transfer is through.
     pub fn transferred(&mut self, took: u64, bytes: u64, now: u64) {
         self.operations += 1;
@@ -140,14 +140,14 @@ impl Phase {
 impl Group {
     /// Notes where all counters stand.
     pub(crate) fn begin_phase(&mut self, iteration: u32, access: Access, now: u64) {
-        self.clients.phase = Phase {
+        self.clients.phase = PhaseCounts {
             iteration,
             access,
             begun: now,
             waits: self.waits.clone(),
-            links: self.fabric.links(now),
+            links: self.fabric.link_statistics(now),
             servers: self.servers.usage(),
-            ..Phase::default()
+            ..PhaseCounts::default()
         };
     }
 
@@ -162,11 +162,11 @@ impl Group {
         for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
             *before = now.since(before);
         }
-        for (before, now) in phase.links.iter_mut().zip(self.fabric.links(now)) {
+        for (before, now) in phase.links.iter_mut().zip(self.fabric.link_statistics(now)) {
             before.bytes = now.bytes - before.bytes;
             before.busy = now.busy - before.busy;
             before.stalled = now.stalled - before.stalled;
-            before.most_occupied = now.most_occupied;
+            before.max_occupied = now.max_occupied;
         }
         for (before, now) in phase.servers.iter_mut().zip(self.servers.usage()) {
             before.1 = now.1.since(&before.1);

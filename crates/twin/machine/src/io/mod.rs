@@ -30,8 +30,8 @@ mod ssd;
 pub(crate) use pieces::{Piece, Pieces};
 
 use forebay_machine_file::machine::{BurstBuffer, Client};
-use forebay_workload::ior::{Api, FileId, Ior, Layout, Step};
-use forebay_workload::random::{hash, label};
+use forebay_workload::ior::{AccessPattern, Api, FileId, Ior, Step};
+use forebay_workload::random::{hash, stream_label};
 use rustc_hash::FxHashMap;
 
 /// `Packet::kind` of the messages: what a message asks for or brings.
@@ -97,7 +97,7 @@ pub(crate) struct IoJob {
     pub ior: Ior,
     pub steps: Vec<Step>,
     /// For repetition 0.
-    pub layout: Layout,
+    pub layout: AccessPattern,
     /// Node numbers of the job's nodes.
     pub nodes: Vec<u32>,
     /// The same the other way: which node of the job a node is.
@@ -159,7 +159,7 @@ impl IoJob {
         let shift = if round == 0 {
             0
         } else {
-            hash(file.0, label("rounds"), round) % servers
+            hash(file.0, stream_label("rounds"), round) % servers
         };
         ((file.0 % servers + within + shift) % servers) as usize
     }

@@ -5,8 +5,8 @@ use super::traffic::{alone, document, job as traffic_job};
 use super::{Progress, SimOptions, StudyError, build};
 use crate::io::IoJob;
 use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
+use crate::scenario::Scenario;
 use crate::traffic::TrafficJob;
-use crate::world::World;
 use forebay_machine_file::machine::Machine;
 use forebay_network::Topology;
 use forebay_units::Time;
@@ -27,7 +27,7 @@ use std::time::Instant;
     clippy::too_many_arguments,
     reason = "two jobs, each with its size and its place"
 )]
-pub fn interference(
+pub fn simulate_interference(
     machine: &Machine,
     ior: &Ior,
     ior_nodes: u32,
@@ -39,12 +39,12 @@ pub fn interference(
     progress: &dyn Progress,
 ) -> Result<InterferenceRun, StudyError> {
     let mut placer = Placer::new(machine, options.seed);
-    let ior_nodes = placer.place(ior_nodes, options.placement)?;
-    let traffic_nodes = placer.place(traffic_nodes, traffic_placement)?;
+    let ior_nodes = placer.place_job(ior_nodes, options.placement)?;
+    let traffic_nodes = placer.place_job(traffic_nodes, traffic_placement)?;
     let topology = Arc::new(Topology::new(machine));
     let network = Arc::new(options.network(machine)?);
     let world = |io: Option<IoJob>, traffic: Option<TrafficJob>| {
-        Arc::new(World {
+        Arc::new(Scenario {
             machine: machine.clone(),
             network: network.clone(),
             topology: topology.clone(),
@@ -110,7 +110,7 @@ impl Progress for Part<'_> {
 /// Runs a world with an IOR job until that has ended; what traffic there was beside it is told,
 /// too.
 fn with_ior(
-    world: &Arc<World>,
+    world: &Arc<Scenario>,
     spec: &TrafficSpec,
     options: &SimOptions,
     progress: &dyn Progress,

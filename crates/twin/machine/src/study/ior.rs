@@ -2,17 +2,17 @@
 
 use super::{Progress, SimOptions, StudyError, build, peak_rss, run};
 use crate::group::Group;
-use crate::io::measure::{Phase as Counted, Waits};
+use crate::io::measure::{PhaseCounts as Counted, Waits};
 use crate::io::{IoJob, MPI_LATENCY, Tag};
 use crate::limit;
 use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
 use crate::results::{IorPoint, NodeRates, Phase, RunCost, Series, Spread};
-use crate::world::World;
+use crate::scenario::Scenario;
 use forebay_engine::{Simulation, Statistics};
 use forebay_machine_file::machine::{BurstBuffer, Machine, NodeKind};
 use forebay_network::{Timeline, Topology, lookahead};
 use forebay_units::Bytes;
-use forebay_workload::ior::{Access, Action, Ior, Layout, NodeOrder, Processes};
+use forebay_workload::ior::{Access, AccessPattern, Action, Ior, NodeOrder, Processes};
 use forebay_workload::placement::Placer;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// # Errors
 /// [`StudyError`] when the machine has too few nodes or no burst buffers, or the test does not
 /// fit them.
-pub fn ior_point(
+pub fn simulate_ior(
     machine: &Machine,
     ior: &Ior,
     nodes: u32,
@@ -32,9 +32,9 @@ pub fn ior_point(
     options: &SimOptions,
     progress: &dyn Progress,
 ) -> Result<IorPoint, StudyError> {
-    let nodes = Placer::new(machine, options.seed).place(nodes, options.placement)?;
+    let nodes = Placer::new(machine, options.seed).place_job(nodes, options.placement)?;
     let topology = Arc::new(Topology::new(machine));
-    let world = Arc::new(World {
+    let world = Arc::new(Scenario {
         machine: machine.clone(),
         network: Arc::new(options.network(machine)?),
         io: Some(job(machine, &topology, ior, nodes, ppn, options)?),
@@ -54,21 +54,21 @@ pub fn ior_point(
 ///
 /// # Errors
 /// [`StudyError`] as [`ior_point`].
-pub fn ior_fits(
+pub fn check_ior_fits(
     machine: &Machine,
     ior: &Ior,
     nodes: u32,
     ppn: u32,
     options: &SimOptions,
 ) -> Result<(), StudyError> {
-    let nodes = Placer::new(machine, options.seed).place(nodes, options.placement)?;
+    let nodes = Placer::new(machine, options.seed).place_job(nodes, options.placement)?;
     options.network(machine)?;
     unplaced(machine, ior, nodes, ppn, options).map(|_| ())
 }
 
 /// Runs a simulation with an IOR job to its end, with progress by bytes.
 pub(super) fn run_job(
-    world: &World,
+    world: &Scenario,
     simulation: &mut Simulation<Group>,
     progress: &dyn Progress,
 ) -> Result<Statistics, StudyError> {
@@ -93,7 +93,7 @@ pub(super) fn cost(
     running: Instant,
 ) -> RunCost {
     let mut packets = 0;
-    simulation.each(|_, group, _| {
+    simulation.for_each_partition(|_, group, _| {
         packets += group.fabric.traffic.iter().map(|t| t.packets).sum::<u64>();
     });
     RunCost {
@@ -118,7 +118,7 @@ pub(super) fn job(
     let mut job = unplaced(machine, ior, nodes, ppn, options)?;
     let mut ranks_of_group = vec![0; usize::from(topology.groups)];
     for rank in 0..job.tasks() {
-        let slot = &mut ranks_of_group[usize::from(topology.place(job.node_of(rank)).group)];
+        let slot = &mut ranks_of_group[usize::from(topology.location(job.node_of(rank)).group)];
         job.slot_of_rank.push(*slot);
         *slot += 1;
     }
@@ -152,7 +152,7 @@ fn unplaced(
         order: NodeOrder::Block,
         seed: options.seed,
     };
-    let layout = Layout::new(ior, processes)?;
+    let layout = AccessPattern::new(ior, processes)?;
     let job = IoJob {
         steps: ior.steps().collect(),
         layout,
@@ -182,7 +182,7 @@ fn barrier_hop(machine: &Machine, tasks: u32) -> u64 {
 
 /// The burst-buffer nodes of an instance, spread evenly over those of the machine.
 fn instance(machine: &Machine, asked: Option<u32>) -> Result<Vec<u32>, StudyError> {
-    let all = machine.nodes_of(NodeKind::BurstBuffer);
+    let all = machine.nodes_of_kind(NodeKind::BurstBuffer);
     let asked = asked.map_or(all.len(), |n| n as usize);
     if asked == 0 || asked > all.len() {
         return Err(StudyError::BurstBuffers {
@@ -283,17 +283,17 @@ fn check(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
 }
 
 /// A phase of the whole machine.
-pub(crate) struct Whole {
+pub(crate) struct PhaseTotals {
     pub counted: Counted,
     pub links: Links,
     /// The group whose processes were last to end their transfers: what held it back held the
     /// phase back.
-    pub last: Last,
+    pub last: LastGroup,
 }
 
 /// Transfers of the processes of one group.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Last {
+pub(crate) struct LastGroup {
     pub group: usize,
     pub operations: u64,
     /// Sum of the transfers' times, ps.
@@ -301,12 +301,12 @@ pub(crate) struct Last {
     pub waits: Waits,
 }
 
-impl Whole {
+impl PhaseTotals {
     /// The groups' counts of one phase, added up.
-    fn add(phases: Vec<Counted>) -> Whole {
+    fn add(phases: Vec<Counted>) -> PhaseTotals {
         let mut links = Vec::new();
         let mut counted = Counted::default();
-        let mut last = Last::default();
+        let mut last = LastGroup::default();
         for (group, phase) in phases.into_iter().enumerate() {
             if phase.operations > 0 && phase.transfers.last > counted.transfers.last {
                 (last.group, last.operations, last.time) = (group, phase.operations, phase.time);
@@ -335,7 +335,7 @@ impl Whole {
             links.push(phase.links);
         }
         last.waits = counted.waits.get(last.group).copied().unwrap_or_default();
-        Whole {
+        PhaseTotals {
             counted,
             links,
             last,
@@ -344,7 +344,7 @@ impl Whole {
 }
 
 /// The document of a run that has ended.
-pub(super) fn describe(world: &World, groups: Vec<Group>, cost: RunCost) -> IorPoint {
+pub(super) fn describe(world: &Scenario, groups: Vec<Group>, cost: RunCost) -> IorPoint {
     let mut timeline = Timeline::default();
     let mut by_phase: Vec<Vec<Counted>> = Vec::new();
     for group in groups {
@@ -356,7 +356,7 @@ pub(super) fn describe(world: &World, groups: Vec<Group>, cost: RunCost) -> IorP
     }
     let phases: Vec<Phase> = by_phase
         .into_iter()
-        .map(|phases| describe_phase(world, &Whole::add(phases), &timeline))
+        .map(|phases| describe_phase(world, &PhaseTotals::add(phases), &timeline))
         .collect();
     let best = |access: Access| {
         let of_kind = phases.iter().filter(|p| p.access == access.name());
@@ -383,7 +383,7 @@ fn seconds(ps: u64) -> f64 {
     ps as f64 * 1e-12
 }
 
-fn describe_phase(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Phase {
+fn describe_phase(world: &Scenario, whole: &PhaseTotals, timeline: &Timeline<4>) -> Phase {
     let counted = &whole.counted;
     let (first, last) = (counted.opens.first, counted.closes.last);
     let total = seconds(last.saturating_sub(first));
@@ -442,14 +442,14 @@ fn node_rates(mut rates: Vec<f64>) -> NodeRates {
 }
 
 /// Rate and link utilisation over the phase, from its first open on.
-fn series(world: &World, whole: &Whole, timeline: &Timeline<4>) -> Series {
+fn series(world: &Scenario, whole: &PhaseTotals, timeline: &Timeline<4>) -> Series {
     let counted = &whole.counted;
     let (from, to) = (counted.opens.first, counted.closes.last);
     let mut moved = counted.timeline.clone();
     // Bring both to intervals of the same length.
     let mut links = timeline.clone();
-    links.merge(&Timeline::of_interval(moved.interval()));
-    moved.merge(&Timeline::of_interval(links.interval()));
+    links.merge(&Timeline::with_interval(moved.interval()));
+    moved.merge(&Timeline::with_interval(links.interval()));
     let mut series = utilisation(&links, &whole.links, &world.network, from, to);
     let interval = seconds(moved.interval());
     let mut rates: Vec<f64> = intervals(&moved, from, to)

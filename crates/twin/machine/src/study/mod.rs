@@ -4,23 +4,23 @@ mod interference;
 mod ior;
 mod traffic;
 
-pub use interference::interference;
-pub use ior::{ior_fits, ior_point};
-pub use traffic::traffic;
+pub use interference::simulate_interference;
+pub use ior::{check_ior_fits, simulate_ior};
+pub use traffic::simulate_traffic;
 
-pub(crate) use ior::Whole;
+pub(crate) use ior::PhaseTotals;
 
 use crate::group::Group;
 use crate::io::client::Clients;
 use crate::io::measure::Waits;
 use crate::io::server::Servers;
-use crate::traffic::Sources;
-use crate::world::World;
+use crate::scenario::Scenario;
+use crate::traffic::TrafficSources;
 use forebay_engine::{Picoseconds, Simulation};
 use forebay_machine_file::machine::{Machine, Network, Routing};
 use forebay_network::{Fabric, lookahead};
 use forebay_units::{Bytes, Time};
-use forebay_workload::ior::LayoutError;
+use forebay_workload::ior::AccessPatternError;
 use forebay_workload::placement::{Placement, PlacementError};
 use forebay_workload::traffic::TrafficError;
 use std::fmt;
@@ -95,9 +95,9 @@ pub trait Progress: Sync {
 }
 
 /// Tells nobody.
-pub struct Quiet;
+pub struct NoProgress;
 
-impl Progress for Quiet {
+impl Progress for NoProgress {
     fn update(&self, _: Time, _: f64, _: u64) -> bool {
         true
     }
@@ -120,7 +120,7 @@ pub enum StudyError {
         machine: String,
     },
     /// The test does not fit the processes.
-    Layout(LayoutError),
+    Layout(AccessPatternError),
     /// The machine has no burst buffers.
     NoBurstBuffers(String),
     /// The machine has not as many burst-buffer nodes as the instance asks for.
@@ -226,8 +226,8 @@ impl From<PlacementError> for StudyError {
     }
 }
 
-impl From<LayoutError> for StudyError {
-    fn from(error: LayoutError) -> Self {
+impl From<AccessPatternError> for StudyError {
+    fn from(error: AccessPatternError) -> Self {
         StudyError::Layout(error)
     }
 }
@@ -239,7 +239,7 @@ impl From<TrafficError> for StudyError {
 }
 
 /// Sets the groups of a world up.
-fn build(world: &Arc<World>, options: &SimOptions) -> Simulation<Group> {
+fn build(world: &Arc<Scenario>, options: &SimOptions) -> Simulation<Group> {
     let groups = (0..world.topology.groups)
         .map(|group| Group {
             fabric: Fabric::new(
@@ -249,7 +249,7 @@ fn build(world: &Arc<World>, options: &SimOptions) -> Simulation<Group> {
                 options.seed,
             ),
             world: world.clone(),
-            sources: Sources::default(),
+            sources: TrafficSources::default(),
             clients: Clients::new(world, group),
             servers: Servers::new(world, group),
             waits: vec![Waits::default(); usize::from(world.topology.groups)],
@@ -257,8 +257,8 @@ fn build(world: &Arc<World>, options: &SimOptions) -> Simulation<Group> {
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(&world.network), options.threads);
-    simulation.each(|group, state, queue| {
-        state.sources = Sources::new(world, group as u16, queue);
+    simulation.for_each_partition(|group, state, queue| {
+        state.sources = TrafficSources::new(world, group as u16, queue);
         state.clients.start(queue);
         if let Some(job) = &world.io {
             state.pass(0, job, 0);

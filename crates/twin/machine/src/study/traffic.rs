@@ -5,11 +5,11 @@ use super::{Progress, SimOptions, StudyError, build, run};
 use crate::group::Group;
 use crate::links::{class_use, each_link, heat, intervals, utilisation};
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
+use crate::scenario::Scenario;
 use crate::traffic::TrafficJob;
-use crate::world::World;
 use forebay_engine::{Simulation, Statistics};
 use forebay_machine_file::machine::{Machine, NodeKind, Routing};
-use forebay_network::{Timeline, Topology, Traffic};
+use forebay_network::{DeliveryStatistics, Timeline, Topology};
 use forebay_workload::placement::Placer;
 use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::Instant;
 ///
 /// # Errors
 /// [`StudyError`] when the pattern does not fit the machine.
-pub fn traffic(
+pub fn simulate_traffic(
     machine: &Machine,
     spec: &TrafficSpec,
     options: &SimOptions,
@@ -27,12 +27,12 @@ pub fn traffic(
 ) -> Result<TrafficRun, StudyError> {
     let started = Instant::now();
     let network = options.network(machine)?;
-    let compute = machine.nodes_of(NodeKind::Compute).len() as u32;
-    let nodes = Placer::new(machine, options.seed).place(compute, options.placement)?;
+    let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
+    let nodes = Placer::new(machine, options.seed).place_job(compute, options.placement)?;
     let topology = Arc::new(Topology::new(machine));
     let job = job(machine, spec, nodes, options.seed, Some(spec.messages))?;
     let total = (job.nodes.len() as u64).saturating_mul(spec.messages);
-    let world = Arc::new(World {
+    let world = Arc::new(Scenario {
         machine: machine.clone(),
         network: Arc::new(network),
         topology,
@@ -52,7 +52,7 @@ pub fn traffic(
 
 /// Runs a world that has only traffic.
 pub(super) fn alone(
-    world: &World,
+    world: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     simulation: &mut Simulation<Group>,
@@ -74,7 +74,7 @@ pub(super) fn alone(
 
 /// The document of a run that has ended; when it began is left at 0.
 pub(super) fn document(
-    world: &World,
+    world: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     simulation: &mut Simulation<Group>,
@@ -83,7 +83,7 @@ pub(super) fn document(
 ) -> TrafficRun {
     let end = statistics.last_event;
     let mut outcome = Outcome::default();
-    simulation.each(|_, group, _| outcome.add(group, end));
+    simulation.for_each_partition(|_, group, _| outcome.add(group, end));
     let mut result = outcome.describe(world, spec, options, end);
     result.wall_seconds = cost.wall_seconds;
     result.packets_per_second = result.packets_delivered as f64 / cost.wall_seconds;
@@ -124,7 +124,7 @@ pub(super) fn job(
 #[derive(Default)]
 struct Outcome {
     links: crate::links::Links,
-    traffic: Traffic,
+    traffic: DeliveryStatistics,
     timeline: Timeline<4>,
     measured_bytes: u64,
     messages_delivered: u64,
@@ -133,7 +133,7 @@ struct Outcome {
 impl Outcome {
     /// Adds what one group counted until `end`, ps.
     fn add(&mut self, group: &Group, end: u64) {
-        self.links.push(group.fabric.links(end));
+        self.links.push(group.fabric.link_statistics(end));
         self.traffic.add(&group.fabric.traffic[0]);
         self.timeline.merge(&group.fabric.timeline);
         self.measured_bytes += group.sources.measured_bytes;
@@ -143,7 +143,7 @@ impl Outcome {
     /// The document; what the run cost is left at 0.
     fn describe(
         &self,
-        world: &World,
+        world: &Scenario,
         spec: &TrafficSpec,
         options: &SimOptions,
         end: u64,
@@ -200,7 +200,7 @@ impl Outcome {
         }
     }
 
-    fn series(&self, world: &World, end: u64, link_rate: f64) -> Series {
+    fn series(&self, world: &Scenario, end: u64, link_rate: f64) -> Series {
         let mut series = utilisation(&self.timeline, &self.links, &world.network, 0, end);
         // Each byte crosses two node links: one in, one out.
         let seconds = self.timeline.interval() as f64 * 1e-12;
@@ -218,7 +218,7 @@ impl Outcome {
     }
 }
 
-pub(super) fn latency(traffic: &Traffic) -> LatencyNs {
+pub(super) fn latency(traffic: &DeliveryStatistics) -> LatencyNs {
     if traffic.packets == 0 {
         return LatencyNs::default();
     }

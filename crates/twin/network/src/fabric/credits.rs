@@ -2,14 +2,14 @@
 
 use super::{Fabric, KEY_CREDITS, NetEvent, NetMessage};
 use crate::packet::Packet;
-use crate::port::{End, NONE, Passage, Upstream, Waiting};
+use crate::port::{NONE, Passage, PortEnd, Upstream, WaitingPacket};
 use forebay_engine::{Context, Partition, Queue, prefetch};
 use forebay_machine_file::machine::LinkClass;
 
 /// Credits are handed over at multiples of 2^15 ps.
 const BATCH_BITS: u32 = 15;
 /// Batches that can be open at a time: credits due within 17 us.
-pub(super) const BATCHES: usize = 512;
+pub(super) const MAX_OPEN_BATCHES: usize = 512;
 
 /// Credits that are handed over at one moment.
 #[derive(Default)]
@@ -20,18 +20,22 @@ pub(super) struct Batch {
 
 impl Fabric {
     /// Sends the credit back for the place that a packet leaves at time `left`.
-    pub(super) fn release<P>(&mut self, packet: &Packet, left: u64, context: &mut Context<'_, P>)
-    where
+    pub(super) fn send_credit<P>(
+        &mut self,
+        packet: &Packet,
+        left: u64,
+        context: &mut Context<'_, P>,
+    ) where
         P: Partition,
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
     {
-        let upstream = Upstream(packet.from);
+        let upstream = Upstream(packet.credit_to);
         let at = left + self.costs[upstream.class()].latency;
         if upstream.is_far() {
             let (router, port) = self.router_and_port(upstream.port());
             let Some((group, far_router, far_port)) =
-                self.topology.beyond(self.group, router, port)
+                self.topology.far_end(self.group, router, port)
             else {
                 unreachable!("a packet came from a socket without a cable")
             };
@@ -44,13 +48,13 @@ impl Fabric {
                 NetMessage::Credit(place.0, packet.bytes).into(),
             );
         } else {
-            self.collect(at, upstream, packet.bytes, context.queue);
+            self.batch_credit(at, upstream, packet.bytes, context.queue);
         }
     }
 
     /// Puts a credit into the batch that is handed over at `at` or shortly after.
     #[inline]
-    pub(super) fn collect<E: Copy + From<NetEvent>>(
+    pub(super) fn batch_credit<E: Copy + From<NetEvent>>(
         &mut self,
         at: u64,
         place: Upstream,
@@ -58,7 +62,7 @@ impl Fabric {
         queue: &mut Queue<E>,
     ) {
         let number = at.div_ceil(1 << BATCH_BITS);
-        let slot = (number % BATCHES as u64) as usize;
+        let slot = (number % MAX_OPEN_BATCHES as u64) as usize;
         let batch = &mut self.batches[slot];
         if batch.credits.is_empty() {
             batch.number = number;
@@ -76,7 +80,7 @@ impl Fabric {
         batch.credits.push((place.0, bytes));
     }
 
-    pub(super) fn hand_over<P>(&mut self, slot: u16, context: &mut Context<'_, P>)
+    pub(super) fn return_batch<P>(&mut self, slot: u16, context: &mut Context<'_, P>)
     where
         P: Partition,
         P::Event: From<NetEvent>,
@@ -87,7 +91,7 @@ impl Fabric {
             if let Some(&(ahead, _)) = credits.get(i + 8) {
                 prefetch(&self.ports[Upstream(ahead).port()]);
             }
-            self.credit(Upstream(place), bytes, context);
+            self.return_credit(Upstream(place), bytes, context);
         }
         credits.clear();
         self.spare.push(credits);
@@ -95,8 +99,12 @@ impl Fabric {
 
     /// Gives credits back to a port, and the link to those who waited for them.
     #[inline]
-    pub(super) fn credit<P>(&mut self, place: Upstream, bytes: u32, context: &mut Context<'_, P>)
-    where
+    pub(super) fn return_credit<P>(
+        &mut self,
+        place: Upstream,
+        bytes: u32,
+        context: &mut Context<'_, P>,
+    ) where
         P: Partition,
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
@@ -105,19 +113,25 @@ impl Fabric {
         let port = &mut self.ports[index];
         port.occupied -= bytes;
         port.channels[channel].credits += bytes;
-        if port.end == End::Inward {
+        if port.end == PortEnd::Inward {
             let local = port.peer as u16;
             let nic = &self.nics[usize::from(local)];
             if !nic.control.is_empty() || !nic.bulk.is_empty() {
-                self.inject(local, context);
+                self.inject_packets(local, context);
             }
         } else if port.channels[channel].tail != NONE {
             self.wake(index, channel, context);
         }
     }
 
-    pub(super) fn wait(&mut self, index: usize, packet: Packet, passage: Passage, now: u64) {
-        let waiting = Waiting {
+    pub(super) fn queue_for_credits(
+        &mut self,
+        index: usize,
+        packet: Packet,
+        passage: Passage,
+        now: u64,
+    ) {
+        let waiting = WaitingPacket {
             packet,
             next: NONE,
             passage,
@@ -157,7 +171,7 @@ impl Fabric {
             let port = &mut self.ports[index];
             let tail = port.channels[channel].tail;
             let head = self.waiting[tail as usize].next;
-            let Waiting {
+            let WaitingPacket {
                 packet,
                 next,
                 mut passage,

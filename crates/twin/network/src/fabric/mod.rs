@@ -19,12 +19,14 @@ mod report;
 
 pub use nic::Message;
 
-use crate::packet::{Packet, Route, VIA};
-use crate::port::{Cost, End, NONE, Passage, Port, Stall, Upstream, Waiting, costs};
-use crate::routing::{Random, Router};
-use crate::statistics::{Timeline, Traffic};
+use crate::packet::{INTERMEDIATE, Packet, Route};
+use crate::port::{
+    LinkCost, NONE, Passage, Port, PortEnd, Stall, Upstream, WaitingPacket, link_costs,
+};
+use crate::routing::{Random, RoutePlanner};
+use crate::statistics::{DeliveryStatistics, Timeline};
 use crate::topology::Topology;
-use credits::{BATCHES, Batch};
+use credits::{Batch, MAX_OPEN_BATCHES};
 use forebay_engine::{Context, Partition, Picoseconds, Queue, prefetch};
 use forebay_machine_file::machine::{LinkClass, Network, Routing};
 use nic::Nic;
@@ -66,7 +68,7 @@ pub enum NetMessage {
 pub struct Fabric {
     topology: Arc<Topology>,
     network: Arc<Network>,
-    costs: [Cost; 4],
+    costs: [LinkCost; 4],
     group: u16,
     packet_bytes: u32,
     traversal: u64,
@@ -74,14 +76,14 @@ pub struct Fabric {
     ports: Vec<Port>,
     stalls: Vec<Stall>,
     nics: Vec<Nic>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingPacket>,
     unused_waiting: u32,
     batches: Vec<Batch>,
     /// Lists for batches to come. The one used last is used next: it is in the cache.
     spare: Vec<Vec<(u32, u32)>>,
     random: Random,
     /// What was delivered here: packets of kind 0, and all others.
-    pub traffic: [Traffic; 2],
+    pub traffic: [DeliveryStatistics; 2],
     /// Bytes granted to the links of each class over time (`LinkClass as usize`).
     pub timeline: Timeline<4>,
     /// Nodes (numbers within the group) whose interface has room again after having had none,
@@ -97,16 +99,16 @@ pub fn lookahead(network: &Network) -> Picoseconds {
 impl Fabric {
     /// The fabric of one group; `seed` drives its random choices.
     pub fn new(topology: Arc<Topology>, network: Arc<Network>, group: u16, seed: u64) -> Self {
-        let costs = costs(&network);
+        let costs = link_costs(&network);
         let mut ports = Vec::new();
         for router in 0..topology.routers() {
             for port in 0..topology.ports {
                 ports.push(router_port(&topology, group, router, port, &costs));
             }
         }
-        let members = topology.members(group);
+        let members = topology.nodes_of_group(group);
         for (local, _) in (0..).zip(members) {
-            ports.push(Port::new(LinkClass::Node, End::Inward, local, &costs));
+            ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, &costs));
         }
         let nics = members.iter().map(|_| Nic::default()).collect();
         Fabric {
@@ -119,7 +121,7 @@ impl Fabric {
             nics,
             waiting: Vec::new(),
             unused_waiting: NONE,
-            batches: (0..BATCHES).map(|_| Batch::default()).collect(),
+            batches: (0..MAX_OPEN_BATCHES).map(|_| Batch::default()).collect(),
             spare: Vec::new(),
             random: Random::new(seed, group.into()),
             traffic: Default::default(),
@@ -145,10 +147,12 @@ impl Fabric {
     {
         match event {
             NetEvent::Arrival(packet) => self.arrive(packet, context),
-            NetEvent::Credits(slot) => self.hand_over(slot, context),
-            NetEvent::LateCredit(place, bytes) => self.credit(Upstream(place), bytes, context),
+            NetEvent::Credits(slot) => self.return_batch(slot, context),
+            NetEvent::LateCredit(place, bytes) => {
+                self.return_credit(Upstream(place), bytes, context)
+            }
             NetEvent::Delivery(packet) => {
-                self.traffic[usize::from(packet.kind() != 0)].count(&packet, context.now);
+                self.traffic[usize::from(packet.kind() != 0)].count_packet(&packet, context.now);
                 return Some(packet);
             }
         }
@@ -165,10 +169,12 @@ impl Fabric {
     ) {
         match message {
             NetMessage::Packet(packet) => {
-                let key = KEY_ARRIVAL + Upstream(packet.from).port() as u32;
+                let key = KEY_ARRIVAL + Upstream(packet.credit_to).port() as u32;
                 queue.push(at, key, NetEvent::Arrival(packet).into());
             }
-            NetMessage::Credit(place, bytes) => self.collect(at, Upstream(place), bytes, queue),
+            NetMessage::Credit(place, bytes) => {
+                self.batch_credit(at, Upstream(place), bytes, queue)
+            }
         }
     }
 
@@ -177,10 +183,12 @@ impl Fabric {
     pub fn prefetch(&self, event: &NetEvent) {
         if let NetEvent::Arrival(packet) = event {
             let first = usize::from(packet.router) * usize::from(self.topology.ports);
-            if packet.route() != Route::Fresh && packet.router != packet.target {
-                let port = self.topology.toward(packet.router, packet.target);
+            if packet.route() != Route::Unrouted && packet.router != packet.target {
+                let port = self
+                    .topology
+                    .local_port_toward(packet.router, packet.target);
                 prefetch(&self.ports[first + usize::from(port)]);
-            } else if packet.exit != VIA {
+            } else if packet.exit != INTERMEDIATE {
                 prefetch(&self.ports[first + usize::from(packet.exit)]);
             }
         }
@@ -192,12 +200,13 @@ impl Fabric {
         P::Event: From<NetEvent>,
         P::Message: From<NetMessage>,
     {
-        let came_from_far = Upstream(packet.from).is_far();
+        let came_from_far = Upstream(packet.credit_to).is_far();
         let at_target = packet.router == packet.target;
-        let begins_leg =
-            packet.route() == Route::Fresh || came_from_far || (at_target && packet.exit == VIA);
+        let begins_leg = packet.route() == Route::Unrouted
+            || came_from_far
+            || (at_target && packet.exit == INTERMEDIATE);
         if begins_leg || self.may_reconsider(&packet) {
-            let mut router = Router {
+            let mut router = RoutePlanner {
                 topology: &self.topology,
                 ports: &self.ports,
                 costs: &self.costs,
@@ -206,16 +215,17 @@ impl Fabric {
                 random: &mut self.random,
             };
             if begins_leg {
-                packet.leg += u8::from(packet.route() != Route::Fresh);
-                router.plan(&mut packet);
+                packet.leg += u8::from(packet.route() != Route::Unrouted);
+                router.plan_leg(&mut packet);
             } else {
-                router.reconsider(&mut packet);
+                router.reconsider_route(&mut packet);
             }
         }
         let port = if packet.router == packet.target {
             packet.exit
         } else {
-            self.topology.toward(packet.router, packet.target)
+            self.topology
+                .local_port_toward(packet.router, packet.target)
         };
         let index =
             usize::from(packet.router) * usize::from(self.topology.ports) + usize::from(port);
@@ -224,19 +234,19 @@ impl Fabric {
         let head = context.now + self.traversal;
         let passage = Passage {
             head,
-            tail: head + u64::from(packet.lag),
+            tail: head + u64::from(packet.tail_lag),
         };
-        if port.end == End::Node {
+        if port.end == PortEnd::Node {
             self.eject(index, packet, passage, context);
             return;
         }
         port.occupied += packet.bytes;
-        port.most_occupied = port.most_occupied.max(port.occupied);
+        port.max_occupied = port.max_occupied.max(port.occupied);
         let channel = port.channels[usize::from(packet.leg)];
         if channel.tail == NONE && channel.credits >= packet.bytes {
             self.depart(index, packet, passage, context);
         } else {
-            self.wait(index, packet, passage, context.now);
+            self.queue_for_credits(index, packet, passage, context.now);
         }
     }
 
@@ -272,13 +282,13 @@ impl Fabric {
         self.timeline
             .add(start, port.class as usize, packet.bytes.into());
         let (peer, end, class) = (port.peer, port.end, port.class);
-        self.release(&packet, left, context);
-        packet.lag = (left - start) as u32;
+        self.send_credit(&packet, left, context);
+        packet.tail_lag = (left - start) as u32;
         packet.hops += 1;
         let arrival = start + cost.latency;
-        if end == End::Router {
+        if end == PortEnd::Router {
             packet.router = peer as u16;
-            packet.from = Upstream::near(index, class, channel).0;
+            packet.credit_to = Upstream::near(index, class, channel).0;
             context.queue.push(
                 arrival,
                 KEY_ARRIVAL + index as u32,
@@ -287,14 +297,14 @@ impl Fabric {
         } else {
             let (router, port) = self.router_and_port(index);
             let Some((group, far_router, far_port)) =
-                self.topology.beyond(self.group, router, port)
+                self.topology.far_end(self.group, router, port)
             else {
                 unreachable!("a packet was routed to a socket without a cable")
             };
             packet.router = far_router;
             let far =
                 usize::from(far_router) * usize::from(self.topology.ports) + usize::from(far_port);
-            packet.from = Upstream::far(far, channel).0;
+            packet.credit_to = Upstream::far(far, channel).0;
             context.send(group.into(), arrival, NetMessage::Packet(packet).into());
         }
     }
@@ -320,7 +330,7 @@ impl Fabric {
         self.timeline
             .add(start, LinkClass::Node as usize, packet.bytes.into());
         let key = KEY_DELIVERY + port.peer;
-        self.release(&packet, left, context);
+        self.send_credit(&packet, left, context);
         context
             .queue
             .push(left + cost.latency, key, NetEvent::Delivery(packet).into());
@@ -336,32 +346,38 @@ impl Fabric {
     }
 }
 
-fn router_port(topology: &Topology, group: u16, router: u16, port: u8, costs: &[Cost; 4]) -> Port {
-    let unplugged = Port::new(LinkClass::Node, End::Unplugged, 0, costs);
+fn router_port(
+    topology: &Topology,
+    group: u16,
+    router: u16,
+    port: u8,
+    costs: &[LinkCost; 4],
+) -> Port {
+    let unplugged = Port::new(LinkClass::Node, PortEnd::Unplugged, 0, costs);
     match topology.class(router, port) {
         None => unplugged,
         Some(LinkClass::Node) => {
             let here = |&&n: &&u32| {
-                let place = topology.place(n);
+                let place = topology.location(n);
                 place.router == router && place.port == port
             };
-            match topology.members(group).iter().find(here) {
+            match topology.nodes_of_group(group).iter().find(here) {
                 Some(&node) => Port::new(
                     LinkClass::Node,
-                    End::Node,
-                    topology.place(node).local.into(),
+                    PortEnd::Node,
+                    topology.location(node).local.into(),
                     costs,
                 ),
                 None => unplugged,
             }
         }
-        Some(LinkClass::Global) => match topology.beyond(group, router, port) {
-            Some(_) => Port::new(LinkClass::Global, End::Far, 0, costs),
+        Some(LinkClass::Global) => match topology.far_end(group, router, port) {
+            Some(_) => Port::new(LinkClass::Global, PortEnd::Far, 0, costs),
             None => unplugged,
         },
         Some(class) => Port::new(
             class,
-            End::Router,
+            PortEnd::Router,
             topology.neighbour(router, port).into(),
             costs,
         ),

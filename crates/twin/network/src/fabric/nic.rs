@@ -34,7 +34,7 @@ pub(super) struct Nic {
 
 impl Fabric {
     /// Messages of either kind that the interface of a node (number within the group) takes.
-    pub fn room(&self, local: u16) -> usize {
+    pub fn free_message_slots(&self, local: u16) -> usize {
         let nic = &self.nics[usize::from(local)];
         NIC_MESSAGES.saturating_sub(nic.control.len().max(nic.bulk.len()))
     }
@@ -47,7 +47,7 @@ impl Fabric {
         P: Partition,
         P::Event: From<NetEvent>,
     {
-        let place = self.topology.place(node);
+        let place = self.topology.location(node);
         debug_assert!(place.group == self.group && message.bytes > 0);
         let nic = &mut self.nics[usize::from(place.local)];
         let short = message.bytes <= u64::from(self.packet_bytes);
@@ -68,11 +68,11 @@ impl Fabric {
             return;
         }
         queue.push_back(message);
-        self.inject(place.local, context);
+        self.inject_packets(place.local, context);
     }
 
     /// Sends packets of a node's messages as far as there are credits.
-    pub(super) fn inject<P>(&mut self, local: u16, context: &mut Context<'_, P>)
+    pub(super) fn inject_packets<P>(&mut self, local: u16, context: &mut Context<'_, P>)
     where
         P: Partition,
         P::Event: From<NetEvent>,
@@ -118,12 +118,12 @@ impl Fabric {
         P: Partition,
         P::Event: From<NetEvent>,
     {
-        let node = self.topology.members(self.group)[usize::from(local)];
+        let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
         let port = &mut self.ports[index];
         let cost = self.costs[port.class as usize];
         port.channels[0].credits -= bytes;
         port.occupied += bytes;
-        port.most_occupied = port.most_occupied.max(port.occupied);
+        port.max_occupied = port.max_occupied.max(port.occupied);
         let start = context.now.max(port.free_at);
         let time = cost.serialization(bytes);
         port.free_at = start + time;
@@ -138,9 +138,9 @@ impl Fabric {
             message.born,
             message.kind,
         );
-        packet.router = self.topology.place(node).router;
-        packet.from = Upstream::near(index, LinkClass::Node, 0).0;
-        packet.lag = time as u32;
+        packet.router = self.topology.location(node).router;
+        packet.credit_to = Upstream::near(index, LinkClass::Node, 0).0;
+        packet.tail_lag = time as u32;
         let event = NetEvent::Arrival(packet);
         context.queue.push(
             start + cost.latency,

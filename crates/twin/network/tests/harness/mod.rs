@@ -1,12 +1,13 @@
 //! Dragonflies made to measure, and a model that sends given messages through the fabric.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use forebay_engine::{Context, Partition, Picoseconds, Queue, Silent, Simulation};
+use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     Arrangement, Client, LinkSpec, Machine, Network, Node, NodeKind, Plugging, Routing, RoutingSpec,
 };
 use forebay_network::{
-    Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology, Traffic, lookahead,
+    DeliveryStatistics, Fabric, LinkStatistics, Message, NetEvent, NetMessage, Packet, Topology,
+    lookahead,
 };
 use forebay_units::{Bytes, Rate, Time};
 use std::sync::Arc;
@@ -157,10 +158,10 @@ impl Partition for Group {
                 let local = self
                     .fabric
                     .topology()
-                    .place(self.sendings[index as usize].from)
+                    .location(self.sendings[index as usize].from)
                     .local;
                 self.queued[usize::from(local)].push_back(index);
-                while self.fabric.room(local) > 0
+                while self.fabric.free_message_slots(local) > 0
                     && let Some(next) = self.queued[usize::from(local)].pop_front()
                 {
                     self.send(next, context);
@@ -168,7 +169,7 @@ impl Partition for Group {
             }
         }
         while let Some(local) = self.fabric.drained.pop() {
-            while self.fabric.room(local) > 0
+            while self.fabric.free_message_slots(local) > 0
                 && let Some(next) = self.queued[usize::from(local)].pop_front()
             {
                 self.send(next, context);
@@ -184,7 +185,7 @@ impl Partition for Group {
 pub struct Outcome {
     pub delivered: Vec<(Packet, Picoseconds)>,
     pub links: Vec<Vec<LinkStatistics>>,
-    pub traffic: Traffic,
+    pub traffic: DeliveryStatistics,
     pub end: Picoseconds,
     pub events: u64,
 }
@@ -199,22 +200,22 @@ pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -
             fabric: Fabric::new(topology.clone(), network.clone(), g, seed),
             sendings: sendings.clone(),
             delivered: Vec::new(),
-            queued: vec![Default::default(); topology.members(g).len()],
+            queued: vec![Default::default(); topology.nodes_of_group(g).len()],
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(&network), threads);
-    simulation.each(|g, _, queue| {
+    simulation.for_each_partition(|g, _, queue| {
         for (index, s) in (0..).zip(sendings.iter()) {
-            if u32::from(topology.place(s.from).group) == g {
+            if u32::from(topology.location(s.from).group) == g {
                 queue.push(s.at, Topology::FIRST_FREE_KEY + index, Event::Send(index));
             }
         }
     });
-    let statistics = simulation.run(&Silent);
+    let statistics = simulation.run(&NoProgress);
     let mut outcome = Outcome {
         delivered: Vec::new(),
         links: Vec::new(),
-        traffic: Traffic::default(),
+        traffic: DeliveryStatistics::default(),
         end: statistics.last_event,
         events: statistics.events,
     };
@@ -225,7 +226,7 @@ pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -
         );
         outcome
             .links
-            .push(group.fabric.links(statistics.last_event));
+            .push(group.fabric.link_statistics(statistics.last_event));
         group
             .fabric
             .traffic

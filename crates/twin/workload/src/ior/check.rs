@@ -1,15 +1,15 @@
 //! Options checked against each other, as IOR does before it runs.
 
-use super::draft::Draft;
+use super::builder::IorBuilder;
 use super::error::IorError;
-use super::options::Key;
+use super::options::OptionKey;
 use super::{Api, Ior, Reorder, Stonewall, options};
 
 /// IOR moves data in words of eight bytes: sizes are multiples of it.
 const WORD: u64 = 8;
 
 /// Gives the test, or the first thing in which its options contradict each other.
-pub(super) fn finish(mut draft: Draft, id: u32) -> Result<Ior, IorError> {
+pub(super) fn finish(mut draft: IorBuilder, id: u32) -> Result<Ior, IorError> {
     sizes(&draft)?;
     together(&draft)?;
     without_effect(&mut draft);
@@ -38,7 +38,7 @@ pub(super) fn finish(mut draft: Draft, id: u32) -> Result<Ior, IorError> {
     Ok(ior)
 }
 
-fn conflict(draft: &Draft, keys: &[Key], what: String, right: &str) -> IorError {
+fn conflict(draft: &IorBuilder, keys: &[OptionKey], what: String, right: &str) -> IorError {
     IorError::Conflict {
         place: draft.place(keys),
         what,
@@ -46,12 +46,12 @@ fn conflict(draft: &Draft, keys: &[Key], what: String, right: &str) -> IorError 
     }
 }
 
-fn sizes(draft: &Draft) -> Result<(), IorError> {
+fn sizes(draft: &IorBuilder) -> Result<(), IorError> {
     let ior = draft.ior();
     let (block, transfer) = (ior.block.0, ior.transfer.0);
     for (size, key, name) in [
-        (block, Key::Block, "block size (-b)"),
-        (transfer, Key::Transfer, "transfer size (-t)"),
+        (block, OptionKey::Block, "block size (-b)"),
+        (transfer, OptionKey::Transfer, "transfer size (-t)"),
     ] {
         if size % WORD != 0 {
             return Err(conflict(
@@ -62,7 +62,7 @@ fn sizes(draft: &Draft) -> Result<(), IorError> {
             ));
         }
     }
-    let both = [Key::Block, Key::Transfer];
+    let both = [OptionKey::Block, OptionKey::Transfer];
     if block < transfer {
         return Err(conflict(
             draft,
@@ -88,7 +88,11 @@ fn sizes(draft: &Draft) -> Result<(), IorError> {
     if draft.random_offset > 0 && block == transfer {
         return Err(conflict(
             draft,
-            &[Key::Block, Key::Transfer, Key::RandomOffset],
+            &[
+                OptionKey::Block,
+                OptionKey::Transfer,
+                OptionKey::RandomOffset,
+            ],
             "-z shuffles the transfers of a block, and here a block is one transfer".to_string(),
             "make -b a larger multiple of -t, or leave out -z",
         ));
@@ -96,13 +100,13 @@ fn sizes(draft: &Draft) -> Result<(), IorError> {
     Ok(())
 }
 
-fn together(draft: &Draft) -> Result<(), IorError> {
+fn together(draft: &IorBuilder) -> Result<(), IorError> {
     let ior = draft.ior();
     let shared = !ior.file_per_process;
     if draft.random_offset > 1 {
         return Err(conflict(
             draft,
-            &[Key::RandomOffset],
+            &[OptionKey::RandomOffset],
             "-z twice, random offsets that may overlap, is not simulated".to_string(),
             "give it once, for each offset once in shuffled order",
         ));
@@ -110,7 +114,7 @@ fn together(draft: &Draft) -> Result<(), IorError> {
     if draft.reorder_constant > 0 && draft.reorder_random > 0 {
         return Err(conflict(
             draft,
-            &[Key::ReorderConstant, Key::ReorderRandom],
+            &[OptionKey::ReorderConstant, OptionKey::ReorderRandom],
             "-C and -Z both say whose data are read".to_string(),
             "give one of them",
         ));
@@ -118,19 +122,19 @@ fn together(draft: &Draft) -> Result<(), IorError> {
     if draft.random_offset > 0 && ior.collective {
         return Err(conflict(
             draft,
-            &[Key::RandomOffset, Key::Collective],
+            &[OptionKey::RandomOffset, OptionKey::Collective],
             "-z and -c: collective transfers cannot be at random offsets".to_string(),
             "give one of them",
         ));
     }
     for (count, key, name) in [
-        (draft.reorder_constant, Key::ReorderConstant, "-C"),
-        (draft.reorder_random, Key::ReorderRandom, "-Z"),
+        (draft.reorder_constant, OptionKey::ReorderConstant, "-C"),
+        (draft.reorder_random, OptionKey::ReorderRandom, "-Z"),
     ] {
         if draft.random_offset > 0 && shared && count > 0 {
             return Err(conflict(
                 draft,
-                &[Key::RandomOffset, key],
+                &[OptionKey::RandomOffset, key],
                 format!(
                     "-z and {name} on a shared file: with -z a task's data are all over the file"
                 ),
@@ -141,7 +145,7 @@ fn together(draft: &Draft) -> Result<(), IorError> {
     if draft.wear_out && draft.deadline == 0 {
         return Err(conflict(
             draft,
-            &[Key::WearOut],
+            &[OptionKey::WearOut],
             "stoneWallingWearOut has nothing to wear out without a deadline".to_string(),
             "add -D with a number of seconds",
         ));
@@ -149,7 +153,7 @@ fn together(draft: &Draft) -> Result<(), IorError> {
     if ior.unique_directory && ior.file_per_process && ior.test_file.contains('@') {
         return Err(conflict(
             draft,
-            &[Key::UniqueDirectory, Key::TestFile],
+            &[OptionKey::UniqueDirectory, OptionKey::TestFile],
             "-u and several file names (-o with @)".to_string(),
             "give one of them",
         ));
@@ -157,7 +161,7 @@ fn together(draft: &Draft) -> Result<(), IorError> {
     if ior.test_file.split('@').any(str::is_empty) {
         return Err(conflict(
             draft,
-            &[Key::TestFile],
+            &[OptionKey::TestFile],
             format!("one of the file names in `{}` is empty", ior.test_file),
             "give names on both sides of each @",
         ));
@@ -166,7 +170,7 @@ fn together(draft: &Draft) -> Result<(), IorError> {
 }
 
 /// Notes options that change nothing beside the others given.
-fn without_effect(draft: &mut Draft) {
+fn without_effect(draft: &mut IorBuilder) {
     let ior = draft.ior();
     let (reads, writes) = (ior.read || !ior.write, ior.write || !ior.read);
     let mut notes = Vec::new();

@@ -3,14 +3,14 @@
 //! `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`) and repeated (`-vv`), or set to
 //! a number (`-k=0`); long options are `--name`, `--name=value`, `--name value`.
 
-use super::draft::Draft;
-use super::error::{IorError, Place};
+use super::builder::IorBuilder;
+use super::error::{IorError, OptionLocation};
 use super::options::{by_letter, by_long, suggest_letter, suggest_name};
 use super::{Ior, script};
 
 /// Reads a command line: one test, or those of the script that `-f` names.
 pub(super) fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
-    let mut draft = Draft::default();
+    let mut draft = IorBuilder::default();
     let mut at = 0;
     while at < arguments.len() {
         at += 1 + argument(&mut draft, arguments, at)?;
@@ -22,8 +22,8 @@ pub(super) fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
 }
 
 /// Reads the argument at `at`; how many of the following ones it has used up.
-fn argument(draft: &mut Draft, arguments: &[String], at: usize) -> Result<usize, IorError> {
-    let place = Place::Argument(at + 1);
+fn argument(draft: &mut IorBuilder, arguments: &[String], at: usize) -> Result<usize, IorError> {
+    let place = OptionLocation::Argument(at + 1);
     let whole = arguments[at].as_str();
     let (name, joined) = match whole.split_once('=') {
         Some((name, value)) => (name, Some(value)),

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Where an option was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum OptionLocation {
     /// On the command line: the argument's number, from 1, not counting the program's name.
     Argument(usize),
     /// In a script.
@@ -18,11 +18,11 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OptionLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Argument(n) => write!(f, "argument {n}"),
-            Place::Script { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            OptionLocation::Argument(n) => write!(f, "argument {n}"),
+            OptionLocation::Script { file, line, column } => write!(f, "{file}:{line}:{column}"),
         }
     }
 }
@@ -37,7 +37,7 @@ pub enum IorError {
         /// The option as given.
         option: String,
         /// Where.
-        place: Place,
+        place: OptionLocation,
         /// What may have been meant, or which options there are.
         suggestion: String,
     },
@@ -46,7 +46,7 @@ pub enum IorError {
         /// The option as given.
         option: String,
         /// Where.
-        place: Place,
+        place: OptionLocation,
         /// Why not, or what to use.
         why: String,
     },
@@ -55,7 +55,7 @@ pub enum IorError {
         /// The option as given.
         option: String,
         /// Where.
-        place: Place,
+        place: OptionLocation,
         /// What would be right.
         right: String,
     },
@@ -64,7 +64,7 @@ pub enum IorError {
         /// The option as given.
         option: String,
         /// Where.
-        place: Place,
+        place: OptionLocation,
         /// The value as given.
         value: String,
         /// What would be right.
@@ -73,7 +73,7 @@ pub enum IorError {
     /// Options that do not go together.
     Conflict {
         /// Where the later of them was given, if any was.
-        place: Option<Place>,
+        place: Option<OptionLocation>,
         /// What is wrong.
         what: String,
         /// What would be right.
@@ -82,7 +82,7 @@ pub enum IorError {
     /// A script that cannot be understood.
     Script {
         /// Where.
-        place: Place,
+        place: OptionLocation,
         /// What is wrong.
         what: String,
         /// What would be right.
@@ -93,7 +93,7 @@ pub enum IorError {
         /// The file as named with `-f`.
         file: String,
         /// Where it was named.
-        place: Place,
+        place: OptionLocation,
         /// The reason.
         reason: String,
     },
@@ -153,7 +153,7 @@ impl std::error::Error for IorError {}
 
 /// An [`super::Ior`] that does not fit the processes it is to run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LayoutError {
+pub enum AccessPatternError {
     /// No process, or no process per node.
     NoProcesses,
     /// `-N` asks for more tasks than there are processes.
@@ -177,23 +177,23 @@ pub enum LayoutError {
     },
 }
 
-impl fmt::Display for LayoutError {
+impl fmt::Display for AccessPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LayoutError::NoProcesses => {
+            AccessPatternError::NoProcesses => {
                 write!(f, "IOR needs at least one process, and one process a node")
             }
-            LayoutError::TooFewProcesses { asked, processes } => write!(
+            AccessPatternError::TooFewProcesses { asked, processes } => write!(
                 f,
                 "-N asks for {asked} tasks, but the job has only {processes} processes; \
                  lower -N or give the job more nodes or processes a node"
             ),
-            LayoutError::TooLarge { what } => write!(
+            AccessPatternError::TooLarge { what } => write!(
                 f,
                 "{what} is beyond the 2^63 bytes that a file offset can address; \
                  lower -b or -s, or use fewer tasks"
             ),
-            LayoutError::OffsetTooFar { excluded, tasks } => write!(
+            AccessPatternError::OffsetTooFar { excluded, tasks } => write!(
                 f,
                 "-Z with -Q keeps each task from reading what {excluded} tasks from its own on \
                  wrote, and the run has only {tasks}; lower -Q or raise -N"
@@ -202,4 +202,4 @@ impl fmt::Display for LayoutError {
     }
 }
 
-impl std::error::Error for LayoutError {}
+impl std::error::Error for AccessPatternError {}

@@ -4,23 +4,23 @@
 //! arguments into tests; [`Layout`] says for each rank and index which bytes are moved;
 //! [`Ior::steps`] lists what all ranks do in turn; [`report`] prints results as IOR prints them.
 
+mod access_pattern;
+mod builder;
 mod check;
 mod command_line;
-mod draft;
 mod error;
-mod layout;
 mod options;
 pub mod report;
 mod script;
 mod size;
 mod steps;
-mod stream;
+mod transfer_stream;
 
-pub use error::{IorError, LayoutError, Place};
-pub use layout::{Access, FileId, Layout, NodeOrder, Processes};
+pub use access_pattern::{Access, AccessPattern, FileId, NodeOrder, Processes};
+pub use error::{AccessPatternError, IorError, OptionLocation};
 pub use options::help;
 pub use steps::{Action, Step};
-pub use stream::{Cursor, Stream, Transfer};
+pub use transfer_stream::{Transfer, TransferCursor, TransferStream};
 
 use forebay_units::Bytes;
 use serde::Serialize;

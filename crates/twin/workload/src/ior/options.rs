@@ -2,7 +2,7 @@
 
 /// What an option does, or why it does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
+pub(super) enum OptionKey {
     Api,
     Barriers,
     Block,
@@ -45,7 +45,7 @@ pub(super) enum Key {
 }
 
 /// One option of IOR's.
-pub(super) struct Spec {
+pub(super) struct OptionSpec {
     /// Letter on the command line.
     pub short: Option<char>,
     /// Name after `--` on the command line.
@@ -55,12 +55,12 @@ pub(super) struct Spec {
     /// What the value is called in the help; `None` for a flag.
     pub value: Option<&'static str>,
     /// What it does.
-    pub key: Key,
+    pub key: OptionKey,
     /// One line of help.
     pub help: &'static str,
 }
 
-impl Spec {
+impl OptionSpec {
     /// The option as one writes it on the command line, with its directive.
     fn name(&self) -> String {
         match (self.short, self.long) {
@@ -75,10 +75,10 @@ const fn short(
     short: char,
     directive: &'static str,
     value: Option<&'static str>,
-    key: Key,
+    key: OptionKey,
     help: &'static str,
-) -> Spec {
-    Spec {
+) -> OptionSpec {
+    OptionSpec {
         short: Some(short),
         long: None,
         directive,
@@ -91,10 +91,10 @@ const fn short(
 const fn long(
     name: &'static str,
     value: Option<&'static str>,
-    key: Key,
+    key: OptionKey,
     help: &'static str,
-) -> Spec {
-    Spec {
+) -> OptionSpec {
+    OptionSpec {
         short: None,
         long: Some(name),
         directive: name,
@@ -104,8 +104,13 @@ const fn long(
     }
 }
 
-const fn directive(name: &'static str, value: &'static str, key: Key, help: &'static str) -> Spec {
-    Spec {
+const fn directive(
+    name: &'static str,
+    value: &'static str,
+    key: OptionKey,
+    help: &'static str,
+) -> OptionSpec {
+    OptionSpec {
         short: None,
         long: None,
         directive: name,
@@ -134,66 +139,66 @@ const LUSTRE: &str = "striping is set by the instance or machine, not by IOR";
 const FILES: &str = "results are written by the simulator's own options";
 const GPU: &str = "GPU memory is not modelled";
 
-use Key::{Ignored, Refused};
+use OptionKey::{Ignored, Refused};
 
 /// All options of IOR 4.1 and the commoner ones of IOR 3.
 #[rustfmt::skip]
-pub(super) const OPTIONS: &[Spec] = &[
-    short('a', "api", Some("S"), Key::Api, "interface: POSIX or MPIIO [POSIX]"),
-    short('A', "refNum", Some("N"), Key::ReferenceNumber, "number printed in the summary [0]"),
-    short('b', "blockSize", Some("N"), Key::Block, "contiguous bytes of one task [1m]"),
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    short('a', "api", Some("S"), OptionKey::Api, "interface: POSIX or MPIIO [POSIX]"),
+    short('A', "refNum", Some("N"), OptionKey::ReferenceNumber, "number printed in the summary [0]"),
+    short('b', "blockSize", Some("N"), OptionKey::Block, "contiguous bytes of one task [1m]"),
     short('B', "useO_DIRECT", None, Ignored(OLD_DIRECT), "of IOR 3"),
-    short('c', "collective", None, Key::Collective, "collective transfers"),
-    short('C', "reorderTasks", None, Key::ReorderConstant, "read what the node -Q further on wrote"),
-    short('d', "interTestDelay", Some("N"), Key::Delay, "seconds to wait before each phase [0]"),
-    short('D', "deadlineForStonewalling", Some("N"), Key::Deadline, "seconds after which a phase is stopped [never]"),
-    short('e', "fsync", None, Key::Fsync, "fsync at the end of the write phase"),
-    short('E', "useExistingTestFile", None, Key::UseExisting, "do not remove files before writing"),
-    short('f', "scriptFile", Some("S"), Key::Script, "read tests from a script"),
-    short('F', "filePerProc", None, Key::FilePerProcess, "one file per task"),
-    short('g', "intraTestBarriers", None, Key::Barriers, "barriers between open, transfers and close"),
+    short('c', "collective", None, OptionKey::Collective, "collective transfers"),
+    short('C', "reorderTasks", None, OptionKey::ReorderConstant, "read what the node -Q further on wrote"),
+    short('d', "interTestDelay", Some("N"), OptionKey::Delay, "seconds to wait before each phase [0]"),
+    short('D', "deadlineForStonewalling", Some("N"), OptionKey::Deadline, "seconds after which a phase is stopped [never]"),
+    short('e', "fsync", None, OptionKey::Fsync, "fsync at the end of the write phase"),
+    short('E', "useExistingTestFile", None, OptionKey::UseExisting, "do not remove files before writing"),
+    short('f', "scriptFile", Some("S"), OptionKey::Script, "read tests from a script"),
+    short('F', "filePerProc", None, OptionKey::FilePerProcess, "one file per task"),
+    short('g', "intraTestBarriers", None, OptionKey::Barriers, "barriers between open, transfers and close"),
     short('G', "setTimeStampSignature", Some("N"), Ignored(NO_DATA), "data signature"),
     short('H', "showHints", None, Ignored(OLD_HINTS), "of IOR 3"),
-    short('i', "repetitions", Some("N"), Key::Repetitions, "repetitions [1]"),
+    short('i', "repetitions", Some("N"), OptionKey::Repetitions, "repetitions [1]"),
     short('I', "individualDataSets", None, Refused(HDF5), ""),
     short('j', "outlierThreshold", Some("N"), Ignored(NO_OUTLIERS), "warn of outliers"),
     short('J', "setAlignment", Some("N"), Refused(HDF5), ""),
-    short('k', "keepFile", None, Key::KeepFile, "do not remove the files at the end"),
+    short('k', "keepFile", None, OptionKey::KeepFile, "do not remove the files at the end"),
     short('K', "keepFileWithError", None, Ignored(NO_DATA), "keep files with wrong data"),
-    Spec { short: Some('l'), long: Some("dataPacketType"), directive: "dataPacketType", value: Some("S"),
+    OptionSpec { short: Some('l'), long: Some("dataPacketType"), directive: "dataPacketType", value: Some("S"),
            key: Ignored(NO_DATA), help: "kind of data" },
-    short('m', "multiFile", None, Key::MultiFile, "new files for each repetition"),
+    short('m', "multiFile", None, OptionKey::MultiFile, "new files for each repetition"),
     short('M', "memoryPerNode", Some("N"), Ignored(NO_MEMORY), "fill memory"),
     short('n', "noFill", None, Refused(HDF5), ""),
-    short('N', "numTasks", Some("N"), Key::Tasks, "use only the first N processes [all]"),
-    short('o', "testFile", Some("S"), Key::TestFile, "path of the file, or several joined by @ [testFile]"),
-    short('O', "directives", Some("S"), Key::Directives, "directives: name=value,name=value"),
+    short('N', "numTasks", Some("N"), OptionKey::Tasks, "use only the first N processes [all]"),
+    short('o', "testFile", Some("S"), OptionKey::TestFile, "path of the file, or several joined by @ [testFile]"),
+    short('O', "directives", Some("S"), OptionKey::Directives, "directives: name=value,name=value"),
     short('p', "preallocate", None, Refused(MPI_DETAIL), ""),
     short('P', "useSharedFilePointer", None, Refused(MPI_DETAIL), ""),
     short('q', "quitOnError", None, Refused(NO_DATA), ""),
-    short('Q', "taskPerNodeOffset", Some("N"), Key::NodeOffset, "distance in nodes for -C and -Z [1]"),
-    short('r', "readFile", None, Key::Read, "read phase"),
+    short('Q', "taskPerNodeOffset", Some("N"), OptionKey::NodeOffset, "distance in nodes for -C and -Z [1]"),
+    short('r', "readFile", None, OptionKey::Read, "read phase"),
     short('R', "checkRead", None, Ignored(CHECK_READ), "compare data read"),
-    short('s', "segmentCount", Some("N"), Key::Segments, "repetitions of the blocks in the file [1]"),
+    short('s', "segmentCount", Some("N"), OptionKey::Segments, "repetitions of the blocks in the file [1]"),
     short('S', "useStridedDatatype", None, Refused(MPI_DETAIL), ""),
-    short('t', "transferSize", Some("N"), Key::Transfer, "bytes of one transfer [256k]"),
-    short('T', "maxTimeDuration", Some("N"), Key::MaxMinutes, "minutes after which no phase begins [never]"),
-    short('u', "uniqueDir", None, Key::UniqueDirectory, "with -F: a directory for each file"),
+    short('t', "transferSize", Some("N"), OptionKey::Transfer, "bytes of one transfer [256k]"),
+    short('T', "maxTimeDuration", Some("N"), OptionKey::MaxMinutes, "minutes after which no phase begins [never]"),
+    short('u', "uniqueDir", None, OptionKey::UniqueDirectory, "with -F: a directory for each file"),
     short('U', "hintsFileName", Some("S"), Refused(MPI_DETAIL), ""),
-    short('v', "verbose", None, Key::Verbose, "more output"),
+    short('v', "verbose", None, OptionKey::Verbose, "more output"),
     short('V', "useFileView", None, Refused(MPI_DETAIL), ""),
-    short('w', "writeFile", None, Key::Write, "write phase"),
+    short('w', "writeFile", None, OptionKey::Write, "write phase"),
     short('W', "checkWrite", None, Ignored(CHECK_WRITE), "compare data written"),
     short('x', "singleXferAttempt", None, Ignored(NO_RETRY), "do not retry transfers"),
-    short('X', "reorderTasksRandomSeed", Some("N"), Key::ReorderSeed, "seed of -Z and -z [0]"),
+    short('X', "reorderTasksRandomSeed", Some("N"), OptionKey::ReorderSeed, "seed of -Z and -z [0]"),
     short('y', "dualMount", None, Ignored(ONE_MOUNT), "two mount points"),
-    short('Y', "fsyncPerWrite", None, Key::FsyncPerWrite, "fsync after each write"),
-    short('z', "randomOffset", None, Key::RandomOffset, "transfers in shuffled order"),
-    short('Z', "reorderTasksRandom", None, Key::ReorderRandom, "read what a random task wrote; twice: a permutation"),
-    Spec { short: None, long: Some("collective"), directive: "collective", value: None,
-           key: Key::Collective, help: "the same as -c" },
-    long("posix.odirect", None, Key::DirectIo, "past the client's cache"),
-    long("random-offset-seed", Some("N"), Key::OffsetSeed, "seed of -z [that of -X]"),
+    short('Y', "fsyncPerWrite", None, OptionKey::FsyncPerWrite, "fsync after each write"),
+    short('z', "randomOffset", None, OptionKey::RandomOffset, "transfers in shuffled order"),
+    short('Z', "reorderTasksRandom", None, OptionKey::ReorderRandom, "read what a random task wrote; twice: a permutation"),
+    OptionSpec { short: None, long: Some("collective"), directive: "collective", value: None,
+           key: OptionKey::Collective, help: "the same as -c" },
+    long("posix.odirect", None, OptionKey::DirectIo, "past the client's cache"),
+    long("random-offset-seed", Some("N"), OptionKey::OffsetSeed, "seed of -z [that of -X]"),
     long("randomPrefill", Some("N"), Refused("files are not filled before a random write"), ""),
     long("warningAsErrors", None, Refused("what IOR would warn of is an error here already"), ""),
     long("dryRun", None, Refused("a simulation moves no data as it is; leave it out"), ""),
@@ -209,11 +214,11 @@ pub(super) const OPTIONS: &[Spec] = &[
     long("mpiio.useStridedDatatype", None, Refused(MPI_DETAIL), ""),
     long("mpiio.useFileView", None, Refused(MPI_DETAIL), ""),
     long("gpuDirect", None, Refused(GPU), ""),
-    directive("stoneWallingWearOut", "1", Key::WearOut, "with -D: all tasks make as many transfers as the furthest"),
-    directive("stoneWallingWearOutIterations", "N", Key::MaxTransfers, "end phases after N transfers a task"),
-    directive("summaryFormat", "default", Key::SummaryFormat, "only `default`"),
-    directive("useO_DIRECT", "1", Key::DirectIo, "the same as --posix.odirect"),
-    directive("reorderTasksConstant", "1", Key::ReorderConstant, "the same as -C"),
+    directive("stoneWallingWearOut", "1", OptionKey::WearOut, "with -D: all tasks make as many transfers as the furthest"),
+    directive("stoneWallingWearOutIterations", "N", OptionKey::MaxTransfers, "end phases after N transfers a task"),
+    directive("summaryFormat", "default", OptionKey::SummaryFormat, "only `default`"),
+    directive("useO_DIRECT", "1", OptionKey::DirectIo, "the same as --posix.odirect"),
+    directive("reorderTasksConstant", "1", OptionKey::ReorderConstant, "the same as -C"),
     directive("memoryPerTask", "N", Ignored(NO_MEMORY), "fill memory"),
     directive("stoneWallingStatusFile", "S", Refused("use -w and -r in one run instead"), ""),
     directive("minTimeDuration", "N", Refused("a phase ends with its last transfer; raise -s or -b"), ""),
@@ -259,18 +264,18 @@ pub fn help() -> String {
 }
 
 /// The option of a letter.
-pub(super) fn by_letter(letter: char) -> Option<&'static Spec> {
+pub(super) fn by_letter(letter: char) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|s| s.short == Some(letter))
 }
 
 /// The option of a `--name`.
-pub(super) fn by_long(name: &str) -> Option<&'static Spec> {
+pub(super) fn by_long(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|s| s.long == Some(name))
 }
 
 /// The option of a directive, in any case; `--name` is taken, too. Of two with the same name it is
 /// the later one: `useO_DIRECT` means direct I/O, though the letter `-B` does not.
-pub(super) fn by_directive(name: &str) -> Option<&'static Spec> {
+pub(super) fn by_directive(name: &str) -> Option<&'static OptionSpec> {
     match name.strip_prefix("--") {
         Some(long) => by_long(long),
         None => OPTIONS
@@ -281,7 +286,7 @@ pub(super) fn by_directive(name: &str) -> Option<&'static Spec> {
 
 /// What to say of an unknown letter: the other case of it, or all letters.
 pub(super) fn suggest_letter(letter: char) -> String {
-    let other: Vec<&Spec> = OPTIONS
+    let other: Vec<&OptionSpec> = OPTIONS
         .iter()
         .filter(|s| !matches!(s.key, Refused(_)))
         .filter(|s| s.short.is_some_and(|c| c.eq_ignore_ascii_case(&letter)))
@@ -313,7 +318,7 @@ pub(super) fn suggest_name(name: &str) -> String {
 }
 
 /// How like a name is to an option's, 0 to 1.
-fn likeness(name: &str, spec: &Spec) -> f64 {
+fn likeness(name: &str, spec: &OptionSpec) -> f64 {
     let directive = strsim::jaro_winkler(name, &spec.directive.to_ascii_lowercase());
     let long = spec
         .long

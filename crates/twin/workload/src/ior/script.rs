@@ -5,8 +5,8 @@
 //! that was set so far. Settings stay for the following tests; those of the command line come first.
 
 use super::Ior;
-use super::draft::Draft;
-use super::error::{IorError, Place};
+use super::builder::IorBuilder;
+use super::error::{IorError, OptionLocation};
 use super::options;
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +18,11 @@ const LARGEST: u64 = 1 << 20;
 const MOST_TESTS: usize = 1000;
 
 /// Reads the script `file`, named at `place`, on top of the options in `draft`.
-pub(super) fn read(file: &str, place: &Place, draft: Draft) -> Result<Vec<Ior>, IorError> {
+pub(super) fn read(
+    file: &str,
+    place: &OptionLocation,
+    draft: IorBuilder,
+) -> Result<Vec<Ior>, IorError> {
     let unreadable = |reason: String| IorError::Unreadable {
         file: file.to_string(),
         place: place.clone(),
@@ -36,8 +40,8 @@ pub(super) fn read(file: &str, place: &Place, draft: Draft) -> Result<Vec<Ior>, 
 }
 
 /// The tests of a script's text.
-fn tests(file: &str, text: &str, mut draft: Draft) -> Result<Vec<Ior>, IorError> {
-    let place = |line: usize, column: usize| Place::Script {
+fn tests(file: &str, text: &str, mut draft: IorBuilder) -> Result<Vec<Ior>, IorError> {
+    let place = |line: usize, column: usize| OptionLocation::Script {
         file: file.to_string(),
         line,
         column,
@@ -110,9 +114,9 @@ fn is(line: &str, words: &[&str]) -> bool {
 /// Applies `name=value,name=value` to a test. `place` gives the place of a column of the text,
 /// from 1.
 pub(super) fn directives(
-    draft: &mut Draft,
+    draft: &mut IorBuilder,
     text: &str,
-    place: &dyn Fn(usize) -> Place,
+    place: &dyn Fn(usize) -> OptionLocation,
 ) -> Result<(), IorError> {
     let mut column = 1;
     for part in text.split(',') {
@@ -123,7 +127,7 @@ pub(super) fn directives(
     Ok(())
 }
 
-fn directive(draft: &mut Draft, text: &str, place: &Place) -> Result<(), IorError> {
+fn directive(draft: &mut IorBuilder, text: &str, place: &OptionLocation) -> Result<(), IorError> {
     let Some((name, value)) = text.split_once('=') else {
         return Err(IorError::Script {
             place: place.clone(),
@@ -159,7 +163,7 @@ mod tests {
     use forebay_units::Bytes;
 
     fn run(text: &str) -> Result<Vec<Ior>, String> {
-        tests("s.ior", text, Draft::default()).map_err(|e| e.to_string())
+        tests("s.ior", text, IorBuilder::default()).map_err(|e| e.to_string())
     }
 
     #[test]

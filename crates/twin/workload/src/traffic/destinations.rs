@@ -1,7 +1,7 @@
 //! A pattern fitted to the nodes of a job.
 
-use super::{Pattern, TrafficError};
-use crate::random::{RandomStream, below, label, mix, unit};
+use super::{TrafficError, TrafficPattern};
+use crate::random::{RandomStream, below, mix, stream_label, unit_interval};
 
 /// Answers, for one pattern and one job, where each message goes: in constant time, without
 /// allocation, as a pure function. Holds at most twelve bytes a node.
@@ -79,7 +79,7 @@ impl Groups {
     }
 }
 
-impl Pattern {
+impl TrafficPattern {
     /// Fits the pattern to a job: `group_of[i]` is the machine's group of the job's node i. `seed`
     /// decides what is fixed for the whole run (the order of `permutation`).
     ///
@@ -109,11 +109,11 @@ impl Pattern {
             }
         };
         let kind = match *self {
-            Pattern::Uniform => Kind::Uniform,
-            Pattern::NearestGroup => groups(true)?,
-            Pattern::Adversarial => groups(false)?,
-            Pattern::AllToAll => Kind::AllToAll,
-            Pattern::Halo { grid } => {
+            TrafficPattern::Uniform => Kind::Uniform,
+            TrafficPattern::NearestGroup => groups(true)?,
+            TrafficPattern::Adversarial => groups(false)?,
+            TrafficPattern::AllToAll => Kind::AllToAll,
+            TrafficPattern::Halo { grid } => {
                 let grid = grid.unwrap_or_else(|| near_cube(nodes));
                 if grid.iter().map(|&d| u128::from(d)).product::<u128>() != u128::from(nodes) {
                     let [x, y, z] = near_cube(nodes);
@@ -133,7 +133,7 @@ impl Pattern {
                     used: used as u32,
                 }
             }
-            Pattern::HotSpot { nodes: hot, share } => {
+            TrafficPattern::HotSpot { nodes: hot, share } => {
                 if hot == 0 || hot > nodes {
                     return Err(misfit(format!(
                         "1 to {nodes} of its nodes can be hot, not {hot}"
@@ -141,7 +141,7 @@ impl Pattern {
                 }
                 Kind::HotSpot { hot, share }
             }
-            Pattern::Permutation => Kind::Permutation {
+            TrafficPattern::Permutation => Kind::Permutation {
                 next: cycle(nodes, seed),
             },
         };
@@ -167,7 +167,7 @@ impl Destinations {
     /// random number, used by the random patterns only. `node` must be below
     /// [`Destinations::nodes`]; the result is, and is never `node`.
     #[inline]
-    pub fn of(&self, node: u32, message: u64, random: u64) -> u32 {
+    pub fn destination(&self, node: u32, message: u64, random: u64) -> u32 {
         let n = self.nodes;
         match &self.kind {
             Kind::Uniform => self.other(node, random),
@@ -210,7 +210,7 @@ impl Destinations {
             }
             Kind::HotSpot { hot, share } => {
                 let second = mix(random);
-                if unit(random) > *share {
+                if unit_interval(random) > *share {
                     return self.other(node, second);
                 }
                 let spot = |k: u64| (k * u64::from(n) / u64::from(*hot)) as u32;
@@ -261,7 +261,7 @@ fn near_cube(n: u32) -> [u32; 3] {
 
 /// For each node the next one in a random cycle through all (Sattolo's algorithm).
 fn cycle(nodes: u32, seed: u64) -> Vec<u32> {
-    let random = RandomStream::new(seed, label("traffic permutation"));
+    let random = RandomStream::new(seed, stream_label("traffic permutation"));
     let mut next: Vec<u32> = (0..nodes).collect();
     for i in (1..next.len()).rev() {
         next.swap(i, below(random.at(i as u64), i as u64) as usize);

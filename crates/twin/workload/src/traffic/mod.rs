@@ -8,9 +8,9 @@ mod destinations;
 mod pattern;
 
 pub use destinations::Destinations;
-pub use pattern::{Pattern, TrafficError};
+pub use pattern::{TrafficError, TrafficPattern};
 
-use crate::random::{exponential, unit};
+use crate::random::{exponential, unit_interval};
 use forebay_units::{Bytes, Rate, Time};
 
 /// Picoseconds in a second.
@@ -38,7 +38,7 @@ pub enum Arrival {
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct TrafficSpec {
     /// Who sends to whom.
-    pub pattern: Pattern,
+    pub pattern: TrafficPattern,
     /// Size of a message.
     pub message: Bytes,
     /// Share of the node link's rate that each node offers: above 0, at most 1.
@@ -56,7 +56,7 @@ impl TrafficSpec {
     /// [`TrafficError::BadSpec`] if the message is empty or above 1 GiB, the load not above 0 and
     /// at most 1, or there are no messages.
     pub fn new(
-        pattern: Pattern,
+        pattern: TrafficPattern,
         message: Bytes,
         load: f64,
         messages: u64,
@@ -68,7 +68,7 @@ impl TrafficSpec {
             messages,
             arrival: Arrival::Poisson,
         };
-        spec.check()?;
+        spec.validate()?;
         Ok(spec)
     }
 
@@ -76,7 +76,7 @@ impl TrafficSpec {
     ///
     /// # Errors
     /// As [`TrafficSpec::new`].
-    pub fn check(&self) -> Result<(), TrafficError> {
+    pub fn validate(&self) -> Result<(), TrafficError> {
         let bad = |what: String| Err(TrafficError::BadSpec { what });
         if self.message.0 == 0 {
             return bad("a message has at least one byte".to_string());
@@ -106,7 +106,7 @@ impl TrafficSpec {
     /// [`TrafficError::BadSpec`] as in [`TrafficSpec::new`], or if the rate is 0, or so low that
     /// the messages take more than 100,000 seconds.
     pub fn arrivals(&self, node_link: Rate) -> Result<Arrivals, TrafficError> {
-        self.check()?;
+        self.validate()?;
         let mean = self.message.0 as f64 * PS / (self.load * node_link.0 as f64);
         let seconds = mean * self.messages as f64 / PS;
         if seconds > LONGEST {
@@ -140,10 +140,10 @@ impl Arrivals {
     }
 
     /// Time from the start to a node's first message; `random` decides.
-    pub fn first(&self, random: u64) -> Time {
+    pub fn first_arrival(&self, random: u64) -> Time {
         match self.arrival {
             Arrival::Poisson => self.gap(random),
-            Arrival::Fixed => picoseconds(self.mean * unit(random)),
+            Arrival::Fixed => picoseconds(self.mean * unit_interval(random)),
         }
     }
 

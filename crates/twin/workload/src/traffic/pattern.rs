@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// all groups: the machine's groups, the first following the last). No node sends to itself.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "kebab-case", tag = "pattern")]
-pub enum Pattern {
+pub enum TrafficPattern {
     /// `uniform`: each message to a random other node.
     Uniform,
     /// `nearest-group`: from group g to a random node of the groups g + 1 and g − 1.
@@ -47,30 +47,30 @@ pub enum Pattern {
 const NAMES: &str =
     "uniform, nearest-group, adversarial, all-to-all, halo, hot-spot and permutation";
 
-impl Pattern {
+impl TrafficPattern {
     /// The name without parameters.
     pub fn name(&self) -> &'static str {
         match self {
-            Pattern::Uniform => "uniform",
-            Pattern::NearestGroup => "nearest-group",
-            Pattern::Adversarial => "adversarial",
-            Pattern::AllToAll => "all-to-all",
-            Pattern::Halo { .. } => "halo",
-            Pattern::HotSpot { .. } => "hot-spot",
-            Pattern::Permutation => "permutation",
+            TrafficPattern::Uniform => "uniform",
+            TrafficPattern::NearestGroup => "nearest-group",
+            TrafficPattern::Adversarial => "adversarial",
+            TrafficPattern::AllToAll => "all-to-all",
+            TrafficPattern::Halo { .. } => "halo",
+            TrafficPattern::HotSpot { .. } => "hot-spot",
+            TrafficPattern::Permutation => "permutation",
         }
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for TrafficPattern {
     /// The pattern as it is parsed, with all its parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Pattern::Halo {
+            TrafficPattern::Halo {
                 grid: Some([x, y, z]),
             } => write!(f, ":x={x},y={y},z={z}"),
-            Pattern::HotSpot { nodes, share } => write!(f, ":nodes={nodes},share={share}"),
+            TrafficPattern::HotSpot { nodes, share } => write!(f, ":nodes={nodes},share={share}"),
             _ => Ok(()),
         }
     }
@@ -127,11 +127,11 @@ impl fmt::Display for TrafficError {
 
 impl std::error::Error for TrafficError {}
 
-impl FromStr for Pattern {
+impl FromStr for TrafficPattern {
     type Err = TrafficError;
 
     /// Reads `name` or `name:key=value,key=value`.
-    fn from_str(text: &str) -> Result<Pattern, TrafficError> {
+    fn from_str(text: &str) -> Result<TrafficPattern, TrafficError> {
         let (name, parameters) = match text.split_once(':') {
             Some((name, parameters)) => (name, Some(parameters)),
             None => (text, None),
@@ -151,11 +151,11 @@ impl FromStr for Pattern {
             pairs.push((key, value));
         }
         match name {
-            "uniform" => none(Pattern::Uniform, &pairs, &bad),
-            "nearest-group" => none(Pattern::NearestGroup, &pairs, &bad),
-            "adversarial" | "group+1" => none(Pattern::Adversarial, &pairs, &bad),
-            "all-to-all" => none(Pattern::AllToAll, &pairs, &bad),
-            "permutation" => none(Pattern::Permutation, &pairs, &bad),
+            "uniform" => none(TrafficPattern::Uniform, &pairs, &bad),
+            "nearest-group" => none(TrafficPattern::NearestGroup, &pairs, &bad),
+            "adversarial" | "group+1" => none(TrafficPattern::Adversarial, &pairs, &bad),
+            "all-to-all" => none(TrafficPattern::AllToAll, &pairs, &bad),
+            "permutation" => none(TrafficPattern::Permutation, &pairs, &bad),
             "halo" => halo(&pairs, &bad),
             "hot-spot" => hot_spot(&pairs, &bad),
             _ => Err(TrafficError::UnknownPattern {
@@ -167,7 +167,11 @@ impl FromStr for Pattern {
 
 type Bad<'a> = &'a dyn Fn(String) -> TrafficError;
 
-fn none(pattern: Pattern, pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<Pattern, TrafficError> {
+fn none(
+    pattern: TrafficPattern,
+    pairs: &[(&str, &str)],
+    bad: Bad<'_>,
+) -> Result<TrafficPattern, TrafficError> {
     match pairs.first() {
         None => Ok(pattern),
         Some((key, _)) => Err(bad(format!("it has no parameter `{key}`, nor any other"))),
@@ -183,7 +187,7 @@ fn positive(key: &str, value: &str, bad: Bad<'_>) -> Result<u32, TrafficError> {
     }
 }
 
-fn halo(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<Pattern, TrafficError> {
+fn halo(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, TrafficError> {
     let mut grid = [None; 3];
     for (key, value) in pairs {
         let Some(axis) = ["x", "y", "z"].iter().position(|k| k == key) else {
@@ -192,15 +196,15 @@ fn halo(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<Pattern, TrafficError> {
         grid[axis] = Some(positive(key, value, bad)?);
     }
     match grid {
-        [None, None, None] => Ok(Pattern::Halo { grid: None }),
-        [Some(x), Some(y), Some(z)] => Ok(Pattern::Halo {
+        [None, None, None] => Ok(TrafficPattern::Halo { grid: None }),
+        [Some(x), Some(y), Some(z)] => Ok(TrafficPattern::Halo {
             grid: Some([x, y, z]),
         }),
         _ => Err(bad("give all of x, y and z, or none".to_string())),
     }
 }
 
-fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<Pattern, TrafficError> {
+fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, TrafficError> {
     let (mut nodes, mut share) = (1, 0.1);
     for (key, value) in pairs {
         match *key {
@@ -222,5 +226,5 @@ fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<Pattern, TrafficErro
             }
         }
     }
-    Ok(Pattern::HotSpot { nodes, share })
+    Ok(TrafficPattern::HotSpot { nodes, share })
 }

@@ -2,9 +2,9 @@
 //!
 //! `docs/pool.md` explains every entry; `examples/pool/pool.toml` is a whole one.
 
-mod from;
 mod read;
 mod source;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +20,8 @@ use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 
-pub use from::ConnectsFrom;
 pub use source::ConfigError;
+pub use sources::AllowedSources;
 
 /// How hosts know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct StorageConfig {
     /// What it gives to the pool.
     pub capacity: Bytes,
     /// From where its daemon may connect to the controller.
-    pub from: ConnectsFrom,
+    pub allowed_sources: AllowedSources,
     /// Whether large reads and writes of clients on other hosts go past its page cache.
     pub direct: Direct,
 }
@@ -88,13 +88,13 @@ pub struct PoolConfig {
     /// Directory below which jobs see their mounts.
     pub mount_root: PathBuf,
     /// How long clients wait for a storage daemon that does not answer.
-    pub patience: Duration,
+    pub storage_timeout: Duration,
     /// How hosts know each other.
     pub auth: AuthMethod,
     /// Directories of the parallel file system below which stages may be; empty for anywhere.
-    pub staged_below: Vec<String>,
+    pub pfs_roots: Vec<String>,
     /// Stages that one node moves at a time.
-    pub movers: usize,
+    pub max_stages_per_node: usize,
     /// Which stages are read back and compared.
     pub read_back: ReadBack,
 }
@@ -117,7 +117,7 @@ impl PoolConfig {
     /// What a process of this host shows to others. Fails if MUNGE is not installed or the key
     /// cannot be read.
     pub fn identity(&self) -> Result<Identity, ConfigError> {
-        let wrong = |reason: String| ConfigError::whole(&self.file, reason);
+        let wrong = |reason: String| ConfigError::about_file(&self.file, reason);
         match &self.auth {
             AuthMethod::Munge(socket) => Ok(Identity {
                 munge: Some(Munge::new(socket.clone()).map_err(|e| wrong(e.to_string()))?),
@@ -148,7 +148,7 @@ impl PoolConfig {
 
     /// The socket through which the processes of a job on a compute node ask to stage: beside the
     /// agent's own.
-    pub fn calls_socket(&self) -> PathBuf {
+    pub fn job_api_socket(&self) -> PathBuf {
         self.agent_socket.with_file_name("calls.socket")
     }
 }

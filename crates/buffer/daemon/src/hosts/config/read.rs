@@ -9,8 +9,8 @@ use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::from;
 use super::source::{ConfigError, Source};
+use super::sources;
 use super::{AuthMethod, PoolConfig, StorageConfig};
 use forebay_control::controller::ReadBack;
 
@@ -87,7 +87,7 @@ struct StagingTable {
 impl PoolConfig {
     /// Reads a configuration. Host names in it are looked up.
     pub fn read(file: &Path) -> Result<PoolConfig, ConfigError> {
-        let whole = |reason: String| ConfigError::whole(file, reason);
+        let whole = |reason: String| ConfigError::about_file(file, reason);
         let size = std::fs::metadata(file).map_err(|e| whole(e.to_string()))?;
         if size.len() > MAX_FILE {
             return Err(whole(format!("it is larger than {MAX_FILE} bytes")));
@@ -128,10 +128,14 @@ impl PoolConfig {
             agent_socket: source.path(&agent.socket, &directory.join("agent.socket"))?,
             agent_directory: directory,
             mount_root: source.path(&agent.mount_root, Path::new("/mnt/forebay"))?,
-            patience: Duration::from_secs(positive(&source, agent.patience_seconds.as_ref(), 60)?),
+            storage_timeout: Duration::from_secs(positive(
+                &source,
+                agent.patience_seconds.as_ref(),
+                60,
+            )?),
             auth: method(&source, &read.auth)?,
-            staged_below: below(&source, staging.below.unwrap_or_default())?,
-            movers: positive(&source, staging.movers.as_ref(), 4)?,
+            pfs_roots: below(&source, staging.below.unwrap_or_default())?,
+            max_stages_per_node: positive(&source, staging.movers.as_ref(), 4)?,
             read_back: read_back(&source, staging.read_back.as_ref())?,
         })
     }
@@ -150,7 +154,7 @@ fn storage(
             address,
             directory: source.absolute(&table.directory)?,
             capacity: source.size(&table.capacity)?,
-            from: from::read(source, table.from.as_deref(), address)?,
+            allowed_sources: sources::read(source, table.from.as_deref(), address)?,
             direct: table.direct,
         };
         if node.capacity < granularity {
@@ -205,7 +209,7 @@ fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, 
         return Ok(Bytes(8 << 20));
     };
     let size = source.size(text)?;
-    let block = forebay_protocol::layout::BLOCK;
+    let block = forebay_protocol::layout::BLOCK_BYTES;
     if size.0 % block != 0 {
         let reason = format!("a stripe must be a multiple of {block} bytes");
         return Err(source.error(text.span(), reason));

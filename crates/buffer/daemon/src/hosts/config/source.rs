@@ -19,7 +19,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// About a whole file.
-    pub(super) fn whole(file: &Path, reason: impl fmt::Display) -> ConfigError {
+    pub(super) fn about_file(file: &Path, reason: impl fmt::Display) -> ConfigError {
         ConfigError {
             file: file.to_owned(),
             line: 0,

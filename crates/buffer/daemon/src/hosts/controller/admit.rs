@@ -9,8 +9,8 @@ use forebay_policy::pool::NodeId;
 use super::steps::{CLIENT_OUTBOX, Connection, OUTBOX, Server};
 use super::{Admitted, ConnId, Entry};
 use crate::hosts::greet;
-use crate::hosts::message::{Role, Welcome};
-use forebay_control::protocol::{Owner, Peer};
+use crate::hosts::messages::{Role, Welcome};
+use forebay_control::messages::{Owner, Peer};
 
 /// As what someone comes in.
 struct Introduced {
@@ -95,11 +95,11 @@ impl Server {
                 self.comes_from(name, caller)?;
                 welcome.node = Some(number);
                 welcome.granules = node.granules;
-                (Some(Peer::Node(number)), own)
+                (Some(Peer::StorageNode(number)), own)
             }
             Role::Agent(host) => {
                 trusted("be a compute node's agent")?;
-                (Some(Peer::Host(host.clone())), own)
+                (Some(Peer::ComputeNode(host.clone())), own)
             }
             Role::Client(None) => (None, own),
             Role::Client(Some(owner)) => {
@@ -123,7 +123,7 @@ impl Server {
         let (Some(from), Some(may)) = (caller.from, self.froms.get(name)) else {
             return Ok(());
         };
-        may.permits(from, caller.origin).map_err(|wrong| {
+        may.check(from, caller.origin).map_err(|wrong| {
             format!(
                 "storage node `{name}` may connect from {may}, but this is {wrong}; if that is \
                  its host, name the address in `from` of its [[storage]] entry in the \
@@ -138,8 +138,8 @@ impl Server {
         match there.map(|connection| connection.from) {
             Some(Some(there)) if caller.from.is_some_and(|from| from != there) => {
                 let who = match peer {
-                    Peer::Node(node) => format!("storage node {}", node.0),
-                    Peer::Host(host) => format!("the agent of `{host}`"),
+                    Peer::StorageNode(node) => format!("storage node {}", node.0),
+                    Peer::ComputeNode(host) => format!("the agent of `{host}`"),
                 };
                 Err(format!(
                     "{who} is connected already, from {there}; hosts must have names of their own"

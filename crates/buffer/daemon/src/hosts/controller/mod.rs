@@ -15,14 +15,14 @@ use std::time::Duration;
 use forebay_net::stream::Stream;
 use forebay_protocol::random::keyed_block;
 
-use super::config::{ConnectsFrom, Identity, PoolConfig, StorageConfig};
+use super::config::{AllowedSources, Identity, PoolConfig, StorageConfig};
 use super::doors::{Doors, Guest, Limits, Ticket};
 use super::frame::{MAX_BODY, MAX_REQUEST};
-use super::message::{Downward, Query, Role, Upward, Welcome};
+use super::messages::{FromController, Query, Role, ToController, Welcome};
 use super::server::{Listener, hang_up};
-use super::{ServeError, directory, greet, lock, write_whole};
-use crate::activity::Source;
+use super::{DaemonError, create_private_directory, greet, lock_directory, write_atomically};
 use crate::activity::Status;
+use crate::activity::StatusSource;
 use crate::database::Database;
 use forebay_control::controller::{Controller, Settings};
 use steps::Server;
@@ -41,7 +41,7 @@ struct ConnId(u64);
 enum Event {
     /// Someone has proved who it is, and wants to be let in.
     Came(Arc<Stream>, greet::Caller, SyncSender<Entry>),
-    Said(ConnId, Upward),
+    Said(ConnId, ToController),
     Gone(ConnId),
     Status(SyncSender<Status>),
     Stop,
@@ -55,7 +55,7 @@ struct Admitted {
     id: ConnId,
     welcome: Welcome,
     /// What to send later.
-    outbox: Receiver<Downward>,
+    outbox: Receiver<FromController>,
     /// Answers in it that may be long.
     long: Arc<AtomicUsize>,
 }
@@ -71,17 +71,17 @@ pub struct ControllerDaemon {
 impl ControllerDaemon {
     /// Takes up the state in the controller's directory, brings pool and nodes up to what is
     /// configured, and begins to listen.
-    pub fn start(config: &PoolConfig) -> Result<ControllerDaemon, ServeError> {
+    pub fn start(config: &PoolConfig) -> Result<ControllerDaemon, DaemonError> {
         forebay_net::stream::raise_descriptor_limit();
         let home = &config.controller_directory;
-        directory(home, 0o700)?;
-        let lock = lock(home)?;
+        create_private_directory(home, 0o700)?;
+        let lock = lock_directory(home)?;
         let identity = config.identity()?;
         let secret = secret(home)?;
-        let records = Database::open(&home.join("controller.redb")).map_err(ServeError::new)?;
-        let rows = records.load().map_err(ServeError::new)?;
+        let records = Database::open(&home.join("controller.redb")).map_err(DaemonError::new)?;
+        let rows = records.load_records().map_err(DaemonError::new)?;
         let controller =
-            Controller::restore(settings(config, secret), rows).map_err(ServeError::new)?;
+            Controller::restore(settings(config, secret), rows).map_err(DaemonError::new)?;
         let id = keyed_block(&secret, u128::MAX);
         let pool = id.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut server = Server::new(controller, records, pool, froms(config), lock);
@@ -102,7 +102,7 @@ impl ControllerDaemon {
         let thread = std::thread::Builder::new()
             .name("forebay-controller".into())
             .spawn(move || server.run(&inbox))
-            .map_err(ServeError::at("no thread can be made"))?;
+            .map_err(DaemonError::with_context("no thread can be made"))?;
         Ok(ControllerDaemon {
             events,
             thread: Some(thread),
@@ -117,7 +117,7 @@ impl ControllerDaemon {
     }
 
     /// Its status, again and again, for another thread.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> StatusSource {
         let events = self.events.clone();
         Box::new(move || {
             let (answer, status) = sync_channel(1);
@@ -134,19 +134,19 @@ impl ControllerDaemon {
     }
 
     /// Stops it; why it had ended, if it had.
-    pub fn stop(mut self) -> Result<(), ServeError> {
+    pub fn stop(mut self) -> Result<(), DaemonError> {
         self.end()
     }
 
-    fn end(&mut self) -> Result<(), ServeError> {
+    fn end(&mut self) -> Result<(), DaemonError> {
         self.listeners.clear();
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
         let _ = self.events.send(Event::Stop);
         match thread.join() {
-            Ok(outcome) => outcome.map_err(ServeError::new),
-            Err(_) => Err(ServeError::new("the controller's thread has failed")),
+            Ok(outcome) => outcome.map_err(DaemonError::new),
+            Err(_) => Err(DaemonError::new("the controller's thread has failed")),
         }
     }
 }
@@ -161,43 +161,43 @@ fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
     Settings {
         mount_root: config.mount_root.display().to_string(),
         operator: config.operator,
-        stages_per_node: config.movers,
+        max_stages_per_node: config.max_stages_per_node,
         max_nodes: config.max_nodes,
-        stripe: config.stripe.0,
+        stripe_bytes: config.stripe.0,
         secret,
-        staged_below: config.staged_below.clone(),
+        pfs_roots: config.pfs_roots.clone(),
         read_back: config.read_back,
         ..Settings::default()
     }
 }
 
 /// The pool's secret; made with the pool.
-fn secret(home: &Path) -> Result<[u8; 32], ServeError> {
+fn secret(home: &Path) -> Result<[u8; 32], DaemonError> {
     let file = home.join("secret");
     match std::fs::read(&file) {
         Ok(bytes) => bytes
             .try_into()
-            .map_err(|_| ServeError::new(format!("{}: damaged; it has 32 bytes", file.display()))),
+            .map_err(|_| DaemonError::new(format!("{}: damaged; it has 32 bytes", file.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if home.join("controller.redb").exists() {
-                return Err(ServeError::new(format!(
+                return Err(DaemonError::new(format!(
                     "{}: missing, but there is a controller.redb; restore both together",
                     file.display()
                 )));
             }
             let mut secret = [0; 32];
-            forebay_protocol::random::random(&mut secret)
-                .and_then(|()| write_whole(&file, &secret, 0o600))
-                .map_err(ServeError::at(file.display()))?;
+            forebay_protocol::random::fill_random(&mut secret)
+                .and_then(|()| write_atomically(&file, &secret, 0o600))
+                .map_err(DaemonError::with_context(file.display()))?;
             Ok(secret)
         }
-        Err(error) => Err(ServeError::at(file.display())(error)),
+        Err(error) => Err(DaemonError::with_context(file.display())(error)),
     }
 }
 
 /// From where each storage node may say that it is that node.
-fn froms(config: &PoolConfig) -> BTreeMap<String, ConnectsFrom> {
-    let one = |node: &StorageConfig| (node.name.clone(), node.from.clone());
+fn froms(config: &PoolConfig) -> BTreeMap<String, AllowedSources> {
+    let one = |node: &StorageConfig| (node.name.clone(), node.allowed_sources.clone());
     config.storage.iter().map(one).collect()
 }
 
@@ -210,10 +210,10 @@ fn guest(caller: &greet::Caller) -> Guest {
 }
 
 /// What it costs the controller to carry this out, in requests.
-fn cost(message: &Upward) -> f64 {
+fn cost(message: &ToController) -> f64 {
     match message {
         // It tells all that there is.
-        Upward::Query(_, Query::Status) => 5.0,
+        ToController::Query(_, Query::Status) => 5.0,
         _ => 1.0,
     }
 }
@@ -250,7 +250,7 @@ fn serve(stream: Arc<Stream>, mut ticket: Ticket, events: &SyncSender<Event>, id
         let write = move || {
             for message in outbox {
                 let sent = out.send(&message);
-                if let Downward::Told(..) = message {
+                if let FromController::QueryReply(..) = message {
                     long.fetch_sub(1, Ordering::AcqRel);
                 }
                 if sent.is_err() {

@@ -14,14 +14,15 @@ use crate::activity::HostActivity;
 use crate::activity::Status;
 use crate::database::Database;
 use crate::embedded::now;
-use crate::hosts::ServeError;
-use crate::hosts::config::{ConnectsFrom, PoolConfig};
-use crate::hosts::message::{Downward, Query, Told, Upward};
+use crate::hosts::DaemonError;
+use crate::hosts::config::{AllowedSources, PoolConfig};
+use crate::hosts::messages::{FromController, Query, QueryReply, ToController};
 use crate::hosts::server::hang_up;
 use forebay_control::controller::{
-    Answer, Cause, Controller, Effect, Envelope, Failure, Input, Outcome, Request,
+    Answer, Cause, Controller, ControllerEffect, ControllerInput, Envelope, Failure, Outcome,
+    Request,
 };
-use forebay_control::protocol::{Owner, Peer};
+use forebay_control::messages::{Owner, Peer};
 
 /// Time between ticks.
 const TICK: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ pub(super) struct Connection {
     pub(super) stream: Arc<Stream>,
     /// The address it has come from, on TCP.
     pub(super) from: Option<IpAddr>,
-    pub(super) outbox: SyncSender<Downward>,
+    pub(super) outbox: SyncSender<FromController>,
     /// The storage node or agent at the other end.
     pub(super) peer: Option<Peer>,
     /// For whom it asks.
@@ -55,7 +56,7 @@ pub(super) struct Server {
     records: Database,
     pub(super) pool: String,
     /// From where each storage node may say that it is that node.
-    pub(super) froms: BTreeMap<String, ConnectsFrom>,
+    pub(super) froms: BTreeMap<String, AllowedSources>,
     pub(super) connections: BTreeMap<ConnId, Connection>,
     pub(super) peers: BTreeMap<Peer, ConnId>,
     /// What those that are connected have done.
@@ -73,7 +74,7 @@ impl Server {
         controller: Controller,
         records: Database,
         pool: String,
-        froms: BTreeMap<String, ConnectsFrom>,
+        froms: BTreeMap<String, AllowedSources>,
         lock: std::fs::File,
     ) -> Server {
         Server {
@@ -102,7 +103,7 @@ impl Server {
             };
             let ticks = ticked.elapsed() >= TICK;
             let done = done.and_then(|()| match ticks {
-                true => self.step(Input::Tick),
+                true => self.step(ControllerInput::Tick),
                 false => Ok(()),
             });
             if let Err(reason) = done {
@@ -162,24 +163,24 @@ impl Server {
         }
     }
 
-    fn said(&mut self, id: ConnId, message: Upward) -> Result<(), String> {
+    fn said(&mut self, id: ConnId, message: ToController) -> Result<(), String> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
         match message {
-            Upward::Report(report) if connection.peer.as_ref() == Some(&report.from) => {
-                self.step(Input::Report(report))
+            ToController::Report(report) if connection.peer.as_ref() == Some(&report.from) => {
+                self.step(ControllerInput::Report(report))
             }
-            Upward::Activity(activity) if connection.peer.is_some() => {
+            ToController::Activity(activity) if connection.peer.is_some() => {
                 let peer = connection.peer.clone();
                 self.activity.extend(peer.map(|peer| (peer, *activity)));
                 Ok(())
             }
-            Upward::Ask(client, number, request) => {
+            ToController::Request(client, number, request) => {
                 if connection.asked >= MAX_ASKED {
                     let reason = format!("{MAX_ASKED} requests are under way; wait for one");
                     let busy = Err(Failure::new(Cause::Busy, reason));
-                    self.tell(id, Downward::Reply(client, number, busy));
+                    self.tell(id, FromController::Reply(client, number, busy));
                     return Ok(());
                 }
                 let caller = connection.caller;
@@ -193,32 +194,38 @@ impl Server {
                 {
                     old.asked = old.asked.saturating_sub(1);
                 }
-                self.step(Input::Request(Box::new(Envelope {
+                self.step(ControllerInput::Request(Box::new(Envelope {
                     client,
                     number,
                     caller,
                     request: *request,
                 })))
             }
-            Upward::Query(number, query) => {
+            ToController::Query(number, query) => {
                 let caller = connection.caller;
                 let told = connection.told.clone();
                 if told.fetch_add(1, Ordering::AcqRel) >= MAX_TOLD {
                     let reason = format!("{MAX_TOLD} answers have not been taken; take them first");
                     let busy = Err(Failure::new(Cause::Busy, reason));
-                    self.tell(id, Downward::Told(number, busy));
+                    self.tell(id, FromController::QueryReply(number, busy));
                     return Ok(());
                 }
                 let told = match query {
-                    Query::Status => Ok(Told::Status(Box::new(self.status()))),
-                    Query::Paths(token) => self.controller.paths(&token, caller).map(Told::Paths),
-                    Query::Job(token) => self.controller.job(&token, caller).map(Told::Job),
-                    Query::Asked(token, about, numbers) => self
+                    Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
+                    Query::MountVariables(token) => self
                         .controller
-                        .asked(&token, caller, &about, &numbers)
-                        .map(Told::Asked),
+                        .mount_variables(&token, caller)
+                        .map(QueryReply::MountVariables),
+                    Query::Job(token) => self
+                        .controller
+                        .job_view(&token, caller)
+                        .map(QueryReply::Job),
+                    Query::RequestedStages(token, about, numbers) => self
+                        .controller
+                        .requested_stages(&token, caller, &about, &numbers)
+                        .map(QueryReply::RequestedStages),
                 };
-                self.tell(id, Downward::Told(number, told));
+                self.tell(id, FromController::QueryReply(number, told));
                 Ok(())
             }
             // A greeting out of turn, or a report in another's name.
@@ -236,7 +243,7 @@ impl Server {
         }
     }
 
-    fn tell(&mut self, id: ConnId, message: Downward) {
+    fn tell(&mut self, id: ConnId, message: FromController) {
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
@@ -250,18 +257,18 @@ impl Server {
         }
     }
 
-    fn step(&mut self, input: Input) -> Result<(), String> {
+    fn step(&mut self, input: ControllerInput) -> Result<(), String> {
         for effect in self.controller.step(now(), input) {
             match effect {
-                Effect::Persist(changes) => {
+                ControllerEffect::Persist(changes) => {
                     self.records.commit(&changes).map_err(|e| e.to_string())?;
                 }
-                Effect::Send(peer, order) => {
+                ControllerEffect::Send(peer, order) => {
                     if let Some(id) = self.peers.get(&peer).copied() {
-                        self.tell(id, Downward::Order(Box::new(order)));
+                        self.tell(id, FromController::Order(Box::new(order)));
                     }
                 }
-                Effect::Reply {
+                ControllerEffect::Reply {
                     client,
                     number,
                     outcome,
@@ -278,11 +285,11 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.asked = connection.asked.saturating_sub(1);
         }
-        self.tell(id, Downward::Reply(client, number, outcome));
+        self.tell(id, FromController::Reply(client, number, outcome));
     }
 
     /// Makes pool and nodes as the configuration says.
-    pub(super) fn furnish(&mut self, config: &PoolConfig) -> Result<(), ServeError> {
+    pub(super) fn furnish(&mut self, config: &PoolConfig) -> Result<(), DaemonError> {
         let pool = Request::AddPool {
             name: config.name.clone(),
             granularity: config.granularity,
@@ -307,7 +314,7 @@ impl Server {
     }
 
     /// A request of the configuration's.
-    fn order(&mut self, request: Request) -> Result<Answer, ServeError> {
+    fn order(&mut self, request: Request) -> Result<Answer, DaemonError> {
         self.next += 1;
         let envelope = Envelope {
             client: now().0,
@@ -318,21 +325,21 @@ impl Server {
         let mut answer = None;
         for effect in self
             .controller
-            .step(now(), Input::Request(Box::new(envelope)))
+            .step(now(), ControllerInput::Request(Box::new(envelope)))
         {
             match effect {
-                Effect::Persist(changes) => {
-                    self.records.commit(&changes).map_err(ServeError::new)?;
+                ControllerEffect::Persist(changes) => {
+                    self.records.commit(&changes).map_err(DaemonError::new)?;
                 }
-                Effect::Reply { outcome, .. } => answer = Some(outcome),
+                ControllerEffect::Reply { outcome, .. } => answer = Some(outcome),
                 // Nobody is connected yet; it is sent again.
-                Effect::Send(..) => {}
+                ControllerEffect::Send(..) => {}
             }
         }
         match answer {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(failure)) => Err(ServeError::new(failure)),
-            None => Err(ServeError::new("the controller gave no answer")),
+            Some(Err(failure)) => Err(DaemonError::new(failure)),
+            None => Err(DaemonError::new("the controller gave no answer")),
         }
     }
 }

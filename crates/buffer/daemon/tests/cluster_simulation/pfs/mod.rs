@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_client::System;
-use forebay_stage::end::{Body, FileSystem, Folder, Kind, State, Time};
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, FileSystem, FileTime};
 use rustix::io::Errno;
 
-use crate::seat::{self, Machine};
+use crate::actor_thread::{self, Machine};
 
 const ROOT: u64 = 1;
 
@@ -27,7 +27,7 @@ enum What {
 #[derive(Clone, Debug)]
 struct Inode {
     what: What,
-    state: State,
+    state: FileStat,
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -100,7 +100,7 @@ impl Tables {
     /// Contents (`true`) or attributes have changed.
     fn touch(&mut self, ino: u64, now: u64, contents: bool) {
         self.changes += 1;
-        let time = Time {
+        let time = FileTime {
             seconds: (now / 1_000_000_000) as i64,
             nanoseconds: self.changes,
         };
@@ -112,18 +112,18 @@ impl Tables {
         }
     }
 
-    fn make(&mut self, what: What, kind: Kind, mode: u32, now: u64) -> u64 {
+    fn make(&mut self, what: What, kind: FileKind, mode: u32, now: u64) -> u64 {
         self.next += 1;
         let ino = self.next;
-        let time = Time::default();
-        let state = State {
+        let time = FileTime::default();
+        let state = FileStat {
             kind,
             mode,
             uid: 0,
             gid: 0,
             size: 0,
-            space: 0,
-            names: 1,
+            allocated: 0,
+            nlink: 1,
             inode: (9, ino),
             accessed: time,
             modified: time,
@@ -142,16 +142,16 @@ impl Tables {
         ino
     }
 
-    fn state(&self, ino: u64) -> Result<State, Errno> {
+    fn state(&self, ino: u64) -> Result<FileStat, Errno> {
         let inode = self.get(ino)?;
         let size = match &inode.what {
             What::File(bytes) => bytes.len() as u64,
             What::Link(goal) => goal.len() as u64,
             What::Directory(_) => 0,
         };
-        Ok(State {
+        Ok(FileStat {
             size,
-            space: size.div_ceil(512) * 512,
+            allocated: size.div_ceil(512) * 512,
             ..inode.state
         })
     }
@@ -173,7 +173,12 @@ impl Tables {
 impl Pfs {
     pub fn new(machine: Machine) -> Pfs {
         let mut tables = Tables::default();
-        tables.make(What::Directory(BTreeMap::new()), Kind::Directory, 0o755, 0);
+        tables.make(
+            What::Directory(BTreeMap::new()),
+            FileKind::Directory,
+            0o755,
+            0,
+        );
         tables.durable = tables.inodes.clone();
         Pfs {
             tables: Arc::new(Mutex::new(tables)),
@@ -188,7 +193,7 @@ impl Pfs {
     /// For the movers: fails while it is away, and for those who are dead.
     fn reach(&self) -> Result<MutexGuard<'_, Tables>, Errno> {
         let tables = self.lock();
-        if tables.away || seat::is_dead() {
+        if tables.away || actor_thread::is_dead() {
             return Err(Errno::IO);
         }
         Ok(tables)
@@ -218,9 +223,9 @@ impl Pfs {
                 Err(_) => {
                     let (what, kind) = match contents {
                         Some(bytes) if index == last => {
-                            (What::File(Arc::new(bytes.to_vec())), Kind::File)
+                            (What::File(Arc::new(bytes.to_vec())), FileKind::File)
                         }
-                        _ => (What::Directory(BTreeMap::new()), Kind::Directory),
+                        _ => (What::Directory(BTreeMap::new()), FileKind::Directory),
                     };
                     let made = tables.make(what, kind, 0o755, 0);
                     tables.entries(at).unwrap().insert(name.to_owned(), made);
@@ -272,7 +277,7 @@ impl Pfs {
 }
 
 impl FileSystem for Pfs {
-    fn open_folder(&self, path: &Path) -> Result<Box<dyn Folder>, Errno> {
+    fn open_dir(&self, path: &Path) -> Result<Box<dyn DirHandle>, Errno> {
         let tables = self.reach().map_err(|_| Errno::NOENT)?;
         let ino = Tables::walk(&tables.inodes, path).ok_or(Errno::NOENT)?;
         match tables.get(ino)?.what {
@@ -281,7 +286,7 @@ impl FileSystem for Pfs {
         }
     }
 
-    fn open_file(&self, path: &Path) -> Result<Box<dyn Body>, Errno> {
+    fn open_file(&self, path: &Path) -> Result<Box<dyn FileHandle>, Errno> {
         let tables = self.reach().map_err(|_| Errno::NOENT)?;
         let ino = Tables::walk(&tables.inodes, path).ok_or(Errno::NOENT)?;
         Ok(Box::new(self.open(&tables, ino)))

@@ -5,19 +5,19 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_stage::end::{Attributes, Body, Folder, Kind, State};
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, Metadata};
 use rustix::io::Errno;
 
 use super::{Open, What};
 
-impl Attributes for Open {
-    fn state(&self) -> Result<State, Errno> {
+impl Metadata for Open {
+    fn stat(&self) -> Result<FileStat, Errno> {
         self.pfs.reach()?.state(self.ino)
     }
 
-    fn take_on(
+    fn set_metadata(
         &self,
-        state: &State,
+        state: &FileStat,
         attributes: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
         let set = attributes();
@@ -52,16 +52,16 @@ impl Attributes for Open {
     }
 }
 
-impl Folder for Open {
-    fn again(&self) -> Result<Box<dyn Folder>, Errno> {
+impl DirHandle for Open {
+    fn try_clone(&self) -> Result<Box<dyn DirHandle>, Errno> {
         let mut again = self.pfs.open(&*self.pfs.reach()?, self.ino);
         again.crashes = self.crashes;
         Ok(Box::new(again))
     }
 
-    fn entries(
+    fn read_dir(
         &self,
-        take: &mut dyn FnMut(&OsStr, Result<State, Errno>) -> bool,
+        take: &mut dyn FnMut(&OsStr, Result<FileStat, Errno>) -> bool,
     ) -> Result<(), Errno> {
         let entries = self.pfs.reach()?.entries(self.ino)?.clone();
         for (name, ino) in entries {
@@ -73,12 +73,12 @@ impl Folder for Open {
         Ok(())
     }
 
-    fn look(&self, name: &OsStr) -> Result<State, Errno> {
+    fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
         let tables = self.pfs.reach()?;
         tables.state(tables.child(self.ino, name)?)
     }
 
-    fn folder(&self, name: &OsStr) -> Result<Box<dyn Folder>, Errno> {
+    fn open_dir(&self, name: &OsStr) -> Result<Box<dyn DirHandle>, Errno> {
         let tables = self.pfs.reach()?;
         let ino = tables.child(self.ino, name)?;
         match tables.get(ino)?.what {
@@ -88,7 +88,7 @@ impl Folder for Open {
         }
     }
 
-    fn make(&self, name: &OsStr) -> Result<bool, Errno> {
+    fn mkdir(&self, name: &OsStr) -> Result<bool, Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         if tables.child(self.ino, name).is_ok() {
@@ -96,7 +96,7 @@ impl Folder for Open {
         }
         let made = tables.make(
             What::Directory(BTreeMap::new()),
-            Kind::Directory,
+            FileKind::Directory,
             0o700,
             now,
         );
@@ -105,7 +105,7 @@ impl Folder for Open {
         Ok(true)
     }
 
-    fn open(&self, name: &OsStr, _: Option<&State>) -> Result<Box<dyn Body>, Errno> {
+    fn open(&self, name: &OsStr, _: Option<&FileStat>) -> Result<Box<dyn FileHandle>, Errno> {
         let tables = self.pfs.reach()?;
         let ino = tables.child(self.ino, name)?;
         match tables.get(ino)?.what {
@@ -114,13 +114,13 @@ impl Folder for Open {
         }
     }
 
-    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn Body>, Errno> {
+    fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         let ino = match tables.child(self.ino, name) {
             Ok(ino) => ino,
             Err(_) => {
-                let made = tables.make(What::File(Arc::default()), Kind::File, 0o600, now);
+                let made = tables.make(What::File(Arc::default()), FileKind::File, 0o600, now);
                 tables.entries(self.ino)?.insert(name.to_owned(), made);
                 tables.touch(self.ino, now, true);
                 made
@@ -133,7 +133,7 @@ impl Folder for Open {
         Ok(Box::new(self.pfs.open(&tables, ino)))
     }
 
-    fn goal(&self, name: &OsStr, _: &State) -> Result<OsString, Errno> {
+    fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
         let tables = self.pfs.reach()?;
         match &tables.get(tables.child(self.ino, name)?)?.what {
             What::Link(goal) => Ok(goal.clone()),
@@ -141,31 +141,31 @@ impl Folder for Open {
         }
     }
 
-    fn point(&self, name: &OsStr, goal: &OsStr, _: &State) -> Result<(), Errno> {
+    fn symlink(&self, name: &OsStr, goal: &OsStr, _: &FileStat) -> Result<(), Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         if tables.child(self.ino, name).is_ok() {
             return Err(Errno::EXIST);
         }
-        let made = tables.make(What::Link(goal.to_owned()), Kind::Link, 0o777, now);
+        let made = tables.make(What::Link(goal.to_owned()), FileKind::Symlink, 0o777, now);
         tables.entries(self.ino)?.insert(name.to_owned(), made);
         Ok(())
     }
 
-    fn link(&self, name: &OsStr, folder: &dyn Folder, of: &OsStr) -> Result<(), Errno> {
-        let ino = folder.look(of)?.inode.1;
+    fn link(&self, name: &OsStr, folder: &dyn DirHandle, of: &OsStr) -> Result<(), Errno> {
+        let ino = folder.lstat(of)?.inode.1;
         let mut tables = self.pfs.change()?;
         if tables.child(self.ino, name).is_ok() {
             return Err(Errno::EXIST);
         }
         tables.entries(self.ino)?.insert(name.to_owned(), ino);
         if let Some(inode) = tables.inodes.get_mut(&ino) {
-            inode.state.names += 1;
+            inode.state.nlink += 1;
         }
         Ok(())
     }
 
-    fn remove(&self, name: &OsStr) -> Result<(), Errno> {
+    fn unlink(&self, name: &OsStr) -> Result<(), Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         let removed = tables.entries(self.ino)?.remove(name);
@@ -183,7 +183,7 @@ impl Folder for Open {
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn syncfs(&self) -> Result<(), Errno> {
         let mut tables = self.pfs.change()?;
         if tables.crashes != self.crashes {
             return Err(Errno::IO);
@@ -197,8 +197,8 @@ impl Folder for Open {
     }
 }
 
-impl Body for Open {
-    fn read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+impl FileHandle for Open {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut tables = self.pfs.reach()?;
         let bytes = tables.file(self.ino)?;
         let from = bytes.get(offset as usize..).unwrap_or_default();
@@ -207,7 +207,7 @@ impl Body for Open {
         Ok(count)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         tables.has_room(data.len() as u64)?;
@@ -230,7 +230,7 @@ impl Body for Open {
         }
     }
 
-    fn resize(&self, size: u64) -> Result<(), Errno> {
+    fn truncate(&self, size: u64) -> Result<(), Errno> {
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         tables.file(self.ino)?.resize(size as usize, 0);
@@ -242,18 +242,18 @@ impl Body for Open {
         None
     }
 
-    fn promise(&self, _: u64, _: u64) -> Result<(), Errno> {
+    fn reserve_space(&self, _: u64, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), Errno> {
+    fn fdatasync(&self) -> Result<(), Errno> {
         let mut tables = self.pfs.change()?;
         let inode = tables.get(self.ino)?.clone();
         tables.durable.insert(self.ino, inode);
         Ok(())
     }
 
-    fn must_flush(&self) -> bool {
+    fn needs_fdatasync(&self) -> bool {
         false
     }
 }

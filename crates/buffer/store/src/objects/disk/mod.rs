@@ -1,15 +1,15 @@
 //! Objects as files: `<root>/<instance>/<low byte of inode>/<inode>`, numbers in hexadecimal.
 
-mod rest;
-mod whole;
+mod checksums;
+mod fetch;
 
-pub use rest::LastError;
+pub use checksums::RecordChecksumsError;
 
-use super::lasting::{self, LONGEST, Lasting, Marks};
-use super::leaving::Leaving;
-use super::seal::{self, Opened};
+use super::checksum::{self, ObjectFile};
+use super::checksum_validity::{self, ChecksumValidity, MAX_CHECKSUMS_BYTES, Watermarks};
+use super::removal::RemovalQueue;
 use super::{ObjectId, ObjectStat, Objects};
-use crate::objects::block_checksums::XATTR;
+use crate::objects::block_checksums::CHECKSUMS_XATTR;
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
 use rustix::fs::{
@@ -33,29 +33,29 @@ pub struct DiskObjects {
     /// The directory, open since the start, so that its file system tells what it has lost since.
     whole: Arc<File>,
     dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
-    lasting: Arc<Lasting>,
-    leaving: Arc<Leaving>,
+    lasting: Arc<ChecksumValidity>,
+    leaving: Arc<RemovalQueue>,
 }
 
 impl DiskObjects {
     /// The directory `root`, made if it is missing.
     pub fn open(root: &Path) -> io::Result<DiskObjects> {
         std::fs::create_dir_all(root)?;
-        let marks = rest::read_marks(&root.join(lasting::FILE))?;
+        let marks = checksums::read_watermarks(&root.join(checksum_validity::WATERMARK_FILE))?;
         let mut objects = DiskObjects {
             root: Arc::new(root.to_owned()),
             whole: Arc::new(File::open(root)?),
             dirs: Arc::default(),
-            leaving: Arc::new(Leaving::of(root)?),
-            lasting: Arc::new(Lasting::new(None, Marks::default(), false)),
+            leaving: Arc::new(RemovalQueue::scan(root)?),
+            lasting: Arc::new(ChecksumValidity::new(None, Watermarks::default(), false)),
         };
-        let fresh = !objects.instances()?.is_empty();
-        objects.lasting = Arc::new(Lasting::new(seal::this_boot(), marks, fresh));
+        let fresh = !objects.list_instances()?.is_empty();
+        objects.lasting = Arc::new(ChecksumValidity::new(checksum::boot_id(), marks, fresh));
         Ok(objects)
     }
 
     /// Removed instances that still take space. Somebody has to [`run`](Leaving::run) it.
-    pub fn leaving(&self) -> Arc<Leaving> {
+    pub fn removal_queue(&self) -> Arc<RemovalQueue> {
         self.leaving.clone()
     }
 
@@ -73,28 +73,30 @@ impl DiskObjects {
         Ok(dir)
     }
 
-    fn opened(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_object(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
         let dir = self.dir(id.instance)?;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(openat(&*dir, name(id.ino), flags | OFlags::CLOEXEC, mode)?)
     }
 
     /// As it is for reading, without leaving a trace in its times.
-    fn looked_at(&self, id: ObjectId) -> Result<File, Errno> {
-        Ok(self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?.into())
+    fn open_for_scan(&self, id: ObjectId) -> Result<File, Errno> {
+        Ok(self
+            .open_object(id, OFlags::RDONLY | OFlags::NOATIME)?
+            .into())
     }
 
     /// An object for someone who will write to it.
-    fn to_write(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let file = self.opened(id, flags)?;
-        self.lasting.break_seal(&Opened::new(&file))?;
+    fn open_for_writing(&self, id: ObjectId, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let file = self.open_object(id, flags)?;
+        self.lasting.invalidate(&ObjectFile::new(&file))?;
         Ok(file)
     }
 
     /// An object past the page cache, for one who has opened it through the cache before: its seal
     /// is broken already if it is to be written to. `EINVAL`: its file system does no direct I/O.
     pub fn open_direct(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
-        self.opened(id, access(mode) | OFlags::DIRECT)
+        self.open_object(id, access(mode) | OFlags::DIRECT)
     }
 }
 
@@ -160,15 +162,15 @@ impl Objects for DiskObjects {
         Ok(())
     }
 
-    fn drop_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
+    fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
         self.dirs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&id);
-        Ok(self.leaving.add(id, &self.path(id))?)
+        Ok(self.leaving.enqueue(id, &self.path(id))?)
     }
 
-    fn instances(&self) -> Result<Vec<InstanceId>, Errno> {
+    fn list_instances(&self) -> Result<Vec<InstanceId>, Errno> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&*self.root)? {
             let name = entry?.file_name();
@@ -181,7 +183,7 @@ impl Objects for DiskObjects {
         Ok(found)
     }
 
-    fn list(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
+    fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
         use std::os::unix::fs::MetadataExt;
         let mut found = Vec::new();
         for number in 0..FOLDERS {
@@ -200,7 +202,7 @@ impl Objects for DiskObjects {
     }
 
     fn create(&mut self, id: ObjectId, atime: Timestamp, mtime: Timestamp) -> Result<(), Errno> {
-        match self.opened(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
+        match self.open_object(id, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => Ok(rustix::fs::futimens(&file, &times(atime, mtime))?),
             Err(Errno::EEXIST) => Ok(()),
             Err(error) => Err(error),
@@ -214,7 +216,7 @@ impl Objects for DiskObjects {
         mode: OpenMode,
     ) -> Result<OwnedFd, Errno> {
         // One that was not there has no seal to break.
-        match self.opened(id, access(mode) | OFlags::CREATE | OFlags::EXCL) {
+        match self.open_object(id, access(mode) | OFlags::CREATE | OFlags::EXCL) {
             Ok(file) => {
                 rustix::fs::futimens(&file, &times(atime, mtime))?;
                 Ok(file)
@@ -224,7 +226,7 @@ impl Objects for DiskObjects {
         }
     }
 
-    fn put(
+    fn put_object(
         &mut self,
         id: ObjectId,
         data: &[u8],
@@ -232,11 +234,11 @@ impl Objects for DiskObjects {
         mtime: Timestamp,
     ) -> Result<ObjectStat, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let file = match self.opened(id, flags) {
+        let file = match self.open_object(id, flags) {
             // Written anew, it might get back checksums of what it held.
             Err(Errno::EEXIST) => {
                 self.remove(id)?;
-                self.opened(id, flags)?
+                self.open_object(id, flags)?
             }
             other => other?,
         };
@@ -247,7 +249,7 @@ impl Objects for DiskObjects {
             rustix::fs::futimens(&file, &times)?;
             let stat = object_stat(&rustix::fs::fstat(&file)?);
             // Without checksums nothing is wrong. Nobody else has it open to write to it.
-            let _ = seal::put_on_new(&file, &self.lasting, data, stat.mtime);
+            let _ = checksum::store_checksums_of_new_object(&file, &self.lasting, data, stat.mtime);
             Ok(stat)
         };
         let filled: Result<ObjectStat, Errno> = fill();
@@ -265,7 +267,7 @@ impl Objects for DiskObjects {
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
         Ok(rustix::fs::ftruncate(
-            self.to_write(id, OFlags::WRONLY)?,
+            self.open_for_writing(id, OFlags::WRONLY)?,
             size,
         )?)
     }
@@ -280,12 +282,12 @@ impl Objects for DiskObjects {
             last_access: timespec(atime),
             last_modification: timespec(mtime),
         };
-        let file = self.opened(id, OFlags::RDONLY | OFlags::NOATIME)?;
+        let file = self.open_object(id, OFlags::RDONLY | OFlags::NOATIME)?;
         let Some(mtime) = mtime else {
             return Ok(rustix::fs::futimens(&file, &times)?);
         };
         let set = || Ok(rustix::fs::futimens(&file, &times)?);
-        self.lasting.set_mtime(&Opened::new(&file), mtime, set)
+        self.lasting.set_mtime(&ObjectFile::new(&file), mtime, set)
     }
 
     fn allocate(
@@ -308,7 +310,7 @@ impl Objects for DiskObjects {
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
         };
         Ok(fallocate(
-            self.to_write(id, OFlags::RDWR)?,
+            self.open_for_writing(id, OFlags::RDWR)?,
             flags,
             offset,
             length,
@@ -323,20 +325,22 @@ impl Objects for DiskObjects {
         }
     }
 
-    fn is_at_rest(&self, id: ObjectId) -> bool {
-        let mut bytes = [0; LONGEST];
+    fn has_durable_checksums(&self, id: ObjectId) -> bool {
+        let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         let path = || self.path(id.instance).join(name(id.ino));
-        !self.lasting.is_plain()
-            && rustix::fs::lgetxattr(path(), XATTR, &mut bytes)
-                .is_ok_and(|length| self.lasting.is_lasting(&bytes[..length.min(LONGEST)]))
+        !self.lasting.has_none_durable()
+            && rustix::fs::lgetxattr(path(), CHECKSUMS_XATTR, &mut bytes).is_ok_and(|length| {
+                self.lasting
+                    .needs_durable_invalidation(&bytes[..length.min(MAX_CHECKSUMS_BYTES)])
+            })
     }
 
     fn open(&self, id: ObjectId, mode: OpenMode) -> Result<OwnedFd, Errno> {
         let flags = access(mode);
         if mode.write {
-            self.to_write(id, flags)
+            self.open_for_writing(id, flags)
         } else {
-            self.opened(id, flags)
+            self.open_object(id, flags)
         }
     }
 }

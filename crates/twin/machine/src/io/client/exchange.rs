@@ -8,7 +8,7 @@
 use super::{Doing, Rank, Tag, kind};
 use crate::group::{Group, Io};
 use crate::io::IoJob;
-use crate::io::barrier::Arrivals;
+use crate::io::barrier::BarrierArrivals;
 use forebay_engine::Context;
 use forebay_network::{Message, Packet};
 use forebay_units::Bytes;
@@ -189,7 +189,7 @@ impl Group {
         let rank = self.rank(slot);
         if rank.doing == Doing::Sharing && rank.due == 0 && rank.window == u32::MAX {
             rank.doing = Doing::Shared;
-            self.arrive(Arrivals::WITHIN_STEP, 0, context);
+            self.arrive(BarrierArrivals::WITHIN_STEP, 0, context);
         }
     }
 
@@ -252,7 +252,9 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let Rank { rank, transfer, .. } = *self.rank(slot);
-        let own = self.layout(job).access(rank, self.clients.access, transfer);
+        let own = self
+            .layout(job)
+            .transfer(rank, self.clients.access, transfer);
         let state = self.rank(slot);
         (state.offset, state.end) = (own.offset + own.bytes, own.offset + own.bytes);
         self.transfer_done(slot, job, context);

@@ -4,14 +4,14 @@ mod exchange;
 mod rank;
 mod requests;
 
-use super::barrier::Arrivals;
-use super::collective::{Call, Readers};
-use super::measure::Phase;
+use super::barrier::BarrierArrivals;
+use super::collective::{CollectiveCall, Readers};
+use super::measure::PhaseCounts;
 use super::{IoJob, Piece, Tag, kind};
 use crate::group::{Event, Group, Io};
-use crate::world::World;
+use crate::scenario::Scenario;
 use forebay_engine::{Context, Queue};
-use forebay_workload::ior::{Access, Action, FileId, Layout, Reorder};
+use forebay_workload::ior::{Access, AccessPattern, Action, FileId, Reorder};
 use rank::{Doing, Rank};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ const PS: u64 = 1_000_000_000_000;
 /// The processes of one group, and where the test stands.
 pub(crate) struct Clients {
     ranks: Vec<Rank>,
-    pub arrivals: Arrivals,
+    pub arrivals: BarrierArrivals,
     /// The layout of the present repetition.
-    layout: Option<Layout>,
+    layout: Option<AccessPattern>,
     access: Access,
     iteration: u32,
     /// The phase under way.
-    pub phase: Phase,
+    pub phase: PhaseCounts,
     /// Bytes of read requests still to come, by tag.
     coming: FxHashMap<u64, u64>,
     /// Bytes still to come of what an aggregator exchanges with others, by tag and the aggregator.
@@ -40,22 +40,22 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub fn new(world: &World, group: u16) -> Self {
+    pub fn new(world: &Scenario, group: u16) -> Self {
         let mut clients = Clients {
             ranks: Vec::new(),
-            arrivals: Arrivals::default(),
+            arrivals: BarrierArrivals::default(),
             layout: world.io.as_ref().map(|job| job.layout),
             access: Access::Write,
             iteration: 0,
-            phase: Phase::default(),
+            phase: PhaseCounts::default(),
             coming: FxHashMap::default(),
             shares: FxHashMap::default(),
             readers: None,
-            node_free: vec![[0; 2]; world.topology.members(group).len()],
+            node_free: vec![[0; 2]; world.topology.nodes_of_group(group).len()],
         };
         let Some(job) = &world.io else { return clients };
         for rank in 0..job.tasks() {
-            if world.topology.place(job.node_of(rank)).group == group {
+            if world.topology.location(job.node_of(rank)).group == group {
                 clients.ranks.push(Rank::new(rank));
             }
         }
@@ -84,7 +84,7 @@ impl Clients {
             let mut pieces = call.pieces(layout.node_of(tag.rank), job);
             (layout.file(tag.rank, self.access), pieces.nth(nth))
         } else {
-            let transfer = layout.access(tag.rank, self.access, tag.call);
+            let transfer = layout.transfer(tag.rank, self.access, tag.call);
             let mut pieces = job.pieces(transfer.offset, transfer.bytes);
             (transfer.file, pieces.nth(nth))
         };
@@ -95,9 +95,9 @@ impl Clients {
     }
 
     /// A collective call of this phase.
-    pub fn collective(&self, call: u64, job: &IoJob) -> Call<'_> {
+    pub fn collective(&self, call: u64, job: &IoJob) -> CollectiveCall<'_> {
         let layout = self.layout.unwrap_or(job.layout);
-        Call::new(job, &layout, call, self.readers.as_ref())
+        CollectiveCall::new(job, &layout, call, self.readers.as_ref())
     }
 
     /// The least, over the group's processes, of a process's mean time a transfer, ps.
@@ -183,13 +183,17 @@ impl Group {
                 }
                 Action::RemoveExisting => {
                     let left_over = step.iteration > 0 && job.ior.keep_file && !job.ior.multi_file;
-                    let file = self.layout(job).removed_by(self.rank(slot).rank);
+                    let file = self.layout(job).file_removed_by(self.rank(slot).rank);
                     if left_over && file.is_some() {
                         return self.call(slot, context);
                     }
                 }
                 Action::Remove => {
-                    if self.layout(job).removed_by(self.rank(slot).rank).is_some() {
+                    if self
+                        .layout(job)
+                        .file_removed_by(self.rank(slot).rank)
+                        .is_some()
+                    {
                         return self.call(slot, context);
                     }
                 }
@@ -206,7 +210,7 @@ impl Group {
         }
     }
 
-    fn layout(&self, job: &IoJob) -> Layout {
+    fn layout(&self, job: &IoJob) -> AccessPattern {
         self.clients.layout.unwrap_or(job.layout)
     }
 
@@ -260,7 +264,7 @@ impl Group {
             && (late || rank.transfer == rank.last)
         {
             self.rank(slot).doing = Doing::WearOut;
-            return self.arrive(Arrivals::WITHIN_STEP, rank.transfer, context);
+            return self.arrive(BarrierArrivals::WITHIN_STEP, rank.transfer, context);
         }
         let stops = late && !rank.worn_out && !collective;
         if rank.transfer == rank.last || stops {
@@ -270,7 +274,7 @@ impl Group {
             let state = self.rank(slot);
             (state.doing, state.call_began) = (Doing::Collective, context.now);
             let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
-            return self.arrive(Arrivals::WITHIN_STEP, stop, context);
+            return self.arrive(BarrierArrivals::WITHIN_STEP, stop, context);
         }
         self.begin_transfer(slot, context);
     }
@@ -279,7 +283,9 @@ impl Group {
         let world = self.world.clone();
         let Some(job) = &world.io else { return };
         let Rank { rank, transfer, .. } = *self.rank(slot);
-        let next = self.layout(job).access(rank, self.clients.access, transfer);
+        let next = self
+            .layout(job)
+            .transfer(rank, self.clients.access, transfer);
         let state = self.rank(slot);
         (state.offset, state.end) = (next.offset, next.offset + next.bytes);
         state.doing = Doing::Transfer;

@@ -45,12 +45,12 @@ impl Group {
                     rank.offset += 1;
                     match step.action {
                         Action::Fsync => {
-                            let first = layout.access(rank.rank, access, 0).offset;
+                            let first = layout.transfer(rank.rank, access, 0).offset;
                             let nth = u64::from(rank.sent) * job.burst_buffer.stripe.0;
                             (job.server_of(file, first + nth), kind::SYNC)
                         }
                         Action::Remove | Action::RemoveExisting => {
-                            let file = layout.removed_by(rank.rank).unwrap_or(file);
+                            let file = layout.file_removed_by(rank.rank).unwrap_or(file);
                             (job.first_server(file), kind::METADATA)
                         }
                         _ => (job.first_server(file), kind::METADATA),
@@ -125,7 +125,7 @@ impl Group {
         if job.client.node_rate >= self.world.network.node.rate {
             return now;
         }
-        let local = usize::from(self.world.topology.place(node).local);
+        let local = usize::from(self.world.topology.location(node).local);
         let free = &mut self.clients.node_free[local][direction];
         let at = (*free).max(now);
         *free = at + job.client.node_rate.time_for(Bytes(bytes)).0;

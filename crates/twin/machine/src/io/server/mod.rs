@@ -4,10 +4,10 @@ mod service;
 
 use super::locks::{Locks, Object};
 use super::ssd::Ssd;
-use crate::world::World;
+use crate::scenario::Scenario;
 use forebay_machine_file::machine::BurstBuffer;
 use forebay_workload::ior::FileId;
-use forebay_workload::random::{hash, label};
+use forebay_workload::random::{hash, stream_label};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -79,17 +79,17 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub fn new(world: &World, group: u16) -> Self {
+    pub fn new(world: &Scenario, group: u16) -> Self {
         let Some(job) = &world.io else {
             return Servers::default();
         };
-        let members = world.topology.members(group);
+        let members = world.topology.nodes_of_group(group);
         let mut servers = Servers {
             of_node: vec![u32::MAX; members.len()],
             ..Servers::default()
         };
         for &node in &job.servers {
-            let place = world.topology.place(node);
+            let place = world.topology.location(node);
             if place.group == group {
                 servers.of_node[usize::from(place.local)] = servers.servers.len() as u32;
                 servers.servers.push(Server {
@@ -154,7 +154,7 @@ fn controller(file: FileId, chunk: u64, make: &BurstBuffer) -> (u32, u32) {
     );
     let (card, on_card) = (chunk % cards, chunk / cards);
     let stripe = chunk * make.substripe.0 / make.stripe.0.max(1);
-    let first = hash(file.0, label("extents") ^ card, stripe) % controllers;
+    let first = hash(file.0, stream_label("extents") ^ card, stripe) % controllers;
     (
         card as u32,
         (card * controllers + (first + on_card) % controllers) as u32,

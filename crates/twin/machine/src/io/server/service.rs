@@ -16,7 +16,7 @@ fn transfer_time(rate: Rate, bytes: u64) -> u64 {
 impl Group {
     /// A packet for a server of this group has come.
     pub(crate) fn serve(&mut self, packet: &Packet, context: &mut Context<'_, Self>) {
-        let local = self.world.topology.place(packet.dst).local;
+        let local = self.world.topology.location(packet.dst).local;
         let server = self.servers.of_node[usize::from(local)];
         if packet.kind() == kind::WRITE_DATA {
             self.take_data(packet, context);
@@ -146,7 +146,7 @@ impl Group {
 
     /// The waits of the requests of the group that a client is in.
     fn waits_of(&mut self, client: u32) -> &mut Waits {
-        let group = self.world.topology.place(client).group;
+        let group = self.world.topology.location(client).group;
         &mut self.waits[usize::from(group)]
     }
 

@@ -7,7 +7,7 @@
 
 mod summary;
 
-use super::{Access, Ior, Layout, Reorder};
+use super::{Access, AccessPattern, Ior, Reorder};
 use std::fmt;
 
 const KIB: f64 = 1024.0;
@@ -66,7 +66,7 @@ pub struct TestReport<'a> {
     /// The test.
     pub ior: &'a Ior,
     /// The test fitted to its processes.
-    pub layout: &'a Layout,
+    pub layout: &'a AccessPattern,
     /// Simulated time at which it began, in seconds.
     pub started_seconds: f64,
     /// Its results.
@@ -193,7 +193,7 @@ fn clock(seconds: f64) -> String {
     format!("{seconds:.6} s (simulated time)")
 }
 
-fn options(f: &mut fmt::Formatter<'_>, ior: &Ior, layout: &Layout) -> fmt::Result {
+fn options(f: &mut fmt::Formatter<'_>, ior: &Ior, layout: &AccessPattern) -> fmt::Result {
     writeln!(f, "\nOptions: ")?;
     pair(f, "api", ior.api.name())?;
     pair(f, "apiVersion", "")?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use forebay_control::controller::{Settings, Setup};
-use forebay_control::node::{self, Node};
+use forebay_control::storage_node::{self, StorageNode};
 use forebay_job_script::JobScript;
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
@@ -30,16 +30,16 @@ fn server(directory: &std::path::Path) -> Server {
         address: Some("bb0:7511".into()),
     };
     server.order(add).unwrap();
-    let mut node = Node::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
-    for effect in node.step(node::Input::Tick) {
-        if let node::Effect::Report(report) = effect {
-            server.step(Input::Report(report)).unwrap();
+    let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
+    for effect in storage_node.step(storage_node::StorageInput::Tick) {
+        if let storage_node::StorageEffect::Report(report) = effect {
+            server.step(ControllerInput::Report(report)).unwrap();
         }
     }
     server
 }
 
-fn connect(server: &mut Server, number: u64) -> (ConnId, Receiver<Downward>) {
+fn connect(server: &mut Server, number: u64) -> (ConnId, Receiver<FromController>) {
     let (outbox, inbox) = sync_channel(OUTBOX);
     let connection = Connection {
         stream: Arc::new(Stream::Unix(UnixStream::pair().unwrap().0)),
@@ -61,9 +61,9 @@ fn ask(server: &mut Server, id: ConnId) {
         token: "7".into(),
         owner: Owner { uid: 0, gid: 0 },
         creator: "test".into(),
-        setup: Setup::of(&JobScript::parse(script, None).unwrap()),
+        setup: Setup::from_script(&JobScript::parse(script, None).unwrap()),
     };
-    let ask = Upward::Ask(CLIENT, 1, Box::new(setup));
+    let ask = ToController::Request(CLIENT, 1, Box::new(setup));
     server.said(id, ask).unwrap();
 }
 
@@ -84,7 +84,7 @@ fn a_request_is_of_the_connection_that_asked_it_last() {
     server.reply(CLIENT, 1, Ok(Answer::Done));
     assert!(matches!(
         told_second.try_recv(),
-        Ok(Downward::Reply(CLIENT, 1, Ok(_)))
+        Ok(FromController::Reply(CLIENT, 1, Ok(_)))
     ));
     assert!(told_first.try_recv().is_err());
     assert!(server.asked.is_empty() && server.connections[&second].asked == 0);

@@ -1,0 +1,258 @@
+//! From the text of a script to the words of its directives, each with its place.
+
+use super::error::{Findings, Position, closest_match, quote};
+
+/// Longest physical line that is read as part of a directive, in bytes.
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
+/// Most directives in one script.
+pub const MAX_DIRECTIVES: usize = 4096;
+
+/// Names of all directives, for recognising a misspelled marker.
+pub(super) const DIRECTIVES: [&str; 7] = [
+    "jobdw",
+    "persistentdw",
+    "swap",
+    "stage_in",
+    "stage_out",
+    "create_persistent",
+    "destroy_persistent",
+];
+
+/// Who a directive is addressed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    /// `#DW`: the burst buffer.
+    Dw,
+    /// `#BB`: Slurm.
+    Bb,
+}
+
+impl Marker {
+    pub fn text(self) -> &'static str {
+        match self {
+            Marker::Dw => "#DW",
+            Marker::Bb => "#BB",
+        }
+    }
+
+    fn of(line: &str) -> Option<(Marker, &str)> {
+        [Marker::Dw, Marker::Bb].into_iter().find_map(|marker| {
+            let rest = line.strip_prefix(marker.text())?;
+            (rest.is_empty() || rest.starts_with([' ', '\t', '\\', '\r'])).then_some((marker, rest))
+        })
+    }
+}
+
+/// A word and where it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word<'a> {
+    pub text: &'a str,
+    pub at: Position,
+}
+
+/// One directive line, its continuations joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DirectiveLine<'a> {
+    pub marker: Marker,
+    /// Where the marker is.
+    pub at: Position,
+    pub words: Vec<Word<'a>>,
+    /// Some of its words could not be told apart; that is already noted.
+    pub malformed: bool,
+}
+
+/// The directive lines at the head of `text`, and the lines of directives that stand after the
+/// head and are therefore not read.
+pub(super) fn directive_lines<'a>(
+    text: &'a str,
+    findings: &mut Findings,
+) -> (Vec<DirectiveLine<'a>>, Vec<u32>) {
+    let mut found: Vec<DirectiveLine<'a>> = Vec::new();
+    let mut unread = Vec::new();
+    let mut lines = (1u32..).zip(text.split('\n'));
+    while let Some((number, line)) = lines.next() {
+        let at = Position {
+            line: number,
+            column: 1,
+        };
+        let bare = line.trim();
+        if bare.is_empty() {
+            continue;
+        }
+        if !bare.starts_with('#') {
+            unread.extend(
+                lines
+                    .filter(|(_, line)| Marker::of(line).is_some())
+                    .map(|(number, _)| number),
+            );
+            break;
+        }
+        let Some((marker, rest)) = Marker::of(line) else {
+            report_near_miss(line, at, findings);
+            continue;
+        };
+        if found.len() == MAX_DIRECTIVES {
+            findings.report(
+                at,
+                format!("more than {MAX_DIRECTIVES} directives"),
+                "stage a directory or a list instead of many files",
+            );
+            break;
+        }
+        let mut directive = DirectiveLine {
+            marker,
+            at,
+            words: Vec::new(),
+            malformed: false,
+        };
+        let before = findings.count();
+        let column = at.shift_right(marker.text().len());
+        let mut more = split(rest, column, &mut directive.words, findings);
+        while more {
+            let Some((number, line)) = lines.next() else {
+                findings.report(
+                    at,
+                    "the directive ends with a backslash, but no line follows",
+                    "remove the backslash",
+                );
+                break;
+            };
+            let start = Position {
+                line: number,
+                column: 1,
+            };
+            let Some((rest, start)) = continuation(line, marker, start) else {
+                findings.report(
+                    start,
+                    format!("line {} ends with a backslash, but this line does not continue it", number - 1),
+                    format!("continue with `key=value` words (`{}` or `#` may stand before them), or remove the backslash", marker.text()),
+                );
+                break;
+            };
+            more = split(rest, start, &mut directive.words, findings);
+        }
+        directive.malformed = findings.count() > before;
+        found.push(directive);
+    }
+    (found, unread)
+}
+
+/// The words of a continuation line: bare, or behind the same marker or a lone `#`.
+fn continuation(line: &str, marker: Marker, start: Position) -> Option<(&str, Position)> {
+    let bare = line.trim_start_matches([' ', '\t']);
+    let start = start.shift_right(line.len() - bare.len());
+    if bare.trim().is_empty() {
+        return None;
+    }
+    if !bare.starts_with('#') {
+        return Some((bare, start));
+    }
+    if let Some((other, rest)) = Marker::of(bare) {
+        return (other == marker).then_some((rest, start.shift_right(marker.text().len())));
+    }
+    let rest = bare.strip_prefix('#')?;
+    rest.starts_with([' ', '\t'])
+        .then_some((rest, start.shift_right(1)))
+}
+
+/// Appends the words of `text` and says whether a backslash at its end asks for another line.
+fn split<'a>(
+    text: &'a str,
+    start: Position,
+    words: &mut Vec<Word<'a>>,
+    findings: &mut Findings,
+) -> bool {
+    if text.len() > MAX_LINE_BYTES {
+        findings.report(
+            start,
+            format!("the line is longer than {MAX_LINE_BYTES} bytes"),
+            "break it with a backslash at the end of a line",
+        );
+        return false;
+    }
+    if let Some((index, found)) = text
+        .chars()
+        .enumerate()
+        .find(|(_, c)| c.is_control() && *c != '\t')
+    {
+        if found == '\r' {
+            findings.report(
+                start.shift_right(index),
+                "the line ends as in Windows (carriage return, line feed)",
+                "convert the script, for instance with `dos2unix`",
+            );
+        } else {
+            findings.report(
+                start.shift_right(index),
+                format!("control character {}", found.escape_unicode()),
+                "remove it",
+            );
+        }
+        return false;
+    }
+    let (text, more) = match text.strip_suffix('\\') {
+        // Two backslashes at the end are Slurm's sign for "no more symbols", not a continuation.
+        Some(head) if !head.ends_with('\\') => (head, true),
+        _ => (text, false),
+    };
+    let mut column = 0;
+    for piece in text.split([' ', '\t']) {
+        let at = start.shift_right(column);
+        column += piece.chars().count() + 1;
+        if piece == "\\" {
+            findings.report(
+                at,
+                "a backslash that is not the last character of its line",
+                "remove what follows it (blanks too) to continue on the next line",
+            );
+        } else if !piece.is_empty() {
+            words.push(Word { text: piece, at });
+        }
+    }
+    more
+}
+
+/// A comment that was certainly meant as a directive but would be passed over.
+fn report_near_miss(line: &str, at: Position, findings: &mut Findings) {
+    let bare = line.trim_start();
+    let Some((head, rest)) = bare.get(..3).zip(bare.get(3..)) else {
+        return;
+    };
+    let marker = match head.to_ascii_uppercase().as_str() {
+        "#DW" => Marker::Dw,
+        "#BB" => Marker::Bb,
+        _ => return,
+    };
+    let Some(word) = rest.split_whitespace().next() else {
+        return;
+    };
+    let glued = !rest.starts_with([' ', '\t']);
+    let known = if glued {
+        DIRECTIVES.iter().any(|d| word.starts_with(d))
+    } else {
+        DIRECTIVES.contains(&word) || closest_match(word, &DIRECTIVES).is_some()
+    };
+    if !known {
+        return;
+    }
+    let place = at.shift_right(line.chars().count() - bare.chars().count());
+    if place.column > 1 {
+        findings.report(
+            place,
+            "a directive that does not begin in column 1 is not read",
+            "remove the blanks before it",
+        );
+    } else if glued {
+        findings.report(
+            place.shift_right(3),
+            format!("no blank between {} and {}", quote(head), quote(word)),
+            format!("write `{} {word}`", marker.text()),
+        );
+    } else {
+        findings.report(
+            place,
+            format!("{} is not a directive's marker", quote(head)),
+            format!("write `{}`", marker.text()),
+        );
+    }
+}

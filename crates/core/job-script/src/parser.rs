@@ -1,0 +1,109 @@
+//! From the words of a directive line to the directive.
+
+use super::JobScript;
+use super::access;
+use super::directive::{DestroyPersistent, Direction, PersistentUse};
+use super::error::{Findings, closest_match, quote};
+use super::fields::{DirectiveForm, Fields};
+use super::instances::{parse_create_persistent, parse_jobdw, parse_swap};
+use super::lexer::{DIRECTIVES, DirectiveLine, Marker};
+use super::stage::parse_stage;
+use super::symbols::Symbols;
+
+/// Reads one directive line into `script`.
+pub(super) fn parse_directive(
+    line: &DirectiveLine<'_>,
+    symbols: Option<&Symbols>,
+    script: &mut JobScript,
+    findings: &mut Findings,
+) {
+    let Some((name, rest)) = line.words.split_first() else {
+        findings.report(
+            line.at,
+            format!("`{}` without a directive", line.marker.text()),
+            format!("write one of {}", DIRECTIVES.join(", ")),
+        );
+        return;
+    };
+    if line.marker == Marker::Bb && !matches!(name.text, "create_persistent" | "destroy_persistent")
+    {
+        findings.report(
+            name.at,
+            format!("{} after `#BB`", quote(name.text)),
+            if DIRECTIVES.contains(&name.text) {
+                "write `#DW`; `#BB` takes create_persistent and destroy_persistent"
+            } else {
+                "`#BB` takes create_persistent and destroy_persistent"
+            },
+        );
+        return;
+    }
+    let bb = line.marker == Marker::Bb;
+    let Some(form) = form(name.text, bb) else {
+        let remedy = match closest_match(name.text, &DIRECTIVES) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("write one of {}", DIRECTIVES.join(", ")),
+        };
+        findings.report(
+            name.at,
+            format!("unknown directive {}", quote(name.text)),
+            remedy,
+        );
+        return;
+    };
+    // The size that `swap` takes is no key.
+    let alone = if name.text == "swap" { 1 } else { 0 };
+    let (size, words) = rest.split_at(alone.min(rest.len()));
+    let mut fields = Fields::parse(name, words, &form, symbols, findings);
+    let (fields, number) = (&mut fields, line.at.line);
+    match name.text {
+        "jobdw" => script.jobs.extend(parse_jobdw(fields, number, findings)),
+        "persistentdw" => script.persistents.extend(
+            fields
+                .require_name(findings)
+                .map(|name| PersistentUse { name, line: number }),
+        ),
+        "swap" => script
+            .swaps
+            .extend(parse_swap(size, fields, number, findings)),
+        "stage_in" => script
+            .stages
+            .extend(parse_stage(Direction::In, fields, number, findings)),
+        "stage_out" => script
+            .stages
+            .extend(parse_stage(Direction::Out, fields, number, findings)),
+        "create_persistent" => script
+            .creates
+            .extend(parse_create_persistent(fields, bb, number, findings)),
+        _ => script
+            .destroys
+            .extend(fields.require_name(findings).map(|name| DestroyPersistent {
+                name,
+                hurry: fields.has_flag("hurry"),
+                for_slurm: bb,
+                line: number,
+            })),
+    }
+}
+
+/// What a directive may say; `None` for one that does not exist.
+fn form(directive: &str, bb: bool) -> Option<DirectiveForm> {
+    let keys: &[&'static str] = match directive {
+        "jobdw" => &["capacity", "type", "access_mode", "pool", "pfs"],
+        "persistentdw" | "destroy_persistent" => &["name"],
+        "swap" => &["pool"],
+        "stage_in" | "stage_out" => &["type", "source", "destination"],
+        "create_persistent" if bb => &["name", "capacity", "access", "access_mode", "pool", "type"],
+        "create_persistent" => &["name", "capacity", "type", "access_mode", "pool"],
+        _ => return None,
+    };
+    let mut keys = keys.to_vec();
+    if directive == "jobdw" {
+        keys.extend(access::KEYS);
+    }
+    let flags: &[&'static str] = match directive {
+        "destroy_persistent" => &["hurry"],
+        _ => &[],
+    };
+    Some(DirectiveForm { flags, keys })
+}

@@ -1,0 +1,347 @@
+//! A machine as text for people.
+
+use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
+use crate::node_map::kind_letter;
+use forebay_units::{Bytes, Rate, grouped};
+use std::fmt::Write;
+
+/// Columns of a row of numbers.
+const ROW: usize = 20;
+
+/// What a machine is: nodes, storage, links by class, bisection, where the nodes sit.
+pub fn describe(machine: &Machine) -> String {
+    let mut out = format!("{}: {}\n\n", machine.name, machine.title);
+    totals(machine, &mut out);
+    out.push('\n');
+    links(machine, &mut out);
+    out.push('\n');
+    bisection(&machine.network, &mut out);
+    out.push('\n');
+    drawings(machine, &mut out);
+    per_group(machine, &mut out);
+    if !machine.notes.is_empty() {
+        let _ = write!(out, "\nNotes\n");
+        for line in machine.notes.lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out
+}
+
+/// Where each number of a machine comes from: key, value, source, and what a calibrated value
+/// was fitted to.
+pub fn list_sources(machine: &Machine) -> String {
+    let width = |cell: fn(&crate::machine::Provenance) -> &str| {
+        machine
+            .provenance
+            .iter()
+            .map(|p| cell(p).chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (key, value) = (width(|p| &p.key), width(|p| &p.value));
+    let mut out = String::new();
+    for p in &machine.provenance {
+        let calibrated = p
+            .calibrated
+            .as_ref()
+            .map(|row| format!(" [calibrated: {row}]"))
+            .unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "{:key$}  {:value$}  {}{calibrated}",
+            p.key, p.value, p.source
+        );
+    }
+    out
+}
+
+/// `1 card`, `2 cards`.
+fn many(n: u32, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+fn totals(machine: &Machine, out: &mut String) {
+    let n = &machine.network;
+    let count = |kind| grouped(machine.count_nodes(kind) as u64);
+    let _ = writeln!(
+        out,
+        "Nodes     {} compute, {} burst buffer, {} LNET, {} service",
+        count(NodeKind::Compute),
+        count(NodeKind::BurstBuffer),
+        count(NodeKind::Lnet),
+        count(NodeKind::Service)
+    );
+    let _ = writeln!(
+        out,
+        "Routers   {} = {} groups x {} chassis x {} slots, {} node ports each",
+        grouped(u64::from(machine.routers())),
+        n.groups,
+        n.chassis_per_group,
+        n.routers_per_chassis,
+        n.node_ports_per_router
+    );
+    if let Some(bb) = &machine.burst_buffer {
+        storage(bb, machine.count_nodes(NodeKind::BurstBuffer) as u64, out);
+    }
+    let c = &machine.client;
+    let _ = writeln!(
+        out,
+        "Client    {} a node, {} a call, requests of {}, {} at once; collective buffer {}",
+        c.node_rate, c.call_overhead, c.max_request, c.requests_in_flight, c.collective_buffer
+    );
+    if let Some(pfs) = &machine.pfs {
+        let osts = if pfs.osts > 0 {
+            format!(", {} OSTs", pfs.osts)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            out,
+            "PFS       {}: {}, {}{osts}",
+            pfs.name, pfs.capacity, pfs.rate
+        );
+    }
+}
+
+/// Capacity and peak rates of the burst buffer: per node the smallest of server and cards.
+fn storage(bb: &BurstBuffer, nodes: u64, out: &mut String) {
+    let cards = u64::from(bb.cards);
+    let peak = |card: Rate| card.times(cards).min(bb.data_rate);
+    let capacity = |nodes: u64| {
+        Bytes(
+            bb.card_capacity
+                .0
+                .saturating_mul(cards)
+                .saturating_mul(nodes),
+        )
+    };
+    let (read, write) = (peak(bb.card_read), peak(bb.card_write));
+    let _ = writeln!(
+        out,
+        "Storage   {} in all; peak {} read, {} write",
+        capacity(nodes),
+        read.times(nodes),
+        write.times(nodes)
+    );
+    let _ = writeln!(
+        out,
+        "          a node: {} of {}; {} read, {} write; server {}, {} threads, {} a request",
+        many(bb.cards, "card"),
+        bb.card_capacity,
+        read,
+        write,
+        bb.data_rate,
+        bb.threads,
+        bb.dispatch
+    );
+    let _ = writeln!(
+        out,
+        "          stripe {}, substripe {}, {} a file and node",
+        bb.stripe,
+        bb.substripe,
+        many(bb.objects_per_file, "object")
+    );
+}
+
+/// Links of one class in the whole machine, both directions counted as one.
+fn link_counts(machine: &Machine) -> [(&'static str, &LinkSpec, u64); 4] {
+    let n = &machine.network;
+    let (groups, chassis, slots) = (
+        u64::from(n.groups),
+        u64::from(n.chassis_per_group),
+        u64::from(n.routers_per_chassis),
+    );
+    let pairs = |k: u64| k * (k.max(1) - 1) / 2;
+    [
+        ("node", &n.node, machine.nodes.len() as u64),
+        ("rank-1", &n.rank1, groups * chassis * pairs(slots)),
+        ("rank-2", &n.rank2, groups * slots * pairs(chassis)),
+        (
+            "global",
+            &n.global,
+            pairs(groups) * u64::from(n.links_per_group_pair),
+        ),
+    ]
+}
+
+fn links(machine: &Machine, out: &mut String) {
+    let n = &machine.network;
+    let _ = writeln!(out, "Links (rates each way)");
+    let _ = writeln!(
+        out,
+        "  {:<7}{:>9}  {:>5}  {:>14}  {:>8}  {:>9}  {:>16}",
+        "class", "links", "tiles", "rate", "latency", "buffer", "together"
+    );
+    for (class, spec, count) in link_counts(machine) {
+        let _ = writeln!(
+            out,
+            "  {class:<7}{:>9}  {:>5}  {:>14}  {:>8}  {:>9}  {:>16}",
+            grouped(count),
+            spec.tiles,
+            spec.rate,
+            spec.latency,
+            spec.buffer,
+            spec.rate.times(count)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  router {}, packets of {}; {} to each other group, {} arrangement, {} of {} sockets ({})",
+        n.router_traversal,
+        n.packet,
+        many(n.links_per_group_pair, "global link"),
+        n.arrangement.name(),
+        u64::from(n.links_per_group_pair) * u64::from(n.groups.max(1) - 1),
+        n.global_ports_per_group,
+        n.plugging.name()
+    );
+    let r = &n.routing;
+    let _ = writeln!(
+        out,
+        "  routing {}, {} candidates, detours weigh {}%, from {} queued",
+        r.algorithm.name(),
+        r.candidates,
+        r.nonminimal_weight_percent,
+        r.threshold
+    );
+}
+
+/// The global links between two halves of the groups.
+fn bisection(n: &Network, out: &mut String) {
+    if n.groups < 2 {
+        let _ = writeln!(out, "Bisection one group: no global links");
+        return;
+    }
+    let (low, high) = (n.groups / 2, n.groups - n.groups / 2);
+    let count = u64::from(low) * u64::from(high) * u64::from(n.links_per_group_pair);
+    let _ = writeln!(
+        out,
+        "Bisection {} each way = {low} x {high} groups x {} x {}",
+        n.global.rate.times(count),
+        many(n.links_per_group_pair, "link"),
+        n.global.rate
+    );
+}
+
+/// The letter of each router of a group, chassis by chassis.
+fn layout(machine: &Machine, group: u32, by_router: &[Vec<NodeKind>]) -> Vec<String> {
+    let n = &machine.network;
+    let first = group * machine.routers_per_group();
+    (0..n.chassis_per_group)
+        .map(|chassis| {
+            (0..n.routers_per_chassis)
+                .map(|slot| {
+                    let router = first + chassis * n.routers_per_chassis + slot;
+                    let kinds = by_router
+                        .get(router as usize)
+                        .map_or(&[][..], Vec::as_slice);
+                    match kinds {
+                        [] => '.',
+                        [one, rest @ ..] if rest.iter().all(|kind| kind == one) => {
+                            kind_letter(*one)
+                        }
+                        _ => '+',
+                    }
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Each way of filling a group, drawn once, with the groups that are filled so.
+fn drawings(machine: &Machine, out: &mut String) {
+    const MOST: usize = 3;
+    let mut by_router = vec![Vec::new(); machine.routers() as usize];
+    for node in &machine.nodes {
+        if let Some(kinds) = by_router.get_mut(node.router as usize) {
+            kinds.push(node.kind);
+        }
+    }
+    let mut kinds: Vec<(Vec<String>, Vec<u32>)> = Vec::new();
+    for group in 0..machine.network.groups {
+        let drawn = layout(machine, group, &by_router);
+        match kinds.iter_mut().find(|(known, _)| *known == drawn) {
+            Some((_, groups)) => groups.push(group),
+            None => kinds.push((drawn, vec![group])),
+        }
+    }
+    for (rows, groups) in kinds.iter().take(MOST) {
+        let _ = writeln!(out, "{} (chassis by slot)", group_list(groups));
+        let _ = write!(out, "      ");
+        for slot in 0..machine.network.routers_per_chassis {
+            let _ = write!(out, "{}", slot % 10);
+        }
+        out.push('\n');
+        for (chassis, row) in rows.iter().enumerate() {
+            let _ = writeln!(out, "  {chassis:>2}  {row}");
+        }
+    }
+    if kinds.len() > MOST {
+        let left: usize = kinds
+            .iter()
+            .skip(MOST)
+            .map(|(_, groups)| groups.len())
+            .sum();
+        let _ = writeln!(
+            out,
+            "... and {left} more, filled in {} other ways",
+            kinds.len() - MOST
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  C compute  B burst buffer  L LNET  S service  + mixed  . empty\n"
+    );
+}
+
+/// `Groups 0-3, 7` for 0, 1, 2, 3, 7.
+fn group_list(groups: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &group in groups {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == group => *last = group,
+            _ => runs.push((group, group)),
+        }
+    }
+    let texts: Vec<String> = runs
+        .iter()
+        .map(|(a, b)| {
+            if a == b {
+                a.to_string()
+            } else {
+                format!("{a}-{b}")
+            }
+        })
+        .collect();
+    let word = if groups.len() == 1 { "Group" } else { "Groups" };
+    format!("{word} {}", texts.join(", "))
+}
+
+/// How many burst buffers each group has.
+fn per_group(machine: &Machine, out: &mut String) {
+    if machine.burst_buffer.is_none() {
+        let _ = writeln!(out, "No shared burst buffer");
+        return;
+    }
+    let mut counts = vec![0u32; machine.network.groups as usize];
+    for node in machine
+        .nodes
+        .iter()
+        .filter(|n| n.kind == NodeKind::BurstBuffer)
+    {
+        if let Some(count) = counts.get_mut((node.router / machine.routers_per_group()) as usize) {
+            *count += 1;
+        }
+    }
+    let _ = writeln!(out, "Burst buffers by group");
+    let _ = write!(out, "       ");
+    for column in 0..ROW.min(counts.len()) {
+        let _ = write!(out, " {:>3}", format!("+{column}"));
+    }
+    out.push('\n');
+    for (row, counts) in counts.chunks(ROW).enumerate() {
+        let texts: Vec<String> = counts.iter().map(|c| format!("{c:>3}")).collect();
+        let _ = writeln!(out, "  {:>4}  {}", row * ROW, texts.join(" "));
+    }
+}

@@ -1,0 +1,157 @@
+//! The text of a machine file to a [`Machine`].
+
+mod network;
+mod storage;
+
+pub use network::{ARRANGEMENTS, MAX_ROUTERS, ROUTINGS};
+
+use crate::document::Document;
+use crate::machine::{Machine, NodeKind, SourceFile};
+use crate::placement;
+use crate::problem::{MachineError, Problem};
+use crate::section::Section;
+use std::cell::RefCell;
+use toml::de::DeTable;
+
+impl Machine {
+    /// Reads a machine from the text of its file. `file` is named in errors and gives the
+    /// machine its name (`machines/toy.toml`: `toy`); `map_loader` returns the text of a node
+    /// map that the file names, or why it cannot.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file, not only the first thing.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        map_loader: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Machine, MachineError> {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            let problems = errors.iter().map(|error| {
+                let offset = error.span().map_or(0, |span| span.start);
+                let message = error.message().replace('\n', ", ");
+                Problem::at_offset(
+                    file,
+                    text,
+                    offset,
+                    format!("not TOML: {message}"),
+                    "a TOML document",
+                )
+            });
+            return Err(MachineError {
+                problems: problems.collect(),
+            });
+        }
+        let doc = Document::new(file, text);
+        let files = RefCell::new(vec![source_file(file, text)]);
+        let machine = read(&doc, root.get_ref(), &|map| {
+            let text = map_loader(map)?;
+            files.borrow_mut().push(source_file(map, &text));
+            Ok(text)
+        });
+        if doc.has_no_problems() {
+            // After another problem, parts of the file may not have been read.
+            doc.check_unused_sources();
+        }
+        let (problems, provenance) = doc.into_findings();
+        match machine {
+            Some(machine) if problems.is_empty() => Ok(Machine {
+                provenance,
+                files: files.into_inner(),
+                ..machine
+            }),
+            _ if problems.is_empty() => {
+                Err(Problem::in_file(file, "unreadable", "a machine file").into())
+            }
+            _ => Err(MachineError { problems }),
+        }
+    }
+}
+
+fn source_file(path: &str, text: &str) -> SourceFile {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    SourceFile {
+        name: name.to_string(),
+        text: text.to_string(),
+    }
+}
+
+fn read(
+    doc: &Document<'_>,
+    table: &DeTable<'_>,
+    map_loader: &dyn Fn(&str) -> Result<String, String>,
+) -> Option<Machine> {
+    let root = Section::root(doc, table);
+    doc.read_sources(&root);
+    let title = root.text("title", "one line that says what machine this is");
+    let notes = root.text("notes", "choices made, and where sources disagree");
+    let network = root
+        .required_section("network")
+        .and_then(network::read_network);
+    let client = root
+        .required_section("client")
+        .and_then(storage::read_client);
+    let burst_buffer_section = root.optional_section("burst_buffer");
+    let burst_buffer_span = burst_buffer_section.as_ref().map(|s| s.span.start);
+    let burst_buffer = burst_buffer_section.map(storage::read_burst_buffer);
+    let pfs = root.optional_section("pfs").map(storage::read_pfs);
+    let placement = root.required_section("placement");
+    let placement_span = placement.as_ref().map_or(0, |s| s.span.start);
+    let nodes = match (&network, placement) {
+        (Some(network), Some(placement)) => {
+            placement::read_placement(&placement, network, map_loader)
+        }
+        // The nodes cannot be checked against an unknown network.
+        _ => None,
+    };
+    root.report_unused_keys();
+    let nodes = nodes?;
+    let burst_buffers = nodes
+        .iter()
+        .filter(|n| n.kind == NodeKind::BurstBuffer)
+        .count();
+    match burst_buffer_span {
+        None if burst_buffers > 0 => doc.add_problem(
+            placement_span,
+            format!(
+                "{burst_buffers} burst-buffer nodes are placed, but nothing says what they are"
+            ),
+            "a table `[burst_buffer]`",
+        ),
+        Some(offset) if burst_buffers == 0 => doc.add_problem(
+            offset,
+            "`burst_buffer` is described, but no burst-buffer node is placed",
+            "burst-buffer nodes in `[placement]`, or no `[burst_buffer]`",
+        ),
+        _ => {}
+    }
+    if !nodes.iter().any(|n| n.kind == NodeKind::Compute) {
+        doc.add_problem(
+            placement_span,
+            "the machine has no compute node",
+            "at least one node of kind compute in `[placement]`",
+        );
+    }
+    if !doc.has_no_problems() {
+        return None;
+    }
+    let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
+    Some(Machine {
+        name: stem.strip_suffix(".toml").unwrap_or(stem).to_owned(),
+        title: title?.value,
+        notes: notes?.value.trim().to_owned(),
+        network: network?,
+        nodes,
+        burst_buffer: match burst_buffer {
+            Some(read) => Some(read?),
+            None => None,
+        },
+        client: client?,
+        pfs: match pfs {
+            Some(read) => Some(read?),
+            None => None,
+        },
+        provenance: Vec::new(),
+        files: Vec::new(),
+    })
+}

@@ -1,0 +1,171 @@
+//! The network in a machine file: groups, routers, links, routing.
+
+use crate::document::{Document, Located};
+use crate::machine::{Arrangement, LinkSpec, Network, Plugging, Routing, RoutingSpec};
+use crate::section::Section;
+use forebay_units::{Bytes, Time};
+
+/// Largest number of routers that a machine may have.
+pub const MAX_ROUTERS: u32 = 1_000_000;
+
+/// Names of the arrangements in machine files.
+pub const ARRANGEMENTS: [(&str, Arrangement); 3] = [
+    ("absolute", Arrangement::Absolute),
+    ("relative", Arrangement::Relative),
+    ("circulant", Arrangement::Circulant),
+];
+
+/// Names of the ways to plug rank-3 links in machine files.
+const PLUGGINGS: [(&str, Plugging); 2] = [
+    ("in-order", Plugging::InOrder),
+    ("spread", Plugging::Spread),
+];
+
+/// Names of the routing algorithms in machine files.
+pub const ROUTINGS: [(&str, Routing); 4] = [
+    ("minimal", Routing::Minimal),
+    ("valiant", Routing::Valiant),
+    ("ugal-l", Routing::UgalL),
+    ("progressive-adaptive", Routing::ProgressiveAdaptive),
+];
+
+/// Reads `[network]` and the tables in it.
+pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
+    let doc = section.doc;
+    let groups = section.integer("groups", 1..=10_000u32);
+    let chassis = section.integer("chassis_per_group", 1..=1_000u32);
+    let routers = section.integer("routers_per_chassis", 1..=1_000u32);
+    let node_ports = section.integer("node_ports_per_router", 1..=256u32);
+    let sockets = section.integer("global_ports_per_group", 0..=1_000_000u32);
+    let pair = section.integer("links_per_group_pair", 0..=10_000u32);
+    let arrangement = section.choice("arrangement", &ARRANGEMENTS);
+    let plugging = section.choice("plugging", &PLUGGINGS);
+    let router_traversal = section.time("router_traversal", Time::ZERO);
+    let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
+    let packet_size = packet.as_ref().map(|p| p.value);
+    let link = |name: &str, least_latency| {
+        let link = section.required_section(name)?;
+        read_link(link, least_latency, packet_size)
+    };
+    let node = link("node", Time::ZERO);
+    let rank1 = link("rank1", Time::ZERO);
+    let rank2 = link("rank2", Time::ZERO);
+    let global = link("global", Time(1));
+    let routing = section.required_section("routing").and_then(read_routing);
+    section.report_unused_keys();
+    let (groups, chassis, routers) = (groups?, chassis?, routers?);
+    let all = u64::from(groups.value) * u64::from(chassis.value) * u64::from(routers.value);
+    if all > u64::from(MAX_ROUTERS) {
+        doc.add_problem(
+            groups.span.start,
+            format!(
+                "{} groups of {} x {} routers are {all} routers",
+                groups.value, chassis.value, routers.value
+            ),
+            format!("at most {MAX_ROUTERS} routers"),
+        );
+        return None;
+    }
+    let (sockets, pair) = (sockets?, pair?);
+    check_global_links(doc, groups.value, &sockets, &pair);
+    Some(Network {
+        groups: groups.value,
+        chassis_per_group: chassis.value,
+        routers_per_chassis: routers.value,
+        node_ports_per_router: node_ports?.value,
+        global_ports_per_group: sockets.value,
+        links_per_group_pair: pair.value,
+        arrangement: arrangement?.value,
+        plugging: plugging?.value,
+        router_traversal: router_traversal?.value,
+        packet: packet?.value,
+        node: node?,
+        rank1: rank1?,
+        rank2: rank2?,
+        global: global?,
+        routing: routing?,
+    })
+}
+
+/// Every two groups are joined, and the sockets of a group suffice.
+fn check_global_links(
+    doc: &Document<'_>,
+    groups: u32,
+    sockets: &Located<u32>,
+    pair: &Located<u32>,
+) {
+    let others = groups.saturating_sub(1);
+    let needed = u64::from(pair.value) * u64::from(others);
+    if needed > u64::from(sockets.value) {
+        let most = sockets.value / others.max(1);
+        let expected = if most == 0 {
+            format!("global_ports_per_group of at least {needed}, or fewer groups")
+        } else {
+            format!(
+                "links_per_group_pair of at most {most}, or global_ports_per_group of at least {needed}"
+            )
+        };
+        doc.add_problem(
+            pair.span.start,
+            format!(
+                "`network.links_per_group_pair` is {}: with {others} other groups this needs \
+                 {needed} sockets of the {} a group has",
+                pair.value, sockets.value
+            ),
+            expected,
+        );
+    }
+    if others > 0 && pair.value == 0 {
+        doc.add_problem(
+            pair.span.start,
+            format!("`network.links_per_group_pair` is 0, so {groups} groups are not joined"),
+            "at least 1",
+        );
+    }
+}
+
+fn read_link(
+    section: Section<'_, '_>,
+    least_latency: Time,
+    packet: Option<Bytes>,
+) -> Option<LinkSpec> {
+    let doc = section.doc;
+    let tiles = section.integer("tiles", 1..=64u32);
+    let tile_rate = section.rate("tile_rate");
+    let latency = section.time("latency", least_latency);
+    let buffer = section.bytes("buffer", Bytes(1)..=Bytes::mib(1024));
+    if let (Some(buffer), Some(packet)) = (&buffer, packet)
+        && buffer.value < packet
+    {
+        doc.add_problem(
+            buffer.span.start,
+            format!(
+                "the buffer of {} cannot hold one packet of {packet}",
+                buffer.value
+            ),
+            format!("a buffer of at least {packet}, or smaller packets"),
+        );
+    }
+    section.report_unused_keys();
+    let tiles = tiles?.value;
+    Some(LinkSpec {
+        rate: tile_rate?.value.times(u64::from(tiles)),
+        tiles,
+        latency: latency?.value,
+        buffer: buffer?.value,
+    })
+}
+
+fn read_routing(section: Section<'_, '_>) -> Option<RoutingSpec> {
+    let algorithm = section.choice("algorithm", &ROUTINGS);
+    let candidates = section.integer("candidates", 1..=4u32);
+    let weight = section.integer("nonminimal_weight_percent", 1..=100_000u32);
+    let threshold = section.bytes("threshold", Bytes::ZERO..=Bytes::mib(1024));
+    section.report_unused_keys();
+    Some(RoutingSpec {
+        algorithm: algorithm?.value,
+        candidates: candidates?.value,
+        nonminimal_weight_percent: weight?.value,
+        threshold: threshold?.value,
+    })
+}

@@ -1,0 +1,283 @@
+//! A test while its options are being read: later ones override earlier ones.
+
+use super::error::{IorError, OptionLocation};
+use super::options::{OptionKey, OptionSpec};
+use super::{Api, Ior, Note, Reorder, check, script, size};
+use forebay_units::Bytes;
+use std::collections::BTreeMap;
+
+/// Options so far. Flags are counted, as IOR does: two of them may mean something else than one,
+/// and a script may set them back to 0.
+#[derive(Clone, Debug)]
+pub(super) struct IorBuilder {
+    ior: Ior,
+    pub(super) reorder_constant: u32,
+    pub(super) reorder_random: u32,
+    pub(super) random_offset: u32,
+    pub(super) deadline: u32,
+    pub(super) wear_out: bool,
+    pub(super) node_offset_given: bool,
+    pub(super) script: Option<(String, OptionLocation)>,
+    /// Where each option was last given.
+    places: BTreeMap<OptionKey, OptionLocation>,
+}
+
+impl Default for IorBuilder {
+    fn default() -> Self {
+        IorBuilder {
+            ior: Ior {
+                id: 0,
+                api: Api::Posix,
+                block: Bytes(1 << 20),
+                transfer: Bytes(256 << 10),
+                segments: 1,
+                file_per_process: false,
+                write: false,
+                read: false,
+                test_file: "testFile".to_string(),
+                repetitions: 1,
+                tasks: None,
+                fsync: false,
+                fsync_per_write: false,
+                barriers: false,
+                reorder: Reorder::Own,
+                node_offset: 1,
+                reorder_seed: None,
+                random_offsets: false,
+                offset_seed: None,
+                collective: false,
+                keep_file: false,
+                stonewall: None,
+                max_transfers: None,
+                delay_seconds: 0,
+                unique_directory: false,
+                use_existing: false,
+                multi_file: false,
+                max_minutes: None,
+                direct_io: false,
+                reference_number: 0,
+                verbosity: 0,
+                notes: Vec::new(),
+            },
+            reorder_constant: 0,
+            reorder_random: 0,
+            random_offset: 0,
+            deadline: 0,
+            wear_out: false,
+            node_offset_given: false,
+            script: None,
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+/// One option as it was given.
+struct Given<'a> {
+    option: &'a str,
+    value: Option<&'a str>,
+    place: &'a OptionLocation,
+    spec: &'a OptionSpec,
+}
+
+impl Given<'_> {
+    fn bad(&self, right: impl Into<String>) -> IorError {
+        IorError::BadValue {
+            option: self.option.to_string(),
+            place: self.place.clone(),
+            value: self.value.unwrap_or_default().to_string(),
+            right: right.into(),
+        }
+    }
+
+    /// The value of an option that needs one.
+    fn text(&self) -> Result<&str, IorError> {
+        match self.value {
+            Some(text) if !text.is_empty() => Ok(text),
+            _ => Err(IorError::MissingValue {
+                option: self.option.to_string(),
+                place: self.place.clone(),
+                right: self.spec.help.to_string(),
+            }),
+        }
+    }
+
+    /// A number within limits.
+    fn number(&self, least: i64, most: i64) -> Result<i64, IorError> {
+        let number = size::parse(self.text()?).ok_or_else(|| self.bad(size::RIGHT))?;
+        if (least..=most).contains(&number) {
+            return Ok(number);
+        }
+        Err(self.bad(if number < least {
+            format!("the least is {least}")
+        } else {
+            format!("the most is {most}")
+        }))
+    }
+
+    /// A number from `least` to the largest of IOR's own integers.
+    fn integer(&self, least: u32) -> Result<u32, IorError> {
+        let number = self.number(i64::from(least), i64::from(i32::MAX))?;
+        u32::try_from(number).map_err(|_| self.bad(size::RIGHT))
+    }
+
+    /// A size of at least one byte.
+    fn size(&self) -> Result<u64, IorError> {
+        self.number(1, i64::MAX).map(i64::unsigned_abs)
+    }
+
+    /// How often a flag stands: one more than so far, or the number after `=`.
+    fn count(&self, so_far: u32) -> Result<u32, IorError> {
+        match self.value {
+            None => Ok(so_far.saturating_add(1)),
+            Some(_) => self.integer(0),
+        }
+    }
+
+    fn flag(&self) -> Result<bool, IorError> {
+        Ok(self.count(0)? > 0)
+    }
+}
+
+impl IorBuilder {
+    /// Takes one option. `value` is what follows it; flags take none, or a number.
+    pub(super) fn apply(
+        &mut self,
+        spec: &OptionSpec,
+        option: &str,
+        value: Option<&str>,
+        place: &OptionLocation,
+    ) -> Result<(), IorError> {
+        let given = Given {
+            option,
+            value,
+            place,
+            spec,
+        };
+        let ior = &mut self.ior;
+        match spec.key {
+            OptionKey::Api => ior.api = api(&given)?,
+            OptionKey::Barriers => ior.barriers = given.flag()?,
+            OptionKey::Block => ior.block = Bytes(given.size()?),
+            OptionKey::Collective => ior.collective = given.flag()?,
+            OptionKey::Delay => ior.delay_seconds = given.integer(0)?,
+            OptionKey::Deadline => self.deadline = given.integer(0)?,
+            OptionKey::DirectIo => ior.direct_io = given.flag()?,
+            OptionKey::FilePerProcess => ior.file_per_process = given.flag()?,
+            OptionKey::Fsync => ior.fsync = given.flag()?,
+            OptionKey::FsyncPerWrite => ior.fsync_per_write = given.flag()?,
+            OptionKey::KeepFile => ior.keep_file = given.flag()?,
+            OptionKey::MaxMinutes => ior.max_minutes = Some(given.integer(0)?).filter(|&m| m > 0),
+            OptionKey::MaxTransfers => {
+                ior.max_transfers =
+                    Some(given.number(0, i64::MAX)?.unsigned_abs()).filter(|&n| n > 0);
+            }
+            OptionKey::MultiFile => ior.multi_file = given.flag()?,
+            OptionKey::NodeOffset => {
+                ior.node_offset = given.integer(0)?;
+                self.node_offset_given = true;
+            }
+            OptionKey::OffsetSeed => ior.offset_seed = Some(seed(&given)?),
+            OptionKey::RandomOffset => self.random_offset = given.count(self.random_offset)?,
+            OptionKey::Read => ior.read = given.flag()?,
+            OptionKey::ReferenceNumber => ior.reference_number = seed(&given)?,
+            OptionKey::ReorderConstant => {
+                self.reorder_constant = given.count(self.reorder_constant)?
+            }
+            OptionKey::ReorderRandom => self.reorder_random = given.count(self.reorder_random)?,
+            OptionKey::ReorderSeed => ior.reorder_seed = Some(seed(&given)?),
+            OptionKey::Repetitions => ior.repetitions = given.integer(1)?,
+            OptionKey::Segments => ior.segments = given.size()?,
+            OptionKey::SummaryFormat => {
+                if !given.text()?.eq_ignore_ascii_case("default") {
+                    return Err(given.bad("only `default` is printed; use --json for a document"));
+                }
+            }
+            OptionKey::Tasks => ior.tasks = Some(given.integer(1)?),
+            OptionKey::TestFile => ior.test_file = given.text()?.to_string(),
+            OptionKey::Transfer => ior.transfer = Bytes(given.size()?),
+            OptionKey::UniqueDirectory => ior.unique_directory = given.flag()?,
+            OptionKey::UseExisting => ior.use_existing = given.flag()?,
+            OptionKey::Verbose => ior.verbosity = given.count(ior.verbosity)?,
+            OptionKey::WearOut => self.wear_out = given.flag()?,
+            OptionKey::Write => ior.write = given.flag()?,
+            OptionKey::Script => {
+                if let OptionLocation::Script { .. } = place {
+                    return Err(IorError::NotSimulated {
+                        option: option.to_string(),
+                        place: place.clone(),
+                        why: "a script cannot call another one".to_string(),
+                    });
+                }
+                self.script = Some((given.text()?.to_string(), place.clone()));
+            }
+            OptionKey::Directives => script::directives(self, given.text()?, &|_| place.clone())?,
+            // Scripts list options with the value that switches them off.
+            OptionKey::Ignored(_) | OptionKey::Refused(_) if value == Some("0") => {}
+            OptionKey::Ignored(why) => {
+                if spec.value.is_some() {
+                    given.text()?;
+                }
+                self.note(option, format!("taken without effect: {why}"));
+            }
+            OptionKey::Refused(why) => {
+                return Err(IorError::NotSimulated {
+                    option: option.to_string(),
+                    place: place.clone(),
+                    why: why.to_string(),
+                });
+            }
+        }
+        self.places.insert(spec.key, place.clone());
+        Ok(())
+    }
+
+    /// Adds a note, once for each option.
+    pub(super) fn note(&mut self, option: &str, text: String) {
+        if self.ior.notes.iter().all(|n| n.option != option) {
+            self.ior.notes.push(Note {
+                option: option.to_string(),
+                text,
+            });
+        }
+    }
+
+    /// Where the last of these options was given.
+    pub(super) fn place(&self, keys: &[OptionKey]) -> Option<OptionLocation> {
+        let order = |place: &OptionLocation| match place {
+            OptionLocation::Argument(n) => (0, *n, 0),
+            OptionLocation::Script { line, column, .. } => (1, *line, *column),
+        };
+        keys.iter()
+            .filter_map(|key| self.places.get(key))
+            .max_by_key(|p| order(p))
+            .cloned()
+    }
+
+    /// The test as it stands.
+    pub(super) fn ior(&self) -> &Ior {
+        &self.ior
+    }
+
+    /// Checks the options against each other and gives the test.
+    pub(super) fn finish(self, id: u32) -> Result<Ior, IorError> {
+        check::finish(self, id)
+    }
+
+    /// The test itself.
+    pub(super) fn into_ior(self) -> Ior {
+        self.ior
+    }
+}
+
+fn api(given: &Given<'_>) -> Result<Api, IorError> {
+    match given.text()?.to_ascii_uppercase().as_str() {
+        "POSIX" => Ok(Api::Posix),
+        "MPIIO" => Ok(Api::MpiIo),
+        _ => Err(given.bad("POSIX and MPIIO are simulated")),
+    }
+}
+
+fn seed(given: &Given<'_>) -> Result<i32, IorError> {
+    let number = given.number(i64::from(i32::MIN), i64::from(i32::MAX))?;
+    i32::try_from(number).map_err(|_| given.bad(size::RIGHT))
+}
