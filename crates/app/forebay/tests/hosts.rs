@@ -147,8 +147,7 @@ impl SharedInstance {
         expect_failure(&status, "MUNGE");
         let mut agent = site.host(2).start_daemon(&["agent", "--config", foreign]);
         agent.wait_for_output("MUNGE: ");
-        site.controller
-            .wait_for_output("a connection is refused");
+        site.controller.wait_for_output("a connection is refused");
         assert_eq!(agent.exit_code(), None, "the agent keeps trying");
         let mounts = site.host(2).local.join("foreign-agent/mounts");
         let empty = format!("[ -z \"$(ls -A {})\" ]", mounts.display());
@@ -171,9 +170,7 @@ impl SharedInstance {
             site.host(2).start_daemon(&arguments)
         };
         let (node, agent) = (start("storage", "n2"), start("agent", "n1"));
-        node.wait_for_output(
-            "storage node `n2` may connect from 10.77.0.2, but this is 10.77.0.3",
-        );
+        node.wait_for_output("storage node `n2` may connect from 10.77.0.2, but this is 10.77.0.3");
         agent.wait_for_output("the agent of `n1` is connected already, from 10.77.0.1");
         drop((node, agent));
         let stolen = site.host(2).local.join("impostor/pool");
@@ -239,11 +236,7 @@ fn cluster_of_failed_test_is_removed() {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut child).unwrap();
         let daemon = host.start_daemon(&["controller", "--config", "/nonexistent"]);
         sender
-            .send((
-                child.trim().to_owned(),
-                cluster.pfs(),
-                cluster.namespaces(),
-            ))
+            .send((child.trim().to_owned(), cluster.pfs(), cluster.namespaces()))
             .unwrap();
         std::mem::forget(daemon);
         panic!("on purpose");
@@ -339,7 +332,10 @@ fn daemons_stop_on_sigterm(mut site: Site) {
     let mut second = site.host(1).start_daemon(&arguments);
     let code = wait_until("the second daemon exits", || second.exit_code());
     let output = second.output();
-    assert!(code == 1 && output.contains("another Forebay daemon"), "{output}");
+    assert!(
+        code == 1 && output.contains("another Forebay daemon"),
+        "{output}"
+    );
     let daemons = site.agents.iter_mut().chain(&mut site.storage);
     for daemon in daemons.chain([&mut site.controller]) {
         assert_eq!(daemon.stop(), 0, "{}", daemon.output());

@@ -46,11 +46,7 @@ fn killed_with_us(program: &str) -> Command {
 
 fn run_successfully(command: &mut Command) {
     let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        text_of(&output)
-    );
+    assert!(output.status.success(), "{command:?}: {}", text_of(&output));
 }
 
 /// Standard output and standard error of a command.
@@ -386,12 +382,18 @@ fn forebayd() -> &'static Path {
         let forebayd = forebay.with_file_name("forebayd");
         let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
         if modified(&forebayd) < modified(forebay) {
-            let release = forebay.components().any(|part| part.as_os_str() == "release");
+            let release = forebay
+                .components()
+                .any(|part| part.as_os_str() == "release");
             run_successfully(Command::new(env!("CARGO")).args([
                 "build",
                 "--quiet",
                 "--package=forebayd",
-                if release { "--profile=release" } else { "--profile=test" },
+                if release {
+                    "--profile=release"
+                } else {
+                    "--profile=test"
+                },
             ]));
         }
         forebayd
