@@ -18,7 +18,7 @@ use forebay_daemon::activity::{HostActivity, exposition};
 use forebay_daemon::hosts::{ControllerDaemon, PoolConfig, RemoteController, StorageDaemon};
 use forebay_job_script::{Access, AccessMode, Capacity, InstanceType};
 use forebay_units::Bytes;
-use site::{Site, frame, in_service, wait};
+use site::{TestPool, frame, is_online, wait_for};
 
 fn persistent(name: &str, owner: Owner) -> Request {
     let access = Access {
@@ -42,12 +42,12 @@ fn persistent(name: &str, owner: Owner) -> Request {
 
 #[test]
 fn the_key_lets_hosts_in_and_another_does_not() {
-    let site = Site::new(2);
+    let site = TestPool::new(2);
     let _controller = site.controller();
     let _good = StorageDaemon::start(&site.config("key"), "s0").unwrap();
     let bad = StorageDaemon::start(&site.config("other-key"), "s1").unwrap();
-    wait("the right one is let in", || {
-        in_service(&site, "s0").then_some(())
+    wait_for("the right one is let in", || {
+        is_online(&site, "s0").then_some(())
     });
     let refused = RemoteController::open(&site.file("other-key", "none"))
         .err()
@@ -55,7 +55,7 @@ fn the_key_lets_hosts_in_and_another_does_not() {
     assert!(refused.to_string().contains("not valid"), "{refused}");
     let between = RemoteController::open(&site.file("key", "none")).unwrap();
     assert_eq!(between.status().unwrap().nodes.len(), 2);
-    assert!(!in_service(&site, "s1") && !bad.has_ended());
+    assert!(!is_online(&site, "s1") && !bad.has_ended());
     let unknown = StorageDaemon::start(&site.config("key"), "s7")
         .err()
         .unwrap();
@@ -67,13 +67,13 @@ fn the_key_lets_hosts_in_and_another_does_not() {
 
 #[test]
 fn a_request_outlives_the_controllers_end() {
-    let site = Site::new(2);
+    let site = TestPool::new(2);
     let controller = site.controller();
     let remote = site.remote();
     let owner = remote.caller();
     // Without storage nodes it cannot be met yet.
     let answer = remote.submit(persistent("kept", owner)).unwrap();
-    wait("it is accepted", || {
+    wait_for("it is accepted", || {
         let status = remote.status().ok()?;
         status.instances.first().map(|_| ())
     });
@@ -106,7 +106,7 @@ fn a_request_outlives_the_controllers_end() {
 
 #[test]
 fn a_storage_node_keeps_its_data_from_a_controller_that_has_forgotten_it() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     let controller = site.controller();
     let node = StorageDaemon::start(&site.config("key"), "s0").unwrap();
     let remote = site.remote();
@@ -115,7 +115,7 @@ fn a_storage_node_keeps_its_data_from_a_controller_that_has_forgotten_it() {
     controller.stop().unwrap();
     fs::rename(site.path("controller"), site.path("lost")).unwrap();
     let forgetful = site.controller();
-    wait("the node stops", || node.has_ended().then_some(()));
+    wait_for("the node stops", || node.has_ended().then_some(()));
     let reason = node.stop().unwrap_err().to_string();
     assert!(reason.contains("belongs to pool"), "{reason}");
     forgetful.stop().unwrap();
@@ -152,7 +152,7 @@ fn say(to: SocketAddr, bytes: &[u8]) -> String {
 
 #[test]
 fn nonsense_is_refused_and_the_controller_goes_on() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     let _controller = site.controller();
     let key = serde_json::to_string(&[7; 32]).unwrap();
     let hello = |version: u16| {
@@ -185,7 +185,7 @@ fn nonsense_is_refused_and_the_controller_goes_on() {
 
 #[test]
 fn a_key_that_cannot_be_read_is_told() {
-    let site = Site::new(1);
+    let site = TestPool::new(1);
     site.write_key("short", b"short");
     site.write_key("open", b"a key that all can read");
     let open = fs::Permissions::from_mode(0o644);
@@ -208,14 +208,14 @@ fn a_key_that_cannot_be_read_is_told() {
 
 #[test]
 fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
-    let site = Site::new(2);
+    let site = TestPool::new(2);
     let controller = site.controller();
     let names = ["s0", "s1"];
     let storage = names.map(|name| StorageDaemon::start(&site.config("key"), name).unwrap());
-    wait("the nodes are in service", || {
+    wait_for("the nodes are in service", || {
         names
             .iter()
-            .all(|name| in_service(&site, name))
+            .all(|name| is_online(&site, name))
             .then_some(())
     });
     let remote = site.remote();
@@ -224,7 +224,7 @@ fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
         let requests = &host.store.as_ref()?.requests;
         Some(requests.get("create_instance")?.latency.count())
     };
-    let status = wait("both nodes tell that they made their part", || {
+    let status = wait_for("both nodes tell that they made their part", || {
         let status = remote.status().ok()?;
         let told = status.activity.iter().filter(|host| made(host) == Some(1));
         (told.count() == 2).then_some(status)
@@ -244,7 +244,7 @@ fn what_daemons_do_is_told_to_the_controller_and_to_prometheus() {
     assert_eq!(made(&own.activity[0]), Some(1));
     let [first, second] = storage;
     first.stop().unwrap();
-    wait("a node that has ended tells nothing", || {
+    wait_for("a node that has ended tells nothing", || {
         let activity = remote.status().ok()?.activity;
         (activity.len() == 1 && activity[0].host == "s1").then_some(())
     });

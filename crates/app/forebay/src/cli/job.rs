@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
     OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, pool_status, recover,
@@ -252,8 +252,8 @@ fn show_top(pool: &PoolSelection, once: bool, interval: Duration) -> ExitCode {
     }
 }
 
-fn now() -> Timestamp {
+fn now() -> UnixMillis {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let ms = since_1970.unwrap_or_default().as_millis();
-    Timestamp(u64::try_from(ms).unwrap_or(u64::MAX))
+    UnixMillis(u64::try_from(ms).unwrap_or(u64::MAX))
 }

@@ -3,7 +3,7 @@
 use forebay_control::controller::{
     InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
 use forebay_store::daemon::Direct;
@@ -60,7 +60,7 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
 }
 
 /// The time from `then` to `now` in whole seconds.
-fn age(now: Timestamp, then: Timestamp) -> String {
+fn age(now: UnixMillis, then: UnixMillis) -> String {
     match now.ms_since(then) / 1000 {
         s if s < 60 => format!("{s} s"),
         s => seconds(s as f64),
@@ -68,7 +68,7 @@ fn age(now: Timestamp, then: Timestamp) -> String {
 }
 
 /// The status of a pool at the time `now`.
-pub fn status(status: &Status, now: Timestamp) -> String {
+pub fn status(status: &Status, now: UnixMillis) -> String {
     let mut text = String::new();
     add_pools(&mut text, status);
     text.push('\n');
@@ -164,7 +164,7 @@ fn holder(session: Option<&SessionStatus>) -> String {
     }
 }
 
-fn add_instances(text: &mut String, status: &Status, now: Timestamp) {
+fn add_instances(text: &mut String, status: &Status, now: UnixMillis) {
     if status.instances.is_empty() {
         text.push_str("nothing is allocated\n");
         return;
@@ -349,7 +349,7 @@ mod tests {
             ending: false,
             creator: "test".into(),
             owner,
-            created: Timestamp(0),
+            created: UnixMillis(0),
             hosts: Vec::new(),
         };
         let instance = |id, label: &str, session, state: &str| InstanceStatus {
@@ -364,7 +364,7 @@ mod tests {
             broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
-            created: Timestamp(1000),
+            created: UnixMillis(1000),
         };
         let stage = |id, state, direction, bytes| StageStatus {
             id: StageId(id),
@@ -494,7 +494,7 @@ stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
-        let text = status(&example(), Timestamp(125_900));
+        let text = status(&example(), UnixMillis(125_900));
         assert_eq!(text, expected, "\n{text}");
     }
 
@@ -547,7 +547,7 @@ stage of  line  direction  state           files                   data
         };
         status.activity = vec![on(250), on(400)];
         let mut text = String::new();
-        add_instances(&mut text, &status, Timestamp(125_900));
+        add_instances(&mut text, &status, UnixMillis(125_900));
         assert!(text.contains("  650 of 2000 files removed  "), "{text}");
         assert!(text.contains("  ready  "), "{text}");
     }
@@ -557,7 +557,7 @@ stage of  line  direction  state           files                   data
         let mut shared = example();
         shared.pools[0].name = "flash".into();
         shared.nodes[0].name = "bb1".into();
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(
             text.contains(
                 "\n42 has data on offline nodes bb1; operations that need them are blocked\n"
@@ -566,12 +566,12 @@ stage of  line  direction  state           files                   data
         );
         assert!(text.contains("`forebay forget NODE`"), "{text}");
         shared.nodes[0].forgotten = true;
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(!text.contains("offline"), "{text}");
         assert!(text.contains("given up"), "{text}");
         shared.nodes[0].forgotten = false;
         shared.nodes[0].online = true;
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(!text.contains("offline"), "{text}");
     }
 
@@ -580,7 +580,7 @@ stage of  line  direction  state           files                   data
         let mut empty = example();
         (empty.sessions, empty.instances, empty.stages) = Default::default();
         empty.process = Some(77);
-        let text = status(&empty, Timestamp(0));
+        let text = status(&empty, UnixMillis(0));
         assert!(
             text.ends_with("\nnothing is allocated\n\nprocess 77 has the pool open\n"),
             "{text}"

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
-use forebay_policy::staging::{self, PendingStage, Pressure};
-use forebay_units::Bytes;
+use forebay_policy::staging::{self, PendingStage};
 
 use super::*;
 use crate::messages::*;
@@ -25,10 +24,6 @@ impl Controller {
         let short = self
             .short_of_space
             .is_some_and(|at| self.now.ms_since(at) < SHORT_FOR);
-        let pressure = Pressure {
-            rate: self.settings.mover_rate,
-            short_of_space: short,
-        };
         let Moving {
             on_node,
             mut of_session,
@@ -39,7 +34,7 @@ impl Controller {
             if slots == 0 {
                 continue;
             }
-            for id in staging::stages_to_start(&waiting, waiting.len(), &pressure) {
+            for id in staging::start_order(&waiting, short) {
                 let Some(stage) = self.state.stages.get(id) else {
                     continue;
                 };
@@ -89,9 +84,7 @@ impl Controller {
             queued.entry(node).or_default().push(PendingStage {
                 id,
                 direction: stage.directive.direction,
-                size: Bytes(stage.moved.bytes_total),
                 since_ms: stage.queued.0,
-                needed_ms: None,
             });
         }
         queued
@@ -123,6 +116,7 @@ impl Controller {
 mod tests {
     use super::*;
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
+    use forebay_units::Bytes;
 
     /// How many of five queued stages of an instance are begun at once for a session with this
     /// limit, and for another one that has five of the same instance.
@@ -139,11 +133,11 @@ mod tests {
                 Lifetime::Job,
                 owner,
                 String::new(),
-                Timestamp(0),
+                UnixMillis(0),
                 Setup::default(),
             );
             session.instance = Some(InstanceId(2));
-            controller.state.sessions.put(key, session);
+            controller.state.sessions.insert(key, session);
         }
         let instance = Instance {
             session: SessionId(1),
@@ -152,20 +146,20 @@ mod tests {
             capacity: Bytes(1),
             public: false,
             replicated: false,
-            created: Timestamp(0),
+            created: UnixMillis(0),
             fragments: vec![FragmentId(3)],
             configurations: Vec::new(),
             broken: None,
             ending: false,
         };
-        controller.state.instances.put(2, instance);
+        controller.state.instances.insert(2, instance);
         let fragment = Fragment {
             instance: InstanceId(2),
             node: NodeId(0),
             granules: 1,
             state: FragmentState::Ready(1),
         };
-        controller.state.fragments.put(3, fragment);
+        controller.state.fragments.insert(3, fragment);
         if let Some(most) = most {
             let limited = controller.limit_stages(owner, "one", &InstanceRef::Job, most);
             assert!(limited.is_ok());

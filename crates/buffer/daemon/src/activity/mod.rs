@@ -16,7 +16,7 @@ pub use exposition::exposition;
 pub use forebay_metrics::Exporter;
 
 use forebay_control::controller::ControlStatus;
-use forebay_control::messages::{InstanceId, PhaseTimes, Timestamp};
+use forebay_control::messages::{InstanceId, PhaseTimes, UnixMillis};
 
 /// What stages of one direction have done on one host since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct HostActivity {
     /// The host.
     pub host: String,
     /// When this was found.
-    pub at: Timestamp,
+    pub at: UnixMillis,
     /// Its storage daemon, if it has one.
     pub store: Option<daemon::StoreReport>,
     /// Its mounts.

@@ -33,7 +33,7 @@ use crate::mounts;
 use forebay_control::controller::{
     Cause, Controller, Envelope, Failure, JobView, Outcome, Request, RequestedStage, Settings,
 };
-use forebay_control::messages::{Owner, StageId, StagePlan, StampedCommand, Timestamp};
+use forebay_control::messages::{Owner, StageId, StagePlan, StampedCommand, UnixMillis};
 use forebay_units::human;
 
 /// Name of the pool and of its only node.
@@ -119,11 +119,11 @@ pub struct EmbeddedPool {
 }
 
 /// The time for the state machines: milliseconds since 1970.
-pub(crate) fn now() -> Timestamp {
+pub(crate) fn now() -> UnixMillis {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl EmbeddedPool {

@@ -31,7 +31,7 @@ fn server(directory: &std::path::Path) -> Server {
     };
     server.order(add).unwrap();
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
-    for effect in storage_node.step(storage_node::StorageInput::Tick) {
+    for effect in node.step(storage_node::StorageInput::Tick) {
         if let storage_node::StorageEffect::Report(report) = effect {
             server.step(ControllerInput::Report(report)).unwrap();
         }
