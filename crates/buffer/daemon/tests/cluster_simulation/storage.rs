@@ -9,6 +9,7 @@ use forebay_control::storage_node::{self, StorageNode};
 use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
@@ -274,11 +275,11 @@ impl World {
             return (Reply::Failed(Errno::EIO), Vec::new());
         };
         let done = match request {
-            Request::Read {
+            Request::Data(DataRequest::Read {
                 handle,
                 offset,
                 length,
-            } => match daemon.opens.get(&(session, handle)) {
+            }) => match daemon.opens.get(&(session, handle)) {
                 Some(open) if open.mode.read => {
                     let bytes = storage
                         .objects
@@ -290,11 +291,11 @@ impl World {
                 }
                 _ => Err(Errno::EBADF),
             },
-            Request::Write {
+            Request::Data(DataRequest::Write {
                 handle,
                 offset,
                 append,
-            } => match daemon.opens.get_mut(&(session, handle)) {
+            }) => match daemon.opens.get_mut(&(session, handle)) {
                 Some(open) if open.mode.write => {
                     let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);

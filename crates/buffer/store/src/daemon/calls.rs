@@ -9,6 +9,7 @@ use forebay_net::auth;
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_net::stream::Stream;
 use forebay_protocol::identity::{PeerIdentity, Proof};
+use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -146,20 +147,20 @@ impl EventLoop {
         if let Some(errno) = self.connections.get_mut(id).and_then(|conn| conn.refused) {
             return self.refuse(id, seq, errno);
         }
-        if let Request::Hello(hello) = &call.request
-            && hello.data_connection
+        if let Request::Session(SessionRequest::Attach(attach)) = &call.request
+            && attach.data_connection
             && let Some(guest) = self.connections.admission.guest(id)
             && !self.data.permits.is_free(guest)
             // A connection that replaces another one takes over its permit.
-            && !hello.token.is_some_and(|r| self.data.slots.is_slot_in_use(r.session, hello.slot))
+            && !attach.token.is_some_and(|t| self.data.slots.is_slot_in_use(t.session, attach.slot))
         {
             tracing::warn!(user = guest, "data connection refused: too many");
             return self.refuse(id, seq, Errno::EAGAIN);
         }
-        if let Request::Prove {
+        if let Request::Session(SessionRequest::Prove {
             proof: Proof::Munge(credential),
             nonce,
-        } = &call.request
+        }) = &call.request
             && self.munge_worker.is_some()
         {
             return self.decode_credential(id, seq, credential.clone(), *nonce);

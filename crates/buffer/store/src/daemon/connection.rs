@@ -55,7 +55,7 @@ impl Connection {
             counters,
             longest: MAX_STRANGE,
             refused: None,
-            asked: (RequestKind::Hello, Instant::now()),
+            asked: (RequestKind::Attach, Instant::now()),
             busy: false,
             blocked: false,
             watching_output: false,

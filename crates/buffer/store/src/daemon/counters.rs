@@ -5,7 +5,10 @@ use crate::log::LogSpace;
 use crate::objects::{RemovalProgress, RemovalQueue};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_protocol::Request;
-use forebay_protocol::message::InstanceUsage;
+use forebay_protocol::message::{
+    AdminRequest, DataRequest, FileRequest, InodeRequest, InstanceUsage, LockRequest, NameRequest,
+    SessionRequest,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,54 +36,54 @@ macro_rules! request_kinds {
 }
 
 request_kinds! {
-    Read: Request::Read { .. } => "read",
-    Write: Request::Write { .. } => "write",
-    Lookup: Request::Lookup { .. } => "lookup",
-    GetAttr: Request::GetAttr { .. } => "getattr",
-    GetAttrs: Request::GetAttrs { .. } => "getattrs",
-    Create: Request::Create { .. } => "create",
-    Put: Request::Put { .. } => "put",
-    Fetch: Request::Fetch { .. } => "fetch",
-    Open: Request::Open { .. } => "open",
-    Close: Request::Close { .. } => "close",
-    CloseAll: Request::CloseAll { .. } => "close_all",
-    Reserve: Request::Reserve { .. } => "reserve",
-    OpenObject: Request::OpenObject { .. } => "open_object",
-    StatObjects: Request::StatObjects { .. } => "stat_objects",
-    Permit: Request::Permit { .. } => "permit",
-    SetAttr: Request::SetAttr { .. } => "setattr",
-    ReadDir: Request::ReadDir { .. } => "readdir",
-    Make: Request::Make { .. } => "make",
-    Unlink: Request::Unlink { .. } => "unlink",
-    RmDir: Request::RmDir { .. } => "rmdir",
-    Rename: Request::Rename { .. } => "rename",
-    Access: Request::Access { .. } => "access",
-    Lock: Request::Lock { .. } => "lock",
-    Unlock: Request::Unlock { .. } => "unlock",
-    TestLock: Request::TestLock { .. } => "test_lock",
-    AwaitLocks: Request::AwaitLocks { .. } => "await_locks",
-    CancelLock: Request::CancelLock { .. } => "cancel_lock",
-    AppendLock: Request::AppendLock { .. } => "append_lock",
-    AppendUnlock: Request::AppendUnlock { .. } => "append_unlock",
-    Link: Request::Link { .. } => "link",
-    ReadLink: Request::ReadLink { .. } => "readlink",
-    Sync: Request::Sync { .. } => "sync",
-    SyncRest: Request::SyncRest { .. } => "sync_rest",
-    Allocate: Request::Allocate { .. } => "allocate",
-    SetXattr: Request::SetXattr { .. } => "setxattr",
-    GetXattr: Request::GetXattr { .. } => "getxattr",
-    ListXattr: Request::ListXattr { .. } => "listxattr",
-    RemoveXattr: Request::RemoveXattr { .. } => "removexattr",
-    StatFs: Request::StatFs => "statfs",
-    Hello: Request::Hello(_) => "hello",
-    Prove: Request::Prove { .. } => "prove",
-    Bye: Request::Bye => "bye",
-    CreateInstance: Request::CreateInstance(_) => "create_instance",
-    RemoveInstance: Request::RemoveInstance { .. } => "remove_instance",
-    ResizeInstance: Request::ResizeInstance { .. } => "resize_instance",
-    ListInstances: Request::ListInstances => "list_instances",
-    SetPeers: Request::SetPeers { .. } => "set_peers",
-    Scrub: Request::Scrub { .. } => "scrub",
+    Read: Request::Data(DataRequest::Read { .. }) => "read",
+    Write: Request::Data(DataRequest::Write { .. }) => "write",
+    Lookup: Request::Name(NameRequest::Lookup { .. }) => "lookup",
+    Readlink: Request::Name(NameRequest::ReadLink { .. }) => "readlink",
+    Readdir: Request::Name(NameRequest::ReadDir { .. }) => "readdir",
+    Mknod: Request::Name(NameRequest::Mknod { .. }) => "mknod",
+    Create: Request::Name(NameRequest::Create { .. }) => "create",
+    PutFile: Request::Name(NameRequest::PutFile { .. }) => "put_file",
+    Unlink: Request::Name(NameRequest::Unlink { .. }) => "unlink",
+    Rmdir: Request::Name(NameRequest::RmDir { .. }) => "rmdir",
+    Rename: Request::Name(NameRequest::Rename { .. }) => "rename",
+    Link: Request::Name(NameRequest::Link { .. }) => "link",
+    Getattr: Request::Inode(InodeRequest::GetAttr { .. }) => "getattr",
+    Getattrs: Request::Inode(InodeRequest::GetAttrs { .. }) => "getattrs",
+    Setattr: Request::Inode(InodeRequest::SetAttr { .. }) => "setattr",
+    Access: Request::Inode(InodeRequest::Access { .. }) => "access",
+    Setxattr: Request::Inode(InodeRequest::SetXattr { .. }) => "setxattr",
+    Getxattr: Request::Inode(InodeRequest::GetXattr { .. }) => "getxattr",
+    Listxattr: Request::Inode(InodeRequest::ListXattr { .. }) => "listxattr",
+    Removexattr: Request::Inode(InodeRequest::RemoveXattr { .. }) => "removexattr",
+    GetFile: Request::Inode(InodeRequest::GetFile { .. }) => "get_file",
+    Statfs: Request::Inode(InodeRequest::StatFs) => "statfs",
+    StatObjects: Request::Inode(InodeRequest::StatObjects { .. }) => "stat_objects",
+    Open: Request::File(FileRequest::Open { .. }) => "open",
+    OpenObject: Request::File(FileRequest::OpenObject { .. }) => "open_object",
+    Close: Request::File(FileRequest::Close { .. }) => "close",
+    CloseAll: Request::File(FileRequest::CloseAll { .. }) => "close_all",
+    RenewCapability: Request::File(FileRequest::RenewCapability { .. }) => "renew_capability",
+    ReserveSpace: Request::File(FileRequest::ReserveSpace { .. }) => "reserve_space",
+    Allocate: Request::File(FileRequest::Allocate { .. }) => "allocate",
+    Sync: Request::File(FileRequest::Sync { .. }) => "sync",
+    SyncMetadata: Request::File(FileRequest::SyncMetadata { .. }) => "sync_metadata",
+    AppendLock: Request::File(FileRequest::AppendLock { .. }) => "append_lock",
+    AppendUnlock: Request::File(FileRequest::AppendUnlock { .. }) => "append_unlock",
+    Lock: Request::Lock(LockRequest::Acquire { .. }) => "lock",
+    Unlock: Request::Lock(LockRequest::Release { .. }) => "unlock",
+    TestLock: Request::Lock(LockRequest::Test { .. }) => "test_lock",
+    AwaitLocks: Request::Lock(LockRequest::Await { .. }) => "await_locks",
+    CancelLock: Request::Lock(LockRequest::Cancel { .. }) => "cancel_lock",
+    Attach: Request::Session(SessionRequest::Attach(_)) => "attach",
+    Prove: Request::Session(SessionRequest::Prove { .. }) => "prove",
+    Detach: Request::Session(SessionRequest::Detach) => "detach",
+    CreateInstance: Request::Admin(AdminRequest::CreateInstance(_)) => "create_instance",
+    RemoveInstance: Request::Admin(AdminRequest::RemoveInstance { .. }) => "remove_instance",
+    ResizeInstance: Request::Admin(AdminRequest::ResizeInstance { .. }) => "resize_instance",
+    SetPeers: Request::Admin(AdminRequest::SetPeers { .. }) => "set_peers",
+    ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
+    ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
     Peer: Request::Peer(_) => "peer",
 }
 
@@ -228,7 +231,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = KIND_NAMES.iter().collect();
         assert_eq!(names.len(), KIND_NAMES.len());
         let name_of = |request| KIND_NAMES[RequestKind::of(&request) as usize];
-        assert_eq!(name_of(Request::StatFs), "statfs");
-        assert_eq!(name_of(Request::ListInstances), "list_instances");
+        assert_eq!(name_of(Request::Inode(InodeRequest::StatFs)), "statfs");
+        assert_eq!(name_of(Request::Admin(AdminRequest::ListInstances)), "list_instances");
     }
 }

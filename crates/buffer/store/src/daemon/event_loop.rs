@@ -9,7 +9,7 @@ use super::mailbox::{LoopEvent, Mailbox};
 use super::munge_worker::PendingCredential;
 use super::object_workers::ObjectWorkers;
 use super::peer_links::PeerLinks;
-use crate::node::{ConnId, Effect, Input, Shard};
+use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_protocol::SessionId;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub struct Ticker {
 
 /// Everything that the thread owns.
 pub struct EventLoop {
-    pub node: Shard<DiskObjects>,
+    pub node: Node<DiskObjects>,
     pub clock: Clock,
     pub ticker: Ticker,
     pub connections: Connections,
@@ -144,7 +144,7 @@ impl EventLoop {
 
     fn ensure_log_space(&mut self) -> io::Result<()> {
         let space = self.log.ensure_space()?;
-        if self.node.set_log_room(space) != space {
+        if self.node.set_log_space(space) != space {
             self.log.report_space(space);
         }
         Ok(())
@@ -207,9 +207,9 @@ impl EventLoop {
         let connections = self.connections.count() + self.data.permits.taken();
         StoreGauges {
             instances: self.node.instance_usage(),
-            sessions: self.node.state().sessions.len() as u64,
+            sessions: self.node.session_count() as u64,
             connections: connections as u64,
-            log_space: self.node.log_room(),
+            log_space: self.node.log_space(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The storage daemon: runs a [`Node`](crate::node::Shard) with sockets, a clock, a log and threads.
+//! The storage daemon: runs a [`Node`](crate::node::Node) with sockets, a clock, a log and threads.
 //!
 //! The event loop is one thread. It receives the metadata requests of all connections, steps the
 //! node, writes the log once for the whole batch, and then sends the replies. Other threads sync

@@ -16,7 +16,7 @@ use crate::objects::DiskObjects;
 use forebay_net::chunk::ChunkSource;
 use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
-use forebay_protocol::message::MAX_DATA;
+use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::collections::VecDeque;
 use std::io;
@@ -101,27 +101,33 @@ impl DataConnection<'_> {
         incoming: IncomingCall,
     ) -> io::Result<Answered> {
         let call = incoming.call;
-        let outcome = if let Request::Read {
-            handle,
-            offset,
-            length,
-        } = call.request
-        {
-            let open = self.context.opens.get_handle(self.session, handle);
-            let open = open.as_deref().map_err(|errno| *errno);
-            let length = (length as usize).min(MAX_DATA);
-            return self.read(call.seq, open, offset, length);
-        } else if let Request::Write {
-            handle,
-            offset,
-            append,
-        } = call.request
-        {
-            let open = self.context.opens.get_handle(self.session, handle);
-            let open = open.as_deref().map_err(|errno| *errno);
-            self.write(input, open, offset, append, incoming.payload)?
-        } else {
-            Err(Errno::EOPNOTSUPP)
+        let outcome = match call.request {
+            Request::Data(DataRequest::Read {
+                handle,
+                offset,
+                length,
+            }) => {
+                let open = self.context.opens.get_handle(self.session, handle);
+                let open = open.as_deref().map_err(|errno| *errno);
+                let length = (length as usize).min(MAX_DATA);
+                return self.read(call.seq, open, offset, length);
+            }
+            Request::Data(DataRequest::Write {
+                handle,
+                offset,
+                append,
+            }) => {
+                let open = self.context.opens.get_handle(self.session, handle);
+                let open = open.as_deref().map_err(|errno| *errno);
+                self.write(input, open, offset, append, incoming.payload)?
+            }
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
         };
         self.reply(call.seq, &outcome.unwrap_or_else(Reply::Failed))
     }
@@ -169,7 +175,7 @@ impl DataInput<'_> {
         body.resize(header.body, 0);
         self.fill(body)?;
         let call: Call = frame::decode_body(&head, &header, body)?;
-        let is_write = matches!(call.request, Request::Write { .. });
+        let is_write = matches!(call.request, Request::Data(DataRequest::Write { .. }));
         if header.payload > 0 && !is_write {
             return Err(FrameError::Kind.into());
         }

@@ -86,11 +86,11 @@ fn call(request: Request) -> Call {
 }
 
 fn write_call(offset: u64) -> Call {
-    call(Request::Write {
+    call(Request::Data(DataRequest::Write {
         handle: HANDLE,
         offset,
         append: false,
-    })
+    }))
 }
 
 fn write(connection: &mut Connection, data: &[u8], offset: u64) -> Reply {
@@ -101,11 +101,11 @@ fn write(connection: &mut Connection, data: &[u8], offset: u64) -> Reply {
 }
 
 fn read(connection: &mut Connection, offset: u64, length: usize) -> Vec<u8> {
-    let request = Request::Read {
+    let request = Request::Data(DataRequest::Read {
         handle: HANDLE,
         offset,
         length: length as u32,
-    };
+    });
     let mut into = vec![0; length];
     let answer = connection.call(&call(request), &[], &mut into).unwrap();
     assert_eq!(answer.reply, Reply::Data);

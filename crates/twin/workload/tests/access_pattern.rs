@@ -1,4 +1,4 @@
-//! Which bytes are moved by whom: offsets, coverage, and whose data are read.
+//! Access patterns: offsets, coverage, and owners of the data read.
 
 use forebay_workload::ior::{Access, AccessPattern, FileId, Ior, NodeOrder, Processes, Transfer};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn test(line: &str) -> Ior {
         .remove(0)
 }
 
-fn layout(line: &str, count: u32, per_node: u32) -> AccessPattern {
+fn pattern(line: &str, count: u32, per_node: u32) -> AccessPattern {
     let processes = Processes {
         count,
         per_node,
@@ -21,29 +21,29 @@ fn layout(line: &str, count: u32, per_node: u32) -> AccessPattern {
     AccessPattern::new(&test(line), processes).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-fn offsets(layout: &AccessPattern, rank: u32, access: Access) -> Vec<u64> {
-    layout
+fn offsets(pattern: &AccessPattern, rank: u32, access: Access) -> Vec<u64> {
+    pattern
         .stream(rank, access)
         .cursor()
         .map(|t| t.offset)
         .collect()
 }
 
-/// All transfers of all ranks, each with how often it is made.
-fn all(layout: &AccessPattern, access: Access) -> BTreeMap<Transfer, u32> {
+/// All transfers of all ranks, each with its count.
+fn all(pattern: &AccessPattern, access: Access) -> BTreeMap<Transfer, u32> {
     let mut made = BTreeMap::new();
-    for rank in 0..layout.tasks() {
-        for transfer in layout.stream(rank, access).cursor() {
+    for rank in 0..pattern.tasks() {
+        for transfer in pattern.stream(rank, access).cursor() {
             *made.entry(transfer).or_insert(0) += 1;
         }
     }
     made
 }
 
-/// Each byte of each file is in just one transfer, and no other byte is.
-fn covered_once(layout: &AccessPattern, access: Access) {
-    let made = all(layout, access);
-    let per_file = layout.total_bytes() / u64::from(layout.files());
+/// Asserts that the transfers cover each byte of each file exactly once, and no other byte.
+fn assert_covered_once(pattern: &AccessPattern, access: Access) {
+    let made = all(pattern, access);
+    let per_file = pattern.total_bytes() / u64::from(pattern.files());
     let mut ends: BTreeMap<FileId, u64> = BTreeMap::new();
     for (transfer, times) in made {
         assert_eq!(times, 1, "{transfer:?}");
@@ -54,14 +54,14 @@ fn covered_once(layout: &AccessPattern, access: Access) {
         );
         *end += transfer.bytes;
     }
-    assert_eq!(ends.len() as u32, layout.files());
+    assert_eq!(ends.len() as u32, pattern.files());
     assert!(ends.values().all(|&end| end == per_file), "{ends:?}");
 }
 
 #[test]
-fn a_shared_file_by_hand() {
+fn shared_file_offsets_equal_the_calculation_by_hand() {
     // segment × tasks × block + rank × block + i × transfer
-    let l = layout("-b 64 -t 32 -s 2", 3, 1);
+    let l = pattern("-b 64 -t 32 -s 2", 3, 1);
     assert_eq!(offsets(&l, 0, Access::Write), [0, 32, 192, 224]);
     assert_eq!(offsets(&l, 2, Access::Write), [128, 160, 320, 352]);
     assert_eq!(
@@ -79,8 +79,8 @@ fn a_shared_file_by_hand() {
 }
 
 #[test]
-fn files_of_their_own_by_hand() {
-    let l = layout("-F -b 64 -t 32 -s 2", 3, 1);
+fn file_per_process_offsets_equal_the_calculation_by_hand() {
+    let l = pattern("-F -b 64 -t 32 -s 2", 3, 1);
     for rank in 0..3 {
         assert_eq!(offsets(&l, rank, Access::Write), [0, 32, 64, 96]);
         assert_eq!(l.file(rank, Access::Write), FileId(u64::from(rank)));
@@ -89,10 +89,10 @@ fn files_of_their_own_by_hand() {
 }
 
 #[test]
-fn the_next_nodes_data_are_read_with_c() {
-    // Four nodes of three processes: rank r reads what r + 3 wrote, from another node.
-    let own = layout("-b 96 -t 32", 12, 3);
-    let shifted = layout("-b 96 -t 32 -C", 12, 3);
+fn option_c_reads_the_data_of_the_next_node() {
+    // Four nodes of three processes: rank r reads the data of r + 3, of another node.
+    let own = pattern("-b 96 -t 32", 12, 3);
+    let shifted = pattern("-b 96 -t 32 -C", 12, 3);
     for rank in 0..12 {
         let writer = (rank + 3) % 12;
         assert_eq!(shifted.data_owner(rank, Access::Read), writer);
@@ -106,22 +106,22 @@ fn the_next_nodes_data_are_read_with_c() {
             offsets(&own, rank, Access::Write)
         );
     }
-    assert_eq!(layout("-C -Q 2", 12, 3).data_owner(0, Access::Read), 6);
-    assert_eq!(layout("-C -F", 12, 3).file(11, Access::Read), FileId(2));
+    assert_eq!(pattern("-C -Q 2", 12, 3).data_owner(0, Access::Read), 6);
+    assert_eq!(pattern("-C -F", 12, 3).file(11, Access::Read), FileId(2));
     assert_eq!(
-        layout("-C -Q 4", 12, 3).data_owner(5, Access::Read),
+        pattern("-C -Q 4", 12, 3).data_owner(5, Access::Read),
         5,
         "once around"
     );
-    assert_eq!(layout("-C", 12, 3).file_removed_by(1), None);
+    assert_eq!(pattern("-C", 12, 3).file_removed_by(1), None);
     assert_eq!(
-        layout("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read),
+        pattern("-C -Q 2000000000", 4, 4).data_owner(1, Access::Read),
         1
     );
 }
 
 #[test]
-fn ranks_may_go_in_turn_over_the_nodes() {
+fn cyclic_order_assigns_ranks_to_nodes_round_robin() {
     let processes = Processes {
         count: 10,
         per_node: 4,
@@ -150,8 +150,8 @@ fn ranks_may_go_in_turn_over_the_nodes() {
 }
 
 #[test]
-fn z_draws_ranks_at_some_distance() {
-    let l = layout("-Z -Q 2 -X 5", 64, 4);
+fn option_z_upper_draws_ranks_beyond_the_node_offset() {
+    let l = pattern("-Z -Q 2 -X 5", 64, 4);
     let mut seen = HashSet::new();
     for rank in 0..64 {
         let distance = (l.data_owner(rank, Access::Read) + 64 - rank) % 64;
@@ -160,23 +160,23 @@ fn z_draws_ranks_at_some_distance() {
         assert_eq!(l.data_owner(rank, Access::Write), rank);
     }
     assert!(seen.len() > 25, "{seen:?}");
-    // Another seed gives others; so does another repetition, if the seed is negative.
+    // Another seed gives other owners; so does another repetition if the seed is negative.
     let readers = |l: AccessPattern| {
         (0..64)
             .map(|r| l.data_owner(r, Access::Read))
             .collect::<Vec<_>>()
     };
-    assert_ne!(readers(l), readers(layout("-Z -Q 2 -X 6", 64, 4)));
+    assert_ne!(readers(l), readers(pattern("-Z -Q 2 -X 6", 64, 4)));
     assert_eq!(readers(l), readers(l.for_iteration(1)));
-    let l = layout("-Z -Q 2 -X -5", 64, 4);
+    let l = pattern("-Z -Q 2 -X -5", 64, 4);
     assert_ne!(readers(l), readers(l.for_iteration(1)));
-    let l = layout("-ZZ -X -5", 64, 4);
+    let l = pattern("-ZZ -X -5", 64, 4);
     assert_ne!(readers(l), readers(l.for_iteration(1)));
 }
 
 #[test]
-fn random_offsets_are_shuffled_and_alike_in_all_segments() {
-    let l = layout("-z -F -b 64k -t 1k -s 2", 4, 1);
+fn random_offsets_are_shuffled_equally_in_all_segments() {
+    let l = pattern("-z -F -b 64k -t 1k -s 2", 4, 1);
     let first: Vec<u64> = offsets(&l, 0, Access::Write);
     assert!(!first[..64].is_sorted());
     assert!((0..64).all(|i| first[i] + 65536 == first[64 + i]));
@@ -192,7 +192,7 @@ fn random_offsets_are_shuffled_and_alike_in_all_segments() {
     );
     let with = |extra: &str| {
         offsets(
-            &layout(&format!("-z -F -b 64k -t 1k -s 2 {extra}"), 4, 1),
+            &pattern(&format!("-z -F -b 64k -t 1k -s 2 {extra}"), 4, 1),
             0,
             Access::Write,
         )
@@ -210,13 +210,13 @@ fn random_offsets_are_shuffled_and_alike_in_all_segments() {
     assert_ne!(
         first,
         offsets(&other, 0, Access::Write),
-        "without -X the run's seed counts"
+        "without -X the job's seed is used"
     );
 }
 
 #[test]
-fn random_offsets_of_a_shared_file_are_all_over_its_segments() {
-    let l = layout("-z -b 64k -t 1k -s 2", 4, 1);
+fn random_offsets_of_a_shared_file_are_in_every_block() {
+    let l = pattern("-z -b 64k -t 1k -s 2", 4, 1);
     let mine = offsets(&l, 1, Access::Write);
     assert!(mine[..64].iter().all(|&o| o < 4 * 65536));
     let blocks: HashSet<u64> = mine[..64].iter().map(|o| o / 65536).collect();
@@ -224,21 +224,21 @@ fn random_offsets_of_a_shared_file_are_all_over_its_segments() {
 }
 
 #[test]
-fn transfers_can_be_limited() {
-    let l = layout("-b 64 -t 32 -s 4 -O stoneWallingWearOutIterations=3", 2, 1);
+fn wear_out_iterations_limit_transfers() {
+    let l = pattern("-b 64 -t 32 -s 4 -O stoneWallingWearOutIterations=3", 2, 1);
     assert_eq!(l.transfers_per_rank(), 3);
     assert_eq!(offsets(&l, 0, Access::Write), [0, 32, 128]);
     assert_eq!(
-        layout("-O stoneWallingWearOutIterations=99", 2, 1).transfers_per_rank(),
+        pattern("-O stoneWallingWearOutIterations=99", 2, 1).transfers_per_rank(),
         4
     );
 }
 
 #[test]
-fn files_have_names_and_stable_numbers() {
+fn file_names_follow_ior_and_file_numbers_are_distinct() {
     let name = |line: &str, rank: u32, iteration: u32| {
         let ior = test(line);
-        let l = layout(line, 8, 2).for_iteration(iteration);
+        let l = pattern(line, 8, 2).for_iteration(iteration);
         ior.file_name(&l, l.file(rank, Access::Write))
     };
     assert_eq!(name("-o /bb/data", 3, 0), "/bb/data");
@@ -249,7 +249,7 @@ fn files_have_names_and_stable_numbers() {
     assert_eq!(name("-o /bb/data -m -F -i 3", 3, 2), "/bb/data.00000003.2");
     assert_eq!(name("-o /a/x@/b/y -F", 3, 0), "/b/y.00000003");
     assert_eq!(name("-o /a/x@/b/y", 3, 0), "/a/x");
-    let l = layout("-F -m", 8, 2);
+    let l = pattern("-F -m", 8, 2);
     let files: HashSet<FileId> = (0..3)
         .flat_map(|i| (0..8).map(move |r| l.for_iteration(i).file(r, Access::Write)))
         .collect();
@@ -265,23 +265,23 @@ proptest! {
         words in 1_u64..5, own in any::<bool>(), z in any::<bool>(), seed in any::<i32>(),
         order in prop_oneof![Just(""), Just("-C"), Just("-ZZ"), Just("-Z -Q 0")],
     ) {
-        // -z goes with a reordered shared file neither here nor in IOR.
+        // -z excludes a reordered shared file, as in IOR.
         let order = if z && !own { "" } else { order };
         let transfer = 8 * words;
         let line = format!(
             "-b {} -t {transfer} -s {segments} -X {seed} {order} {} {}",
             per_block * transfer, if own { "-F" } else { "" }, if z { "-z" } else { "" },
         );
-        let l = layout(&line, tasks, per_node);
-        covered_once(&l, Access::Write);
-        // All but the single -Z, where each task draws by itself, also read every byte once.
+        let l = pattern(&line, tasks, per_node);
+        assert_covered_once(&l, Access::Write);
+        // Except with a single -Z, where each task draws independently, reads cover every byte once.
         if order != "-Z -Q 0" {
-            covered_once(&l, Access::Read);
+            assert_covered_once(&l, Access::Read);
         }
     }
 
     #[test]
-    fn by_index_and_in_turn_are_the_same(
+    fn transfers_by_index_and_by_cursor_are_equal(
         tasks in 1_u32..9, rank in 0_u32..9, segments in 1_u64..5, per_block in 2_u64..9,
         z in any::<bool>(), own in any::<bool>(),
     ) {
@@ -289,7 +289,7 @@ proptest! {
             "-b {} -t 8 -s {segments} {} {}",
             8 * per_block, if z { "-z" } else { "" }, if own { "-F" } else { "" },
         );
-        let l = layout(&line, tasks, 2);
+        let l = pattern(&line, tasks, 2);
         let rank = rank % tasks;
         let stream = l.stream(rank, Access::Read);
         let by_index: Vec<Transfer> = (0..stream.len()).map(|i| stream.transfer(i)).collect();

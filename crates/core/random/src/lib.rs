@@ -1,19 +1,19 @@
-//! Seeded random numbers as pure functions of (seed, stream, counter).
+//! Seeded random numbers and hashes, as pure functions of (seed, stream, counter).
 //!
-//! Nothing here has a state that a second caller could disturb: the value for one decision depends
-//! on three numbers only, so that the order in which a simulator takes decisions, and the number of
-//! threads that take them, cannot change any of them. All arithmetic is on 64-bit integers, or on
-//! IEEE doubles by operations whose result the standard fixes (the logarithm comes from `libm`,
-//! not from the system), so the values are the same on every platform.
+//! A value depends on three numbers only, so neither the order in which a simulator takes its
+//! decisions nor the number of threads can change it. All arithmetic is on 64-bit integers, or on
+//! IEEE doubles by operations whose results the standard fixes (the logarithm comes from `libm`,
+//! not from the system), so values are the same on every platform.
 //!
-//! For a fixed seed and stream the values over the counter are the sequence of SplitMix64
+//! For a fixed seed and stream, the values over the counter are the sequence of SplitMix64
 //! (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+#![warn(missing_docs)]
 
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, made odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's output function: a bijection of 64-bit numbers in which every input bit flips
-/// every output bit with probability near one half.
+/// every output bit with probability near one half. Maps 0 to 0.
 #[inline]
 pub const fn mix(value: u64) -> u64 {
     let z = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,8 +21,14 @@ pub const fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number for a stream's name (FNV-1a), so that streams for different purposes never coincide
-/// by two callers both counting from 0.
+/// A hash of one number: SplitMix64's first output for this state.
+#[inline]
+pub const fn hash_number(value: u64) -> u64 {
+    mix(value.wrapping_add(GAMMA))
+}
+
+/// A number for a stream's name (FNV-1a), so that streams for different purposes differ even if
+/// both count from 0.
 pub const fn stream_label(name: &str) -> u64 {
     let bytes = name.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -34,13 +40,13 @@ pub const fn stream_label(name: &str) -> u64 {
     hash
 }
 
-/// The random number of one decision.
+/// The random number at `counter` of stream `stream` of `seed`.
 #[inline]
 pub const fn hash(seed: u64, stream: u64, counter: u64) -> u64 {
     RandomStream::new(seed, stream).at(counter)
 }
 
-/// One stream of random numbers, addressed by counter. `Copy`; holds eight bytes.
+/// One stream of random numbers, addressed by counter. `Copy`; eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomStream {
     start: u64,
@@ -51,16 +57,51 @@ impl RandomStream {
     #[inline]
     pub const fn new(seed: u64, stream: u64) -> Self {
         RandomStream {
-            start: mix(mix(seed.wrapping_add(GAMMA)) ^ stream.wrapping_mul(GAMMA)),
+            start: mix(hash_number(seed) ^ stream.wrapping_mul(GAMMA)),
         }
     }
 
-    /// The number at `counter`; the same as [`hash`] of this stream's seed and number.
+    /// The number at `counter`; equal to [`hash`] of this stream's seed and number.
     #[inline]
     pub const fn at(self, counter: u64) -> u64 {
         mix(self
             .start
             .wrapping_add(counter.wrapping_add(1).wrapping_mul(GAMMA)))
+    }
+}
+
+/// A generator with state: SplitMix64, for code that draws in a fixed order.
+#[derive(Clone, Debug)]
+pub struct RandomSequence {
+    state: u64,
+}
+
+impl RandomSequence {
+    /// The sequence of `seed`.
+    pub const fn new(seed: u64) -> Self {
+        RandomSequence { state: seed }
+    }
+
+    /// The sequence number `stream` of `seed`.
+    pub const fn for_stream(seed: u64, stream: u64) -> Self {
+        let state = seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
+        RandomSequence {
+            state: state.wrapping_add(GAMMA),
+        }
+    }
+
+    /// The next 64-bit number.
+    #[inline]
+    pub const fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GAMMA);
+        mix(self.state)
+    }
+
+    /// The next number in `0..bound`; each value's probability differs from `1 / bound` by less
+    /// than 2^-32.
+    #[inline]
+    pub const fn below(&mut self, bound: u32) -> u32 {
+        (((self.next_u64() >> 32) * bound as u64) >> 32) as u32
     }
 }
 
@@ -85,11 +126,11 @@ pub fn exponential(random: u64) -> f64 {
     -libm::log(unit_interval(random))
 }
 
-/// A bijection of `0..domain`, chosen by a key and computed for each index by itself: a shuffled
-/// order that needs no table.
+/// A bijection of `0..domain`, chosen by a key and computed for each index independently: a
+/// shuffled order without a table.
 ///
 /// A Feistel network of six rounds over the next power of two, with cycle walking: an image outside
-/// of the domain is mapped again until it falls inside, at most twice on average (Black, Rogaway,
+/// the domain is mapped again until it falls inside, at most twice on average (Black, Rogaway,
 /// "Ciphers with arbitrary finite domains", CT-RSA 2002).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permutation {
@@ -102,7 +143,7 @@ pub struct Permutation {
 impl Permutation {
     const ROUNDS: u64 = 3;
 
-    /// The permutation of `0..domain` that `key` chooses.
+    /// The permutation of `0..domain` selected by `key`.
     pub const fn new(domain: u64, key: u64) -> Self {
         let bits = if domain < 2 {
             0
@@ -118,8 +159,7 @@ impl Permutation {
         }
     }
 
-    /// The image of `index`, which must be below the domain's size; any other index is returned
-    /// as it is.
+    /// The image of `index`. An index outside the domain is returned unchanged.
     #[inline]
     pub const fn apply(self, index: u64) -> u64 {
         if index >= self.domain || self.domain < 2 {
@@ -166,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_sequence_is_splitmix64() {
+    fn stream_equals_reference_splitmix64() {
         // First outputs of the reference implementation for the state 1234567.
         let stream = RandomStream { start: 1_234_567 };
         assert_eq!(stream.at(0), 6_457_827_717_110_365_317);
@@ -175,15 +215,24 @@ mod tests {
     }
 
     #[test]
-    fn values_are_fixed_for_ever() {
-        // A change here changes every seeded result: it needs a new version of the documents.
+    fn sequence_equals_stream_of_the_same_state() {
+        let stream = RandomStream { start: 77 };
+        let mut sequence = RandomSequence::new(77);
+        for counter in 0..5 {
+            assert_eq!(sequence.next_u64(), stream.at(counter));
+        }
+    }
+
+    #[test]
+    fn known_inputs_give_recorded_values() {
+        // A change here changes every seeded result and needs a new version of the documents.
         assert_eq!(hash(1, 2, 3), 1_837_761_060_917_858_051);
         assert_eq!(stream_label("placement"), 10_998_637_224_042_777_120);
         assert_eq!(exponential(hash(0, 0, 0)).to_bits(), 0x3ff15a5582bd815a);
     }
 
     #[test]
-    fn streams_and_seeds_differ() {
+    fn distinct_seeds_streams_and_counters_give_distinct_values() {
         let mut seen = std::collections::HashSet::new();
         for seed in 0..20 {
             for stream in 0..20 {
@@ -195,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_numbers_are_even() {
+    fn below_is_uniform() {
         let mut counts = [0_u32; 7];
         for i in 0..70_000 {
             counts[below(hash(5, 0, i), 7) as usize] += 1;
@@ -221,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_of_five_takes_all_its_orders() {
+    fn permutation_of_five_reaches_all_120_orders() {
         let mut orders = std::collections::HashMap::new();
         for key in 0..24_000 {
             let p = Permutation::new(5, mix(key));
@@ -229,12 +278,12 @@ mod tests {
             *orders.entry(order).or_insert(0_u32) += 1;
         }
         assert_eq!(orders.len(), 120);
-        // 200 of each would be even; so small a network comes within a factor of about two.
+        // The mean is 200; so small a network stays within a factor of about two.
         assert!(
             orders.values().all(|&c| (80..450).contains(&c)),
             "{orders:?}"
         );
-        // Each index goes to each image: 4,800 of each would be even.
+        // Each index maps to each image; the mean is 4,800.
         for index in 0..5 {
             for image in 0..5 {
                 let count: u32 = orders
@@ -252,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_permutation_hits_everything_once(domain in 0_u64..3000, key: u64) {
+        fn permutation_is_a_bijection(domain in 0_u64..3000, key: u64) {
             let p = Permutation::new(domain, key);
             let mut images: Vec<u64> = (0..domain).map(|i| p.apply(i)).collect();
             images.sort_unstable();
@@ -260,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn huge_domains_stay_inside(domain in 1_u64.., key: u64, index: u64) {
+        fn permutation_of_huge_domain_stays_in_domain(domain in 1_u64.., key: u64, index: u64) {
             let index = index % domain;
             prop_assert!(Permutation::new(domain, key).apply(index) < domain);
         }
