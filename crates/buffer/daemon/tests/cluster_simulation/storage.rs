@@ -13,7 +13,7 @@ use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, fetch_reply_in_memory};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_in_memory};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::{Fault, MemoryStorage};
@@ -73,12 +73,12 @@ impl World {
             ..Limits::default()
         };
         let objects = storage.objects.clone();
-        let mut shard =
-            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
-        shard.set_boot_id(storage.boot);
-        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        let mut daemon_node =
+            Node::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        daemon_node.set_boot_id(storage.boot);
+        daemon_node.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {
-            shard,
+            node: daemon_node,
             log,
             peers,
             opens: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl World {
         let Some((daemon, _)) = &mut self.nodes[index].running else {
             return true;
         };
-        for bytes in daemon.shard.take_records() {
+        for bytes in daemon.node.take_records() {
             if daemon.log.append(&bytes).is_err() {
                 return false;
             }
@@ -133,9 +133,9 @@ impl World {
         // An error is the death of the process, which is seen below.
         let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
         self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
-        daemon.shard.set_log_room(room);
+        daemon.node.set_log_space(room);
         let mut effects = Vec::new();
-        daemon.shard.step(now, input, &mut effects);
+        daemon.node.step(now, input, &mut effects);
         if !self.commit(index) {
             let power = self.power_fails();
             return self.crash_node(index, power);

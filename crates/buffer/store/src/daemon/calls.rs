@@ -173,7 +173,7 @@ impl EventLoop {
     fn decode_credential(&mut self, id: ConnId, seq: u64, credential: Vec<u8>, nonce: [u8; 32]) {
         let pending = self
             .node
-            .opening(id, nonce)
+            .handshake(id, nonce)
             .map(|opening| PendingCredential {
                 conn: id,
                 seq,

@@ -232,6 +232,9 @@ mod tests {
         assert_eq!(names.len(), KIND_NAMES.len());
         let name_of = |request| KIND_NAMES[RequestKind::of(&request) as usize];
         assert_eq!(name_of(Request::Inode(InodeRequest::StatFs)), "statfs");
-        assert_eq!(name_of(Request::Admin(AdminRequest::ListInstances)), "list_instances");
+        assert_eq!(
+            name_of(Request::Admin(AdminRequest::ListInstances)),
+            "list_instances"
+        );
     }
 }

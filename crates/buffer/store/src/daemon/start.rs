@@ -13,7 +13,7 @@ use super::options::{StartError, StoreOptions};
 use super::peer_links::PeerLinks;
 use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
 use crate::log::{Log, RecoveryError};
-use crate::node::{NodeState, Node};
+use crate::node::{Node, NodeState};
 use crate::objects::{DiskObjects, RemovalQueue, boot_hash};
 use crate::recovery;
 use crate::storage::DiskStorage;
