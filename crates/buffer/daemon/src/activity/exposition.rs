@@ -10,7 +10,7 @@ use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
 use forebay_protocol::progress::StagePhase;
-use forebay_store::daemon::{Direct, StoreReport};
+use forebay_store::daemon::StoreReport;
 use forebay_store::log::LogSpace;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
@@ -217,7 +217,7 @@ type OfStore = (
     fn(&StoreReport) -> Option<u64>,
 );
 
-const STORES: [OfStore; 10] = [
+const STORES: [OfStore; 7] = [
     (
         "forebay_store_received_bytes_total",
         Counter,
@@ -229,27 +229,6 @@ const STORES: [OfStore; 10] = [
         Counter,
         "Bytes that went through a storage daemon's sockets.",
         |store| Some(store.sent),
-    ),
-    (
-        "forebay_store_direct_read_bytes_total",
-        Counter,
-        "Bytes read past the page cache for clients on other hosts.",
-        |store| Some(store.direct_read),
-    ),
-    (
-        "forebay_store_direct_written_bytes_total",
-        Counter,
-        "Bytes written past the page cache for clients on other hosts.",
-        |store| Some(store.direct_written),
-    ),
-    (
-        "forebay_store_io_uring",
-        Gauge,
-        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.",
-        |store| {
-            let path = store.data_path;
-            (path.direct != Direct::Never).then_some(u64::from(path.uring))
-        },
     ),
     (
         "forebay_store_log_records_total",

@@ -56,7 +56,7 @@ pub fn sides_of(capacity: u64) -> Sides {
     let directory = directory();
     let pfs = directory.path().join("pfs");
     fs::create_dir(&pfs).unwrap();
-    let mut start = daemon::InvalidOptions::new(directory.path().join("flash"));
+    let mut start = daemon::StoreOptions::new(directory.path().join("flash"));
     start.tcp = Some("127.0.0.1:0".parse().unwrap());
     start.key = Some(key());
     let daemon = Daemon::start(start).unwrap();
