@@ -323,7 +323,7 @@ fn add_advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::messages::{InstanceId, Owner, StageProgress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_job_script::Direction;

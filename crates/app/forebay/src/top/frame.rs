@@ -1,12 +1,12 @@
 //! The content of a frame, computed from the last two statuses.
 
+use crate::stage_meter::StageMeter;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
-use crate::stage_meter::StageMeter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
