@@ -19,22 +19,23 @@ pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use wait::{Observer, SilentObserver};
 
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use life::JobLife;
 
 /// How long a reader of metrics waits for the pool.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What becomes of the results of a script that fails.
+/// What happens to the results of a script that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum OnFailure {
-    /// They are staged out all the same.
+    /// Stage them out
     #[default]
     StageOut,
-    /// They stay in the pool, until `recover` stages them out.
+    /// Keep them in the pool for `recover`
     Keep,
-    /// They are destroyed, unless the job was in the pool before this run: then they stay, for
-    /// there may be results of earlier runs among them.
+    /// Destroy them; a job that existed before keeps its data
+    // It may contain results of earlier runs.
     Discard,
 }
 
@@ -65,7 +66,7 @@ pub struct RunPhase {
     /// How long it took.
     pub time: Duration,
     /// What was moved in it.
-    pub moved: Progress,
+    pub moved: StageProgress,
 }
 
 /// How a job went.

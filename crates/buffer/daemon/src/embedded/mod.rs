@@ -286,8 +286,8 @@ fn size(directory: &Path, asked: Option<Bytes>) -> Result<Option<Bytes>, PoolErr
         if all > 0 && asked.0 > all {
             let reason = format!(
                 "{} are more than its file system has, which is {}; name a smaller --pool-size",
-                human::size(asked.0),
-                human::size(all)
+                human::bytes(asked.0),
+                human::bytes(all)
             );
             return Err(PoolError::new(directory, reason));
         }

@@ -31,7 +31,10 @@ use std::path::Path;
 
 pub use agent::AgentDaemon;
 pub use client::RemoteController;
-pub use config::{AuthMethod, ConfigError, Identity, PoolConfig, StorageConfig};
+pub use config::{
+    AuthMethod, ConfigError, DEFAULT_CONFIG_FILE, Identity, POOL_VARIABLE, PoolConfig,
+    StorageConfig, pool_from_environment,
+};
 pub use controller::ControllerDaemon;
 pub(crate) use messages::Welcome;
 pub use storage::StorageDaemon;

@@ -22,6 +22,18 @@ use forebay_control::controller::ReadBack;
 pub use source::ConfigError;
 pub use sources::AllowedSources;
 
+/// The pool's configuration on an installed host.
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/forebay/pool.toml";
+
+/// Environment variable that names the pool: a configuration file, or a directory.
+pub const POOL_VARIABLE: &str = "FOREBAY_POOL";
+
+/// The pool named by the environment.
+pub fn pool_from_environment() -> Option<PathBuf> {
+    let value = std::env::var_os(POOL_VARIABLE)?;
+    (!value.is_empty()).then(|| PathBuf::from(value))
+}
+
 /// How hosts know each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthMethod {

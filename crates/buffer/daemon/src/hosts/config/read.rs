@@ -205,7 +205,7 @@ fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, 
         return Ok(Bytes(8 << 20));
     };
     let size = source.size(text)?;
-    let block = forebay_protocol::layout::BLOCK_BYTES;
+    let block = forebay_protocol::space::BLOCK_BYTES;
     if size.0 % block != 0 {
         let reason = format!("a stripe must be a multiple of {block} bytes");
         return Err(source.error(text.span(), reason));

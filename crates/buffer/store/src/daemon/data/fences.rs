@@ -2,7 +2,7 @@
 //!
 //! A client whose connection breaks does not know the outcome of its last write: the write may
 //! still be in this daemon's socket, or half done. So the client connects again with the same slot
-//! ([`Hello::slot`](forebay_protocol::message::Hello::slot)) and waits for the reply. By then the
+//! ([`Attach::slot`](forebay_protocol::message::Attach::slot)) and waits for the reply. By then the
 //! old connection is fenced: it has written for the last time. Otherwise it could overwrite data
 //! that were acknowledged over another connection since.
 //!

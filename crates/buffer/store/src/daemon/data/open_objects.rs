@@ -2,8 +2,8 @@
 
 use super::fences::Fence;
 use crate::objects::{BlockChecksums, DiskObjects, ObjectId, Objects};
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::OpenMode;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, SessionId};
 use parking_lot::{Condvar, Mutex};
