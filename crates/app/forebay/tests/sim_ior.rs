@@ -184,7 +184,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--machine toy --nodes 1 -- --frobnicate", "--frobnicate"),
         ("--machine toy --nodes 1 -- -t 3x", "3x"),
         ("--machine toy --nodes 1 -- -b 1m -t 3k", "-t"),
-        ("--machine toy --nodes 1,2 -- -N 5", "-N asks for 5"),
+        ("--machine toy --nodes 1,2 -- -N 5", "-N requests 5"),
         ("--machine toy --nodes 1 --ppn 0 -- -F", "--ppn"),
         (
             "--machine toy --nodes 1 --burst-buffers 5 -- -F",

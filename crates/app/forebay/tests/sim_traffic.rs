@@ -202,7 +202,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--threads 0", "--threads"),
         ("--seed -1", "whole number from 0"),
         ("--load 1e-300", "1e-300"),
-        ("--messages 18446744073709551615", "100000 s are simulated"),
+        ("--messages 18446744073709551615", "the limit is 100000 s"),
         ("--json .", "--json"),
         ("--json no/such/dir.json", "no/such/dir.json"),
         ("--out no/such/dir", "not a directory"),

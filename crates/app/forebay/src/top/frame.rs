@@ -136,7 +136,7 @@ impl History {
         (seconds > 0.0).then_some((earlier, seconds))
     }
 
-    fn rates_parse_in_bytes_and_bits(&self, host: &HostActivity) -> Option<Rates> {
+    fn rates(&self, host: &HostActivity) -> Option<Rates> {
         let (earlier, seconds) = self.earlier(host)?;
         let (now, before) = (host.store.as_ref()?, earlier.store.as_ref()?);
         let requests = now.total_latency().since(&before.total_latency());

@@ -9,7 +9,7 @@ pub struct WorkDir {
     dir: tempfile::TempDir,
 }
 
-/// What a command output.
+/// Exit code and output of a command.
 pub struct CommandOutput {
     pub code: Option<i32>,
     pub stdout: String,
