@@ -15,7 +15,7 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::{
     Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use forebay_store::daemon::{Daemon, InvalidOptions};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn key() -> PoolKey {
 }
 
 fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
-    let mut options = InvalidOptions::new(dir);
+    let mut options = StoreOptions::new(dir);
     options.sync_interval = Duration::from_millis(50);
     (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
     Daemon::start(options).unwrap()
@@ -294,7 +294,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     };
     drop(clients.pop());
     daemons.pop().unwrap().stop().unwrap();
-    let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
+    let layout = forebay_policy::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
     let mut elsewhere = names
         .filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));

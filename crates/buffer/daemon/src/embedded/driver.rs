@@ -76,8 +76,7 @@ impl Driver {
             .map_or(0, |node| node.granules);
         let rows = node_records.load_records().map_err(|e| text(&e))?;
         let node = StorageNode::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
-        let mut options = daemon::InvalidOptions::new(directory.join("flash"));
-        options.direct = daemon::Direct::Never; // there are no clients on other hosts
+        let mut options = daemon::StoreOptions::new(directory.join("flash"));
         if options.socket.as_os_str().len() > SOCKET_PATH {
             options.socket =
                 std::env::temp_dir().join(format!("forebay-{}.socket", std::process::id()));

@@ -49,12 +49,11 @@ impl StorageDaemon {
         let lock = lock_directory(home)?;
         create_private_directory(&home.join("journals"), 0o700)?;
         let records = Database::open(&home.join("node.redb")).map_err(DaemonError::new)?;
-        let mut options = daemon::InvalidOptions::new(home.join("flash"));
+        let mut options = daemon::StoreOptions::new(home.join("flash"));
         options.socket = node.socket();
         options.tcp = Some(node.address);
         options.key = identity.key.clone();
         options.munge = identity.munge.clone();
-        options.direct = node.direct;
         let daemon = Daemon::start(options).map_err(DaemonError::new)?;
         let reach = StorageAccess {
             own: Some((node.address.to_string(), daemon.address())),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_job_script::InstanceRef;
-use forebay_protocol::layout::Layout;
+use forebay_policy::layout::Layout;
 use forebay_protocol::staging::{PathKind, StagingReply};
 use forebay_protocol::{Errno, Ino};
 

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
-use forebay_store::daemon::Direct;
 use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
@@ -57,8 +56,6 @@ pub struct StorageConfig {
     pub capacity: Bytes,
     /// From where its daemon may connect to the controller.
     pub allowed_sources: AllowedSources,
-    /// Whether large reads and writes of clients on other hosts go past its page cache.
-    pub direct: Direct,
 }
 
 impl StorageConfig {
