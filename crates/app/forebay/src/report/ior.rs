@@ -45,7 +45,7 @@ pub fn ior(study: &IorStudy, published: &[&Published], inputs: &Inputs) -> Strin
     page.into_document()
 }
 
-fn rates_parse_in_bytes_and_bits(study: &IorStudy, published: &[&Published]) -> Markup {
+fn rates(study: &IorStudy, published: &[&Published]) -> Markup {
     let caption = if published.is_empty() {
         "No published measurement of this machine matches these conditions."
     } else {
