@@ -6,14 +6,14 @@ use super::life::StepError;
 use super::wait::{self, Interrupt, Observer};
 use super::{PoolHandle, PoolSelection, RunError};
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 
 /// What became of an interrupted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Its results are staged out and it is taken down.
-    StagedOut(Progress),
+    StagedOut(StageProgress),
     /// It had not run, so there was nothing to save.
     NothingToSave,
     /// Its results were destroyed, as was asked for.
@@ -128,7 +128,7 @@ pub fn stage_now(
     token: &str,
     what: Stage,
     observer: &mut dyn Observer,
-) -> Result<Progress, RunError> {
+) -> Result<StageProgress, RunError> {
     let interrupt = Interrupt::install();
     let pool = PoolHandle::open_existing(which)?;
     let fail = |failure| RunError::Step("stage", failure);
@@ -140,7 +140,7 @@ pub fn stage_now(
         })
         .map_err(fail)?;
     let Answer::Stage(stage) = answer else {
-        return Ok(Progress::default());
+        return Ok(StageProgress::default());
     };
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };

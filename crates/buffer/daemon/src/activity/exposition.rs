@@ -9,7 +9,7 @@ use crate::activity::Status;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
-use forebay_stage::Phase;
+use forebay_protocol::progress::StagePhase;
 use forebay_store::daemon::StoreReport;
 use forebay_store::log::LogSpace;
 
@@ -168,7 +168,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
     }
     page.begin_family("forebay_stages_running", Gauge, "Running stages, by phase.");
     for direction in [Direction::In, Direction::Out] {
-        for phase in Phase::ALL {
+        for phase in StagePhase::ALL {
             let of = |stage: &&StageStatus| {
                 let here = stage.direction == direction && stage.progress.phase == phase;
                 here && stage.state == StageState::Running
@@ -193,7 +193,7 @@ const STATES: [(&str, Is); 7] = [
     ("cancelled", |s| matches!(s, StageState::Cancelled)),
 ];
 
-fn phase_label(phase: Phase) -> String {
+fn phase_label(phase: StagePhase) -> String {
     phase.words().replace(' ', "_")
 }
 
@@ -394,7 +394,7 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     );
     for host in hosts.iter().filter(|host| host.store.is_some()) {
         for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-            for phase in Phase::ALL {
+            for phase in StagePhase::ALL {
                 let labels = [
                     ("host", host.host.as_str()),
                     ("direction", way),

@@ -9,16 +9,19 @@ use std::thread::JoinHandle;
 use forebay_client::Fs;
 use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::Credentials;
+use forebay_protocol::progress::StagePhase;
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
-    Identity, ItemKind, Phase, Problem, StageError, StageItem, StageLocation, StageOptions,
-    StageRequest, Verify,
+    Identity, ItemKind, Problem, StageError, StageItem, StageLocation, StageOptions, StageRequest,
+    Verify,
 };
 
 use super::Event;
 use crate::activity::StageTotals;
 use crate::mounts::STRIPED_DIRECTORY;
-use forebay_control::messages::{FailedFile, Owner, Progress, StageFailure, StageId, StagePlan};
+use forebay_control::messages::{
+    FailedFile, Owner, StageFailure, StageId, StagePlan, StageProgress,
+};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 
 /// Largest list of files, in bytes.
@@ -189,10 +192,10 @@ fn tell(outcome: &MoverOutcome) {
                 files = moved.files,
                 bytes = moved.bytes,
                 read_back = moved.read_back.bytes,
-                copying = seconds(Phase::Copying),
-                syncing = seconds(Phase::Syncing),
-                reading_back = seconds(Phase::ReadingBack),
-                finishing = seconds(Phase::Finishing),
+                copying = seconds(StagePhase::Copying),
+                syncing = seconds(StagePhase::Syncing),
+                reading_back = seconds(StagePhase::ReadingBack),
+                finishing = seconds(StagePhase::Finishing),
                 "a stage is done"
             );
         }
@@ -202,8 +205,8 @@ fn tell(outcome: &MoverOutcome) {
 }
 
 /// What a mover has done so far, as it is reported.
-pub fn mover_progress(counters: &forebay_stage::ProgressCounters) -> Progress {
-    counters.snapshot().into()
+pub fn mover_progress(counters: &forebay_stage::ProgressCounters) -> StageProgress {
+    counters.snapshot()
 }
 
 /// How the contents of a stage are checked.

@@ -210,8 +210,8 @@ pub(super) fn count_files(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::messages::Progress;
-    use forebay_stage::Phase;
+    use forebay_control::messages::StageProgress;
+    use forebay_protocol::progress::StagePhase;
 
     fn spot(path: &str) -> InstancePath {
         let path = path.to_owned();
@@ -261,15 +261,15 @@ mod tests {
     /// Whoever removes what is complete must not remove what may turn out to be damaged.
     #[test]
     fn files_that_are_still_to_be_read_back_are_pending() {
-        let mut progress = Progress {
+        let mut progress = StageProgress {
             files: 10,
             files_total: 10,
             all_found: true,
-            phase: Phase::ReadingBack,
-            ..Progress::default()
+            phase: StagePhase::ReadingBack,
+            ..StageProgress::default()
         };
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
-        let counted = |state: StageState, progress: Progress| {
+        let counted = |state: StageState, progress: StageProgress| {
             let inside = forebay_job_script::BufferPath {
                 instance: forebay_job_script::InstanceRef::Job,
                 path: "a".into(),
