@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
-use forebay_daemon::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, DaemonError, PoolConfig, StorageDaemon, host_name,
-};
+use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
 
 use super::pool::{CONFIGURATION, in_environment};
 use super::print_answer;
@@ -22,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A daemon of a pool over several hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Daemon {
+pub enum Role {
     /// Decides and remembers; one in a pool
     Controller,
     /// Keeps data; on each storage node
@@ -35,7 +33,7 @@ pub enum Daemon {
 pub struct ServeArguments {
     /// Which daemon
     #[arg(value_enum)]
-    daemon: Daemon,
+    daemon: Role,
     /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -110,34 +108,19 @@ fn run_daemon(arguments: &ServeArguments, config: &PoolConfig) -> Result<(), End
         ));
         Ok(Some(responder))
     };
-    let wait = |ended: &dyn Fn() -> bool| {
-        print_stderr(format_args!(
-            "{:?} of pool `{}` is up",
-            arguments.daemon, config.name
-        ));
-        while !stop.load(Ordering::Relaxed) && !ended() {
-            std::thread::sleep(LOOK);
-        }
-    };
-    match arguments.daemon {
-        Daemon::Controller => {
-            let daemon = ControllerDaemon::start(config).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Ended::Serve)
-        }
-        Daemon::Storage => {
-            let daemon = StorageDaemon::start(config, &name).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Ended::Serve)
-        }
-        Daemon::Agent => {
-            let daemon = AgentDaemon::start(config, &name).map_err(Ended::Serve)?;
-            let _metrics = metrics(daemon.source())?;
-            wait(&|| false);
-            daemon.stop();
-            Ok(())
-        }
+    let daemon = match arguments.daemon {
+        Role::Controller => Daemon::start_controller(config),
+        Role::Storage => Daemon::start_storage(config, &name),
+        Role::Agent => Daemon::start_agent(config, &name),
     }
+    .map_err(Ended::Serve)?;
+    let _metrics = metrics(daemon.status_source())?;
+    print_stderr(format_args!(
+        "{:?} of pool `{}` is up",
+        arguments.daemon, config.name
+    ));
+    while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
+        std::thread::sleep(LOOK);
+    }
+    daemon.stop().map_err(Ended::Serve)
 }

@@ -520,7 +520,7 @@ stage of  line  way  state           files                   data
                 removals: vec![RemovalProgress {
                     instance: 2,
                     total_objects: 1000,
-                    removed_objects,
+                    removed_objects: removed,
                 }],
                 ..Default::default()
             }),

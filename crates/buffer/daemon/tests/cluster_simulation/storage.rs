@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use forebay_control::messages::Timestamp;
 use forebay_control::storage_node::{self, StorageNode};
-use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::peer::PeerMessage;
@@ -339,7 +338,7 @@ impl World {
                 storage_node::StorageInput::MoverProgress(
                     *stage,
                     *attempt,
-                    movers::mover_progress(counters),
+                    counters.snapshot().into(),
                 )
             })
             .collect();
