@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::messages::{
-    ActivationId, Command, MountPlan, Peer, Report, ReportBody, StampedCommand, Timestamp,
+    ActivationId, Command, MountPlan, Peer, Report, ReportBody, StampedCommand, UnixMillis,
 };
 
 /// Ended activations that are remembered, so that a late command does not mount them again.
@@ -62,7 +62,7 @@ pub struct ComputeNode {
 
 impl ComputeNode {
     /// A host whose agent starts now. The time makes its report counter rise over restarts.
-    pub fn new(name: String, now: Timestamp) -> ComputeNode {
+    pub fn new(name: String, now: UnixMillis) -> ComputeNode {
         ComputeNode {
             name,
             first: now.0 << 16,
@@ -229,7 +229,7 @@ mod tests {
 
     /// A host that has mounted the copy of turn 1.
     fn host() -> ComputeNode {
-        let mut host = ComputeNode::new("n1".into(), Timestamp(0));
+        let mut host = ComputeNode::new("n1".into(), UnixMillis(0));
         assert!(matches!(
             &host.step(order(1))[..],
             [ComputeEffect::Mount(_)]

@@ -61,16 +61,16 @@ number! {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Timestamp(pub u64);
+pub struct UnixMillis(pub u64);
 
-impl Timestamp {
+impl UnixMillis {
     /// This much later.
-    pub fn plus_ms(self, milliseconds: u64) -> Timestamp {
-        Timestamp(self.0.saturating_add(milliseconds))
+    pub fn plus_ms(self, milliseconds: u64) -> UnixMillis {
+        UnixMillis(self.0.saturating_add(milliseconds))
     }
 
     /// Milliseconds since `earlier`, or zero.
-    pub fn ms_since(self, earlier: Timestamp) -> u64 {
+    pub fn ms_since(self, earlier: UnixMillis) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }

@@ -26,7 +26,7 @@ impl Site {
     fn step(&mut self, input: ControllerInput, silent: &[u32]) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            for effect in self.controller.step(Timestamp(self.now), input) {
+            for effect in self.controller.step(UnixMillis(self.now), input) {
                 match effect {
                     ControllerEffect::Reply { outcome, .. } => self.answers.push(outcome),
                     ControllerEffect::Send(Peer::StorageNode(id), order)
@@ -88,7 +88,7 @@ impl Site {
 
 #[test]
 fn all_fragments_are_made_again_and_know_the_same_places() {
-    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, UnixMillis(0), Vec::new()).unwrap();
     let mut site = Site {
         controller: Controller::restore(Settings::default(), Vec::new()).unwrap(),
         nodes: (0..NODES).map(node).collect(),

@@ -5,7 +5,7 @@ mod driven;
 
 use std::collections::BTreeMap;
 
-use driven::{ADA, Driven, Peers, ROOT};
+use driven::{ADA, ControllerHarness, ROOT, SimPeers};
 use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller::*;
 use forebay_control::messages::*;
@@ -38,7 +38,7 @@ impl Real {
     }
 }
 
-impl Peers for Real {
+impl SimPeers for Real {
     fn persist(&mut self, changes: &[Change]) {
         for change in changes {
             let key = (change.table.to_owned(), change.key);
@@ -51,7 +51,7 @@ impl Peers for Real {
 
     fn tick(&mut self, inputs: &mut Vec<ControllerInput>) {
         for node in &mut self.nodes {
-            collect(storage_node.step(storage_node::StorageInput::Tick), inputs);
+            collect(node.step(storage_node::StorageInput::Tick), inputs);
         }
         for effect in self.host.step(compute_node::ComputeInput::Tick) {
             if let compute_node::ComputeEffect::Report(report) = effect {
@@ -64,7 +64,7 @@ impl Peers for Real {
         match peer {
             Peer::StorageNode(id) => {
                 let node = &mut self.nodes[id.0 as usize];
-                for effect in storage_node.step(storage_node::StorageInput::Command(order)) {
+                for effect in node.step(storage_node::StorageInput::Command(order)) {
                     let next = match effect {
                         storage_node::StorageEffect::Create(plan) => {
                             storage_node::StorageInput::Created(plan.fragment, Ok(()))
@@ -84,7 +84,7 @@ impl Peers for Real {
                             continue;
                         }
                     };
-                    collect(storage_node.step(next), inputs);
+                    collect(node.step(next), inputs);
                 }
             }
             Peer::ComputeNode(_) => {
@@ -112,7 +112,7 @@ impl Peers for Real {
     }
 }
 
-type Site = Driven<Real>;
+type Site = ControllerHarness<Real>;
 
 fn site() -> Site {
     site_with(Settings::default())
@@ -120,13 +120,13 @@ fn site() -> Site {
 
 fn site_with(settings: Settings) -> Site {
     let controller = Controller::restore(settings, Vec::new()).unwrap();
-    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, UnixMillis(0), Vec::new()).unwrap();
     let peers = Real {
         nodes: vec![node(0), node(1)],
-        host: ComputeNode::new("nid1".into(), Timestamp(0)),
+        host: ComputeNode::new("nid1".into(), UnixMillis(0)),
         records: BTreeMap::new(),
     };
-    Driven::new(controller, peers, 2)
+    ControllerHarness::new(controller, peers, 2)
 }
 
 fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcome {
@@ -134,7 +134,7 @@ fn persistent(site: &mut Site, owner: Owner, name: &str, public: bool) -> Outcom
     let spec = Setup::from_script(&JobScript::parse(text, None).unwrap())
         .instance
         .unwrap();
-    site.ask(
+    site.request(
         owner,
         Request::CreatePersistent {
             name: name.into(),
@@ -169,7 +169,7 @@ fn an_instance_belongs_to_its_user() {
     let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
     assert_eq!(
-        cause(site.ask(
+        cause(site.request(
             BOB,
             Request::Teardown {
                 token: token("7"),
@@ -179,11 +179,11 @@ fn an_instance_belongs_to_its_user() {
         Cause::Denied
     );
     assert_eq!(
-        cause(site.ask(BOB, Request::StageIn { token: token("7") })),
+        cause(site.request(BOB, Request::StageIn { token: token("7") })),
         Cause::Denied
     );
     assert_eq!(
-        cause(site.ask(
+        cause(site.request(
             BOB,
             Request::Activate {
                 token: token("7"),
@@ -202,12 +202,12 @@ fn an_instance_belongs_to_its_user() {
         setup,
     };
     assert_eq!(
-        cause(site.ask(BOB, request)),
+        cause(site.request(BOB, request)),
         Cause::Denied,
         "in another's name"
     );
     assert_eq!(
-        cause(site.ask(
+        cause(site.request(
             BOB,
             Request::DrainNode {
                 node: NodeId(0),
@@ -226,7 +226,7 @@ fn an_instance_belongs_to_its_user() {
         ]
     );
     assert_eq!(site.controller.real_size("7", ADA).unwrap(), Bytes(3 << 30));
-    site.ask(
+    site.request(
         ROOT,
         Request::Teardown {
             token: token("7"),
@@ -252,12 +252,12 @@ fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
         hurry: true,
     };
     assert_eq!(
-        cause(site.ask(ADA, destroy.clone())),
+        cause(site.request(ADA, destroy.clone())),
         Cause::Busy,
         "hurry does not take it from jobs"
     );
     for (owner, job) in [(EVE_IN_ADAS_GROUP, "2"), (ADA, "3")] {
-        site.ask(
+        site.request(
             owner,
             Request::Teardown {
                 token: token(job),
@@ -267,8 +267,8 @@ fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
         .unwrap();
     }
     assert_eq!(site.controller.status().instances.len(), 1);
-    assert_eq!(cause(site.ask(BOB, destroy.clone())), Cause::Denied);
-    site.ask(ADA, destroy).unwrap();
+    assert_eq!(cause(site.request(BOB, destroy.clone())), Cause::Denied);
+    site.request(ADA, destroy).unwrap();
     assert!(site.controller.status().instances.is_empty());
     assert_eq!(cause(site.setup(ADA, "4", user)), Cause::NotFound);
 }
@@ -277,9 +277,9 @@ fn persistent_instances_are_shared_by_name_and_outlive_jobs() {
 fn results_are_kept_until_they_are_staged_out_or_given_up() {
     let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
-    site.ask(ADA, Request::StageIn { token: token("7") })
+    site.request(ADA, Request::StageIn { token: token("7") })
         .unwrap();
-    site.ask(
+    site.request(
         ADA,
         Request::Activate {
             token: token("7"),
@@ -288,19 +288,19 @@ fn results_are_kept_until_they_are_staged_out_or_given_up() {
     )
     .unwrap();
     assert_eq!(
-        cause(site.ask(ADA, Request::StageOut { token: token("7") })),
+        cause(site.request(ADA, Request::StageOut { token: token("7") })),
         Cause::Busy,
         "mounted"
     );
-    site.ask(ADA, Request::Deactivate { token: token("7") })
+    site.request(ADA, Request::Deactivate { token: token("7") })
         .unwrap();
     let failure = site
-        .ask(ADA, Request::StageOut { token: token("7") })
+        .request(ADA, Request::StageOut { token: token("7") })
         .unwrap_err();
     assert_eq!(failure.cause, Cause::Failed);
     assert_eq!(failure.reason, "stage_out of line 2: /pfs is away");
     let kept = site
-        .ask(
+        .request(
             ADA,
             Request::Teardown {
                 token: token("7"),
@@ -314,7 +314,7 @@ fn results_are_kept_until_they_are_staged_out_or_given_up() {
         "{kept}"
     );
     assert_eq!(site.controller.status().instances.len(), 1);
-    site.ask(
+    site.request(
         ADA,
         Request::Teardown {
             token: token("7"),
@@ -350,7 +350,7 @@ fn a_pool_gives_all_it_has_and_no_more() {
     );
     let sizes = "(a granule is 1.00 GiB, which is 1.00 GiB and 0 B)";
     assert!(failure.reason.ends_with(sizes), "{failure}");
-    site.ask(
+    site.request(
         ADA,
         Request::Teardown {
             token: token("1"),
@@ -358,7 +358,7 @@ fn a_pool_gives_all_it_has_and_no_more() {
         },
     )
     .unwrap();
-    site.ask(
+    site.request(
         ROOT,
         Request::DrainNode {
             node: NodeId(0),
@@ -397,7 +397,7 @@ fn a_restarted_controller_knows_what_it_knew() {
     persistent(&mut site, ADA, "dbs", true).unwrap();
     let before = site.controller.status();
     site.controller = Controller::restore(Settings::default(), site.peers.rows()).unwrap();
-    site.ask(ADA, Request::StageIn { token: token("7") })
+    site.request(ADA, Request::StageIn { token: token("7") })
         .unwrap();
     assert_eq!(site.controller.status(), before);
     assert_eq!(before.instances[0].state, "CA---");
@@ -417,13 +417,13 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
         token: token(),
         hosts,
     };
-    site.ask(ADA, activate).unwrap();
+    site.request(ADA, activate).unwrap();
     let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
                 #DW stage_out type=file source=$DW_JOB_STRIPED/a destination=/pfs/a\n";
     let what = JobScript::parse(text, None).unwrap().stages[0].clone();
     let mut put_off = |caller| {
         let (token, what) = (token(), what.clone());
-        site.ask(caller, Request::DeferStage { token, what })
+        site.request(caller, Request::DeferStage { token, what })
     };
     assert_eq!(cause(put_off(BOB)), Cause::Denied);
     let mut stages = Vec::new();
@@ -437,25 +437,25 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
     assert_eq!(state(&site, stages[0]), StageState::Waiting);
     // Now after all: it fails, as all copies do here, and can be asked for once only.
     let release = |stage| Request::ReleaseStage { stage };
-    assert_eq!(cause(site.ask(BOB, release(stages[0]))), Cause::Denied);
-    site.ask(ADA, release(stages[0])).unwrap();
+    assert_eq!(cause(site.request(BOB, release(stages[0]))), Cause::Denied);
+    site.request(ADA, release(stages[0])).unwrap();
     let stage = stages[0];
     assert_eq!(
-        cause(site.ask(ADA, Request::AwaitStage { stage })),
+        cause(site.request(ADA, Request::AwaitStage { stage })),
         Cause::Failed
     );
     assert!(matches!(state(&site, stages[0]), StageState::Failed(_)));
-    assert_eq!(cause(site.ask(ADA, release(stages[0]))), Cause::Invalid);
+    assert_eq!(cause(site.request(ADA, release(stages[0]))), Cause::Invalid);
     // Not at all.
     let stage = stages[1];
-    site.ask(ADA, Request::CancelStage { stage }).unwrap();
+    site.request(ADA, Request::CancelStage { stage }).unwrap();
     assert_eq!(state(&site, stage), StageState::Cancelled);
-    assert_eq!(cause(site.ask(ADA, release(stage))), Cause::Invalid);
+    assert_eq!(cause(site.request(ADA, release(stage))), Cause::Invalid);
     // At the end: the third, and the first again.
-    site.ask(ADA, Request::Deactivate { token: token() })
+    site.request(ADA, Request::Deactivate { token: token() })
         .unwrap();
     let failure = site
-        .ask(ADA, Request::StageOut { token: token() })
+        .request(ADA, Request::StageOut { token: token() })
         .unwrap_err();
     let told: Vec<&str> = failure.reason.lines().collect();
     assert_eq!(told, ["stage_out of line 2: /pfs is away"; 2]);
@@ -464,9 +464,9 @@ fn a_running_job_puts_stages_off_and_changes_its_mind() {
         space: forebay_job_script::InstanceRef::Job,
         max_concurrent: most,
     };
-    site.ask(ADA, limit(1)).unwrap();
-    assert_eq!(cause(site.ask(ADA, limit(0))), Cause::Invalid);
-    assert_eq!(cause(site.ask(BOB, limit(2))), Cause::Denied);
+    site.request(ADA, limit(1)).unwrap();
+    assert_eq!(cause(site.request(ADA, limit(0))), Cause::Invalid);
+    assert_eq!(cause(site.request(BOB, limit(2))), Cause::Denied);
 }
 
 /// What `forebay stage` did last is remembered, but not all that it ever did.
@@ -485,11 +485,15 @@ fn a_persistent_instance_can_be_staged_from_for_ever() {
     let mut last = None;
     for _ in 0..30 {
         let (token, what) = (token("data"), what.clone());
-        let Answer::Stage(stage) = site.ask(ADA, Request::BeginStage { token, what }).unwrap()
+        let Answer::Stage(stage) = site
+            .request(ADA, Request::BeginStage { token, what })
+            .unwrap()
         else {
             panic!("no stage")
         };
-        let failure = site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
+        let failure = site
+            .request(ADA, Request::AwaitStage { stage })
+            .unwrap_err();
         assert_eq!(
             failure.reason,
             "stage_out of $DW_JOB_STRIPED/a: /pfs is away"
@@ -505,15 +509,12 @@ fn a_persistent_instance_can_be_staged_from_for_ever() {
 fn hosts_without_an_agent_are_refused_by_name() {
     let mut site = site();
     site.setup(ADA, "7", JOB).unwrap();
-    site.pass(61_000);
+    site.advance_ms(61_000);
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts
-            .iter()
-            .map(|host| (*compute_node).to_owned())
-            .collect(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
-    let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
+    let failure = site.request(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert_eq!(failure.cause, Cause::NotFound);
     assert!(
         failure.reason.contains("no agent of `nid9` has reported"),
@@ -521,7 +522,7 @@ fn hosts_without_an_agent_are_refused_by_name() {
     );
     // Nothing was begun, and the hosts that are there can be used.
     assert!(site.controller.status().sessions[0].hosts.is_empty());
-    site.ask(ADA, activate(&["nid1"])).unwrap();
+    site.request(ADA, activate(&["nid1"])).unwrap();
 }
 
 /// A controller that has just begun waits for agents to find it, but not for ever.
@@ -532,20 +533,17 @@ fn hosts_that_never_come_are_named_after_a_while() {
     site.setup(ADA, "7", two_views).unwrap();
     let activate = |hosts: &[&str]| Request::Activate {
         token: token("7"),
-        hosts: hosts
-            .iter()
-            .map(|host| (*compute_node).to_owned())
-            .collect(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
     };
     let begun = site.now;
-    let failure = site.ask(ADA, activate(&["nid1", "nid9"])).unwrap_err();
+    let failure = site.request(ADA, activate(&["nid1", "nid9"])).unwrap_err();
     assert!((50_000..70_000).contains(&(site.now - begun)), "{failure}");
     assert_eq!(failure.cause, Cause::NotFound);
     assert!(
         failure.reason.contains("no agent of `nid9` has"),
         "each is named once, not for each view: {failure}"
     );
-    site.ask(ADA, activate(&["nid1"])).unwrap();
+    site.request(ADA, activate(&["nid1"])).unwrap();
 }
 
 #[test]
@@ -572,7 +570,7 @@ fn a_job_runs_once_at_a_time() {
     let mut site = site();
     let set_up_by = |site: &mut Site, creator: &str| {
         let setup = Setup::from_script(&JobScript::parse(JOB, None).unwrap());
-        site.ask(
+        site.request(
             ADA,
             Request::Setup {
                 token: token("7"),
@@ -583,7 +581,7 @@ fn a_job_runs_once_at_a_time() {
         )
     };
     let run_by = |site: &mut Site, creator: &str| {
-        site.ask(
+        site.request(
             ADA,
             Request::Run {
                 token: token("7"),
@@ -603,7 +601,7 @@ fn a_job_runs_once_at_a_time() {
     // Asked again by the one who runs it, for an answer that was lost.
     set_up_by(&mut site, "second").unwrap();
     run_by(&mut site, "second").unwrap();
-    site.ask(ADA, Request::Deactivate { token: token("7") })
+    site.request(ADA, Request::Deactivate { token: token("7") })
         .unwrap();
     set_up_by(&mut site, "third").unwrap();
     run_by(&mut site, "third").unwrap();
@@ -624,21 +622,22 @@ fn what_waits_to_leave_a_persistent_instance_is_kept() {
         token: token("data"),
         what,
     };
-    let Answer::Stage(stage) = site.ask(ADA, stage).unwrap() else {
+    let Answer::Stage(stage) = site.request(ADA, stage).unwrap() else {
         panic!("no stage")
     };
-    site.ask(ADA, Request::AwaitStage { stage }).unwrap_err();
+    site.request(ADA, Request::AwaitStage { stage })
+        .unwrap_err();
     let destroy = |hurry| Request::DestroyPersistent {
         name: token("data"),
         hurry,
     };
-    let kept = site.ask(ADA, destroy(false)).unwrap_err();
+    let kept = site.request(ADA, destroy(false)).unwrap_err();
     assert!(
         kept.reason
             .contains("1 stage-out(s) are not done (1 failed)"),
         "{kept}"
     );
-    site.ask(ADA, destroy(true)).unwrap();
+    site.request(ADA, destroy(true)).unwrap();
 }
 
 /// Of two runs that have set the same job up, the one that does not get it leaves it to the other.
@@ -648,7 +647,7 @@ fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
     let set_up_by = |site: &mut Site, creator: &str| {
         let setup = Setup::from_script(&JobScript::parse(JOB, None).unwrap());
         let (token, creator) = (token("7"), creator.into());
-        site.ask(
+        site.request(
             ADA,
             Request::Setup {
                 token,
@@ -675,9 +674,9 @@ fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
         hosts: vec!["nid1".into()],
         creator: "second".into(),
     };
-    site.ask(ADA, run).unwrap();
+    site.request(ADA, run).unwrap();
     for request in [leave("first"), end("first", true), end("first", false)] {
-        let refused = site.ask(ADA, request).unwrap_err();
+        let refused = site.request(ADA, request).unwrap_err();
         assert_eq!(refused.cause, Cause::Busy);
         assert!(
             refused.reason.contains("another run has taken"),
@@ -685,17 +684,17 @@ fn a_run_ends_only_a_job_that_no_other_run_has_taken_over() {
         );
     }
     assert!(site.controller.job_view("7", ADA).unwrap().mounted);
-    assert_eq!(cause(site.ask(BOB, leave("second"))), Cause::Denied);
-    site.ask(ADA, leave("second")).unwrap();
+    assert_eq!(cause(site.request(BOB, leave("second"))), Cause::Denied);
+    site.request(ADA, leave("second")).unwrap();
     assert_eq!(
-        cause(site.ask(ADA, end("second", false))),
+        cause(site.request(ADA, end("second", false))),
         Cause::Busy,
         "its results are not staged out"
     );
-    site.ask(ADA, end("second", true)).unwrap();
+    site.request(ADA, end("second", true)).unwrap();
     assert!(site.controller.status().sessions.is_empty());
     // Asked again after it was done.
-    site.ask(ADA, end("second", true)).unwrap();
+    site.request(ADA, end("second", true)).unwrap();
 }
 
 #[test]
@@ -708,7 +707,7 @@ fn a_path_outside_must_be_absolute() {
         token: token("7"),
         what,
     };
-    let refused = site.ask(ADA, stage).unwrap_err();
+    let refused = site.request(ADA, stage).unwrap_err();
     assert_eq!(refused.cause, Cause::Invalid);
     assert!(
         refused.reason.contains("`pfs/a` is no absolute path"),

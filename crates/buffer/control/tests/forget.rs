@@ -5,7 +5,7 @@ mod driven;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driven::{ADA, Driven, Peers, ROOT};
+use driven::{ADA, ControllerHarness, ROOT, SimPeers};
 use forebay_control::controller::*;
 use forebay_control::messages::*;
 use forebay_control::records::Change;
@@ -55,7 +55,7 @@ impl Pool {
     }
 }
 
-impl Peers for Pool {
+impl SimPeers for Pool {
     fn persist(&mut self, changes: &[Change]) {
         for change in changes {
             let key = (change.table.to_owned(), change.key);
@@ -83,7 +83,7 @@ impl Peers for Pool {
     }
 }
 
-type Site = Driven<Pool>;
+type Site = ControllerHarness<Pool>;
 
 const OFFLINE: u64 = 11_000;
 const JOB: &str = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
@@ -92,22 +92,22 @@ const JOB: &str = "#DW jobdw capacity=6GiB type=scratch access_mode=striped\n\
                    #DW stage_out type=file source=$DW_JOB_STRIPED/c destination=/pfs/c\n";
 
 fn site() -> Site {
-    let node = |id| StorageNode::restore(NodeId(id), 10, Timestamp(0), Vec::new()).unwrap();
+    let node = |id| StorageNode::restore(NodeId(id), 10, UnixMillis(0), Vec::new()).unwrap();
     let peers = Pool {
-        nodes: (0..3).map(storage_node).collect(),
+        nodes: (0..3).map(node).collect(),
         silent: BTreeSet::new(),
         records: Records::new(),
     };
     let controller = Controller::restore(Settings::default(), Vec::new()).unwrap();
-    Driven::new(controller, peers, 3)
+    ControllerHarness::new(controller, peers, 3)
 }
 
 fn forget(site: &mut Site, caller: Owner, node: u32, lost: bool) -> Outcome {
-    let node = NodeId(storage_node);
-    site.ask(
+    let node = NodeId(node);
+    site.request(
         caller,
         Request::ForgetNode {
-            storage_node,
+            node,
             allow_data_loss: lost,
         },
     )
@@ -122,7 +122,7 @@ fn lost(outcome: Outcome) -> Vec<String> {
 
 fn teardown(site: &mut Site, token: &str) -> Outcome {
     let (token, hurry) = (token.to_owned(), true);
-    site.ask(ADA, Request::Teardown { token, hurry })
+    site.request(ADA, Request::Teardown { token, hurry })
 }
 
 fn quantity(site: &Site) -> (u64, u64) {
@@ -154,7 +154,7 @@ fn only_an_operator_gives_up_a_node_and_only_one_that_is_offline() {
     assert!(reason.contains("`bb1` is not offline"), "{reason}");
     assert!(reason.contains("forebay drain bb1"), "{reason}");
     site.peers.silent.insert(1);
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     // What would be lost is named, and nothing has happened.
     let (cause, reason) = refused(forget(&mut site, ROOT, 1, false));
     assert_eq!(cause, Cause::Busy);
@@ -167,7 +167,7 @@ fn only_an_operator_gives_up_a_node_and_only_one_that_is_offline() {
     restart(&mut site);
     let (_, reason) = refused(forget(&mut site, ROOT, 1, true));
     assert!(reason.contains("has just started"), "{reason}");
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     assert_eq!(lost(forget(&mut site, ROOT, 1, true)), ["7"]);
 }
 
@@ -180,13 +180,13 @@ fn status_marks_forgotten_nodes_until_they_report_again() {
     };
     assert_eq!(given_up(&site), [false; 3]);
     site.peers.silent.insert(1);
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     assert_eq!(given_up(&site), [false; 3], "offline is not given up");
     lost(forget(&mut site, ROOT, 1, false));
     assert_eq!(given_up(&site), [false, true, false]);
     // It reports again, empty.
     site.peers.silent.clear();
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     assert_eq!(given_up(&site), [false; 3]);
 }
 
@@ -209,19 +209,19 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         }))
     };
     let token = "7".to_owned();
-    let now = Timestamp(site.now);
+    let now = UnixMillis(site.now);
     let begin = envelope(1, Request::StageOut { token });
     site.controller.step(now, begin);
-    site.pass(2000);
+    site.advance_ms(2000);
     assert_eq!(stages(&site, |s| *s == StageState::Running), 3);
     site.peers.silent.insert(1);
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     // One job is being taken down, and that waits for the node.
     let (token, hurry) = ("7".to_owned(), true);
-    let now = Timestamp(site.now);
+    let now = UnixMillis(site.now);
     let end = envelope(2, Request::Teardown { token, hurry });
     site.controller.step(now, end);
-    site.pass(60_000);
+    site.advance_ms(60_000);
     assert_eq!(stages(&site, |s| *s == StageState::Cancelling), 1);
     let mut known = lost(forget(&mut site, ROOT, 1, true));
     known.sort();
@@ -234,9 +234,9 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
         granules: 10,
         address: None,
     };
-    site.ask(ROOT, storage_node).unwrap();
+    site.request(ROOT, node).unwrap();
     assert!(site.controller.status().nodes[1].forgotten);
-    site.pass(2000);
+    site.advance_ms(2000);
     let status = site.controller.status();
     let labels: Vec<&str> = status.instances.iter().map(|i| &*i.label).collect();
     assert_eq!(labels, ["8"], "the other one is gone");
@@ -246,7 +246,7 @@ fn what_waits_for_a_lost_node_goes_on_without_it() {
 
     // What was on it cannot be staged out any more, and the reason is said.
     let token = "8".to_owned();
-    let failure = site.ask(ADA, Request::StageOut { token }).unwrap_err();
+    let failure = site.request(ADA, Request::StageOut { token }).unwrap_err();
     let named = "storage node `bb1`, which held a part of `8`, is lost for good";
     assert!(failure.reason.contains(named), "{failure}");
     teardown(&mut site, "8").unwrap();
@@ -264,7 +264,7 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
         site.setup(ADA, token, JOB).unwrap();
     }
     site.peers.silent.insert(1);
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     forget(&mut site, ROOT, 1, true).unwrap();
     teardown(&mut site, "7").unwrap();
     // With what it had, also of the instance that is still in the books.
@@ -274,7 +274,7 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
         .node(1, storage_node::StorageInput::Tick, &mut inputs);
     let mut orders = Vec::new();
     for input in inputs {
-        for effect in site.controller.step(Timestamp(site.now), input) {
+        for effect in site.controller.step(UnixMillis(site.now), input) {
             if let ControllerEffect::Send(Peer::StorageNode(NodeId(1)), order) = effect {
                 orders.push(order);
             }
@@ -286,7 +286,7 @@ fn a_node_that_comes_back_is_emptied_before_it_gets_anything() {
     let removes = |order: &StampedCommand| matches!(order.command, Command::RemoveFragment(_));
     assert_eq!(orders.iter().filter(|order| removes(order)).count(), 2);
     site.peers.silent.clear();
-    site.pass(3000);
+    site.advance_ms(3000);
     assert!(site.peers.nodes[1].fragments().is_empty());
     let status = site.controller.status();
     assert!(!status.nodes[1].forgotten && status.nodes[1].online);
@@ -309,9 +309,9 @@ fn nothing_is_lost_where_there_is_another_copy_or_nothing_was_used() {
     let copies = site.controller.status().instances[0].nodes.clone();
     assert_eq!(copies.len(), 2);
     for node in &copies {
-        site.peers.silent.insert(storage_node.0);
+        site.peers.silent.insert(node.0);
     }
-    site.pass(OFFLINE);
+    site.advance_ms(OFFLINE);
     assert!(lost(forget(&mut site, ROOT, copies[0].0, false)).is_empty());
     let status = site.controller.status();
     assert!(status.instances[0].intact);

@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 
 /// Milliseconds since 1970.
-pub(crate) fn now() -> Timestamp {
+pub(crate) fn now() -> UnixMillis {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

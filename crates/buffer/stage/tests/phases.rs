@@ -70,7 +70,7 @@ fn held(
         gate.wait();
         look(&progress);
         drop(opened);
-        run_stage.join().unwrap()
+        stage.join().unwrap()
     });
     (outcome, progress.snapshot())
 }

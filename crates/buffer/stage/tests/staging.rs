@@ -408,12 +408,12 @@ fn many_small_files_go_through_and_are_counted() {
     let request = sides.stage_in(ItemKind::Directory, "many", "many");
     let report = std::thread::scope(|scope| {
         let stage = scope.spawn(|| run_stage(&request, &StageOptions::default(), &progress));
-        while !run_stage.is_finished() {
+        while !stage.is_finished() {
             meter.add(std::time::Instant::now(), progress.snapshot());
             rated |= meter.files_rate().is_some_and(|rate| rate > 0.0);
             std::thread::sleep(Duration::from_millis(5));
         }
-        run_stage.join().unwrap().unwrap()
+        stage.join().unwrap().unwrap()
     });
     assert_eq!(
         (report.files, report.symbolic_links, report.hard_links),

@@ -3,9 +3,12 @@
 
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
+    AdminRequest, FileRequest, InodeRequest, NameRequest, SessionRequest,
 };
-use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId, Who};
+use forebay_protocol::message::{
+    Attach, InstanceSpec, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, SessionToken, SetAttr,
+};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
     Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId,
@@ -56,8 +59,8 @@ fn start_with(objects: MemoryObjects, local: bool) -> Shard<MemoryObjects> {
     shard
 }
 
-fn greeting(instance: Option<InstanceId>) -> Hello {
-    Hello {
+fn greeting(instance: Option<InstanceId>) -> Attach {
+    Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: None,
@@ -68,7 +71,7 @@ fn greeting(instance: Option<InstanceId>) -> Hello {
 }
 
 fn hello(instance: Option<InstanceId>) -> Request {
-    Request::Hello(greeting(instance))
+    Request::Session(SessionRequest::Attach(greeting(instance)))
 }
 
 fn spec(place: Placement) -> InstanceSpec {
@@ -95,12 +98,15 @@ fn instances_are_made_and_removed_durably_before_that_is_answered() {
     };
     assert!(welcome.iter().any(told));
 
-    let remove = Request::RemoveInstance {
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
         id: InstanceId(7),
         force: false,
-    };
+    });
     let requests = [
-        (2, Request::CreateInstance(spec(Placement::single_node()))),
+        (
+            2,
+            Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
+        ),
         (3, remove),
     ];
     for (seq, request) in requests {
@@ -120,18 +126,23 @@ fn start_beside_nobody() -> Shard<MemoryObjects> {
     say(&mut shard, CONN, 1, hello(None));
     let peers = ["/0".to_owned(), "/1".to_owned()];
     let place = Placement::distributed(4096, &peers).unwrap().remove(0);
-    say(&mut shard, CONN, 2, Request::CreateInstance(spec(place)));
+    say(
+        &mut shard,
+        CONN,
+        2,
+        Request::Admin(AdminRequest::CreateInstance(spec(place))),
+    );
     say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
     shard
 }
 
 fn make(name: &str, new: NewInode) -> Request {
-    Request::Make {
+    Request::Name(NameRequest::Mknod {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
         new,
         mode: 0o755,
-    }
+    })
 }
 
 fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
@@ -171,11 +182,11 @@ fn cut_a_file(shard: &mut Shard<MemoryObjects>) {
         size: Some(10_000),
         ..SetAttr::default()
     };
-    let request = Request::SetAttr {
+    let request = Request::Inode(InodeRequest::SetAttr {
         ino: attr.ino,
         handle: None,
         set,
-    };
+    });
     assert_eq!(replies(&say(shard, OTHER, 3, request)), []);
 }
 
@@ -198,10 +209,10 @@ fn who_waits_for_a_directory_on_a_node_that_never_answers_is_told_to_try_again()
     let name = format!("d{}", there.unwrap());
     is_given_back(&mut shard);
     // Nothing is left of it, neither the name nor what kept others from it.
-    let lookup = Request::Lookup {
+    let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: name.into_bytes(),
-    };
+    });
     let found = say(&mut shard, OTHER, seq + 1, lookup);
     assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
 }
@@ -252,7 +263,7 @@ fn keep_a_name(shard: &mut Shard<MemoryObjects>, name: &str) {
     let prepare = PeerPayload::Prepare {
         tx: TxId(77),
         round: 1,
-        who: Who {
+        who: forebay_protocol::Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
@@ -265,10 +276,10 @@ fn keep_a_name(shard: &mut Shard<MemoryObjects>, name: &str) {
 }
 
 fn look(name: &str) -> Request {
-    Request::Lookup {
+    Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
-    }
+    })
 }
 
 #[test]
@@ -286,10 +297,10 @@ fn who_waits_when_an_instance_goes_is_told() {
     let mut shard = start_beside_nobody();
     keep_a_name(&mut shard, "kept");
     assert_eq!(replies(&say(&mut shard, OTHER, 2, look("kept"))), []);
-    let remove = Request::RemoveInstance {
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
         id: InstanceId(7),
         force: true,
-    };
+    });
     let told = replies(&say(&mut shard, CONN, 3, remove));
     assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
     // The same for a transaction of this node's own, and for an object on the other one.
@@ -297,9 +308,11 @@ fn who_waits_when_an_instance_goes_is_told() {
     let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), NewInode::Dir)));
     let waits = requests.any(|(seq, make)| replies(&say(&mut shard, OTHER, seq, make)).is_empty());
     assert!(waits);
-    let remove = || Request::RemoveInstance {
-        id: InstanceId(7),
-        force: true,
+    let remove = || {
+        Request::Admin(AdminRequest::RemoveInstance {
+            id: InstanceId(7),
+            force: true,
+        })
     };
     let told = replies(&say(&mut shard, CONN, 3, remove()));
     assert_eq!(told, [Reply::Failed(Errno::ESTALE)]);
@@ -362,13 +375,13 @@ fn who_waits_for_the_end_of_what_is_decided_is_told_that_it_is_not_known() {
         if conn == again {
             let connected = Input::Connected(again, root.clone());
             shard.step(at(second), connected, &mut Vec::new());
-            let hello = Request::Hello(Hello {
+            let hello = Request::Session(SessionRequest::Attach(Attach {
                 token: Some(SessionToken {
                     session: SessionId(2),
                     secret: shard.state().sessions[&SessionId(2)].secret,
                 }),
                 ..greeting(Some(InstanceId(7)))
-            });
+            }));
             let call = |seq, request| Call {
                 seq,
                 caller: None,
@@ -404,17 +417,17 @@ fn that_a_file_is_gone_is_said_to_other_nodes_when_it_is_durable() {
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
-    let unlink = Request::Unlink {
+    let unlink = Request::Name(NameRequest::Unlink {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
-    };
+    });
     assert_eq!(replies(&say(&mut shard, OTHER, 3, unlink)), [Reply::Done]);
     // The other node has an object of it, which synced data may lie in: a power cut here could still
     // bring the file back.
     let told = |effects: &[Effect<ObjectId>]| {
         effects.iter().any(|effect| match effect {
             Effect::SendToPeer { message, .. } => {
-                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *gone == [attr.ino])
+                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *removed == [attr.ino])
             }
             _ => false,
         })
@@ -445,15 +458,15 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
         &mut shard,
         CONN,
         2,
-        Request::CreateInstance(spec(Placement::single_node())),
+        Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
     );
     say(&mut shard, OTHER, 1, hello(Some(InstanceId(7))));
-    let put = Request::Put {
+    let put = Request::Name(NameRequest::PutFile {
         parent: Ino::ROOT,
         name: b"file".to_vec(),
         set: Box::new(SetAttr::default()),
         data: b"some bytes".to_vec(),
-    };
+    });
     let made = replies(&say(&mut shard, OTHER, 2, put));
     let [Reply::Attr(attr)] = &made[..] else {
         panic!("{made:?}");
@@ -463,7 +476,7 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
         ino: attr.ino,
     };
     objects.add_durable_checksums(object);
-    let open = Request::Open {
+    let open = Request::File(FileRequest::Open {
         ino: attr.ino,
         handle: HandleId(1),
         open: OpenMode {
@@ -471,7 +484,7 @@ fn at_rest() -> (Shard<MemoryObjects>, MemoryObjects, ObjectId, Request) {
             descriptor: true,
             ..OpenMode::default()
         },
-    };
+    });
     (shard, objects, object, open)
 }
 
@@ -498,19 +511,19 @@ fn an_object_at_rest_is_handed_out_when_its_checksums_are_off() {
     };
     assert_eq!(asked(&say(&mut shard, OTHER, 3, open.clone())), (1, 0));
     // Others are served meanwhile.
-    let stat = Request::GetAttr { ino: object.ino };
+    let stat = Request::Inode(InodeRequest::GetAttr { ino: object.ino });
     assert_eq!(asked(&say(&mut shard, OTHER, 4, stat)), (0, 1));
     // It failed: whoever waits is told, and may try again.
     let failed = unsealed(&mut shard, object, Err(Errno::EIO));
     assert_eq!(replies(&failed), [Reply::Failed(Errno::EIO)]);
-    let cut = Request::SetAttr {
+    let cut = Request::Inode(InodeRequest::SetAttr {
         ino: object.ino,
         handle: None,
         set: SetAttr {
             size: Some(3),
             ..SetAttr::default()
         },
-    };
+    });
     assert_eq!(asked(&say(&mut shard, OTHER, 5, open)), (1, 0));
     assert_eq!(asked(&say(&mut shard, OTHER, 6, cut)), (0, 0));
     objects.invalidate_checksums(object);

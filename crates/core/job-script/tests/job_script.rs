@@ -113,7 +113,7 @@ srun a.out
     assert_eq!(
         script.stages[0].destination,
         StagePath::Buffer(BufferPath {
-            instance,
+            instance: space,
             path: "in/here".into()
         })
     );

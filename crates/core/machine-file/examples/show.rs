@@ -1,7 +1,7 @@
 //! Prints a machine: `cargo run -p forebay-machine-file --example show -- trinity [--sources]`.
 
 use forebay_machine_file::machine::Machine;
-use forebay_machine_file::{builtin, describe};
+use forebay_machine_file::{builtin_machines, describe};
 
 fn main() -> std::process::ExitCode {
     let Some(name) = std::env::args().nth(1) else {

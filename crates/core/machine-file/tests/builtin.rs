@@ -1,6 +1,6 @@
 //! The machines that come with Forebay: each loads and has the counts its sources give.
 
-use forebay_machine_file::builtin;
+use forebay_machine_file::builtin_machines;
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_units::{Bytes, Rate, Time};
 

@@ -1,7 +1,7 @@
 //! Machine files: sources, placement, and files that are wrong in any way whatever.
 
 use forebay_machine_file::machine::{Machine, NodeKind};
-use forebay_machine_file::{builtin, describe};
+use forebay_machine_file::{builtin_machines, describe};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

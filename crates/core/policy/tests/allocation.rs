@@ -31,7 +31,7 @@ fn shares(list: &[(u32, u64)]) -> Vec<Share> {
     list.iter()
         .map(|(id, granules)| Share {
             node: NodeId(*id),
-            granules: *granules_for,
+            granules: *granules,
         })
         .collect()
 }
@@ -336,7 +336,7 @@ fn granules_have_limits() {
 #[test]
 fn copies_are_whole_and_as_many_as_one_has_granules() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
-    let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules_for)));
+    let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules)));
     assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));
     assert_eq!(copies(&pool, 3).unwrap(), shares(&[(0, 3), (1, 3), (2, 3)]));
     assert_eq!(

@@ -208,10 +208,10 @@ pub fn run(command: JobCommand) -> ExitCode {
 }
 
 /// Milliseconds since 1970.
-fn now() -> forebay_control::messages::Timestamp {
+fn now() -> forebay_control::messages::UnixMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
-    forebay_control::messages::Timestamp(u64::try_from(millis).unwrap_or(u64::MAX))
+    forebay_control::messages::UnixMillis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 fn show_top(pool: &PoolSelection, once: bool, interval: std::time::Duration) -> ExitCode {

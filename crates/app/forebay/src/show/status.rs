@@ -10,7 +10,7 @@ use super::{size, time};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, SessionStatus, StageState, StageStatus,
 };
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
 
@@ -60,14 +60,14 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
     }
 }
 
-fn since(now: Timestamp, then: Timestamp) -> String {
+fn since(now: UnixMillis, then: UnixMillis) -> String {
     time((now.ms_since(then) / 1000) as f64)
         .replace("0 ms", "0 s")
         .replace(".0 s", " s")
 }
 
 /// What a pool holds at the time `now`.
-pub fn status(status: &Status, now: Timestamp) -> String {
+pub fn status(status: &Status, now: UnixMillis) -> String {
     let mut text = String::new();
     pools(&mut text, status);
     instances(&mut text, status, now);
@@ -151,7 +151,7 @@ fn holder(session: Option<&SessionStatus>) -> String {
     }
 }
 
-fn instances(text: &mut String, status: &Status, now: Timestamp) {
+fn instances(text: &mut String, status: &Status, now: UnixMillis) {
     text.push('\n');
     if status.instances.is_empty() {
         text.push_str("nothing is allocated\n");
@@ -327,7 +327,7 @@ mod tests {
             ending: false,
             creator: "test".into(),
             owner,
-            created: Timestamp(0),
+            created: UnixMillis(0),
             hosts: Vec::new(),
         };
         let instance = |id, label: &str, session, state: &str| InstanceStatus {
@@ -342,7 +342,7 @@ mod tests {
             broken: None,
             public: false,
             modes: vec![AccessMode::Striped, AccessMode::Private],
-            created: Timestamp(1000),
+            created: UnixMillis(1000),
         };
         let stage = |id, state, direction, bytes| StageStatus {
             id: StageId(id),
@@ -475,7 +475,7 @@ stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
-        let text = status(&example(), Timestamp(125_900));
+        let text = status(&example(), UnixMillis(125_900));
         assert_eq!(text, expected, "\n{text}");
     }
 
@@ -528,7 +528,7 @@ stage of  line  way  state           files                   data
         };
         status.activity = vec![on(250), on(400)];
         let mut text = String::new();
-        instances(&mut text, &status, Timestamp(125_900));
+        instances(&mut text, &status, UnixMillis(125_900));
         assert!(text.contains("  650 of 2000 files removed  "), "{text}");
         assert!(text.contains("  ready  "), "{text}");
     }
@@ -538,19 +538,19 @@ stage of  line  way  state           files                   data
         let mut shared = example();
         shared.pools[0].name = "flash".into();
         shared.nodes[0].name = "bb1".into();
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(
             text.contains("\n42 has data on bb1, offline: who needs them waits\n"),
             "{text}"
         );
         assert!(text.contains("`forebay forget NODE`"), "{text}");
         shared.nodes[0].forgotten = true;
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(!text.contains("offline"), "{text}");
         assert!(text.contains("given up"), "{text}");
         shared.nodes[0].forgotten = false;
         shared.nodes[0].online = true;
-        let text = status(&shared, Timestamp(125_900));
+        let text = status(&shared, UnixMillis(125_900));
         assert!(!text.contains("offline"), "{text}");
     }
 
@@ -559,7 +559,7 @@ stage of  line  way  state           files                   data
         let mut empty = example();
         (empty.sessions, empty.instances, empty.stages) = Default::default();
         empty.process = Some(77);
-        let text = status(&empty, Timestamp(0));
+        let text = status(&empty, UnixMillis(0));
         assert!(
             text.ends_with("\nnothing is allocated\n\nprocess 77 has the pool open\n"),
             "{text}"

@@ -30,7 +30,7 @@ impl Controller {
         self.mount_commands(&mut commands);
         let (now, retry_after) = (self.now, self.settings.retry_interval_ms);
         let due =
-            |last: Option<&Timestamp>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
+            |last: Option<&UnixMillis>| last.is_none_or(|last| now.ms_since(*last) >= retry_after);
         // What is no longer wanted is forgotten, so that the record of sent commands stays small.
         let mut sent = BTreeMap::new();
         for (subject, peer, command) in commands {

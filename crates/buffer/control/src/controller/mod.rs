@@ -45,7 +45,7 @@ pub use status::{
     ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 
-use crate::messages::{Peer, Progress, Report, SessionId, StageId, StampedCommand, Timestamp};
+use crate::messages::{Peer, Progress, Report, SessionId, StageId, StampedCommand, UnixMillis};
 use crate::records::{Change, CorruptRecord};
 
 /// Times and limits; all times in milliseconds.
@@ -180,7 +180,7 @@ pub enum ControllerEffect {
 #[derive(Clone, Debug, Default)]
 struct PeerContact {
     /// When it last reported.
-    last_report_at: Timestamp,
+    last_report_at: UnixMillis,
     /// The highest count of its reports.
     last_sequence: u64,
 }
@@ -191,11 +191,11 @@ pub struct Controller {
     settings: Settings,
     state: State,
     /// When this controller was started: peers are given time from here on.
-    started: Option<Timestamp>,
-    now: Timestamp,
+    started: Option<UnixMillis>,
+    now: UnixMillis,
     peers: BTreeMap<Peer, PeerContact>,
     /// When each command was last sent, by object.
-    last_sent: BTreeMap<commands::CommandTarget, Timestamp>,
+    last_sent: BTreeMap<commands::CommandTarget, UnixMillis>,
     /// How far running stages are.
     progress: BTreeMap<StageId, Progress>,
     /// The last stage that running jobs have asked for at each path.
@@ -205,7 +205,7 @@ pub struct Controller {
     /// How many files that could not be staged are remembered, by session.
     failed_files: BTreeMap<SessionId, usize>,
     /// Whether a request was refused for want of space lately.
-    short_of_space: Option<Timestamp>,
+    short_of_space: Option<UnixMillis>,
     effects: Vec<ControllerEffect>,
 }
 
@@ -232,7 +232,7 @@ impl Controller {
             pending_requests: waiting,
             failed_files: unstaged,
             started: None,
-            now: Timestamp(0),
+            now: UnixMillis(0),
             peers: BTreeMap::new(),
             last_sent: BTreeMap::new(),
             progress: BTreeMap::new(),
@@ -242,7 +242,7 @@ impl Controller {
     }
 
     /// Takes an input at a time and says what to do about it, in this order.
-    pub fn step(&mut self, now: Timestamp, input: ControllerInput) -> Vec<ControllerEffect> {
+    pub fn step(&mut self, now: UnixMillis, input: ControllerInput) -> Vec<ControllerEffect> {
         self.now = now;
         self.started.get_or_insert(now);
         match input {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::request::{Outcome, Setup};
 use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
-    Progress, RegistrationId, SessionId, StageId, Timestamp,
+    Progress, RegistrationId, SessionId, StageId, UnixMillis,
 };
 
 /// A pool: storage of one granularity.
@@ -82,7 +82,7 @@ pub struct Session {
     #[serde(default)]
     pub runner: Option<String>,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
     /// What was asked for, so that asking again is recognised.
     pub setup: Setup,
     /// Its own instance.
@@ -111,7 +111,7 @@ impl Session {
         lifetime: Lifetime,
         owner: Owner,
         creator: String,
-        created: Timestamp,
+        created: UnixMillis,
         setup: Setup,
     ) -> Session {
         Session {
@@ -158,7 +158,7 @@ pub struct Instance {
     #[serde(default)]
     pub replicated: bool,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
     /// Its parts.
     pub fragments: Vec<FragmentId>,
     /// Its configurations.
@@ -263,7 +263,7 @@ pub struct Activation {
     /// The hosts that have it or are to get it; those that gave it back are no longer here.
     pub hosts: BTreeMap<String, MountState>,
     /// Whether it is being taken away, and since when.
-    pub ending: Option<Timestamp>,
+    pub ending: Option<UnixMillis>,
     /// The copies that hosts read, if the instance is load-balanced.
     #[serde(default)]
     pub replicas: BTreeMap<String, HostReplica>,
@@ -321,7 +321,7 @@ pub struct StageRecord {
     /// How far.
     pub state: StageState,
     /// When it was last queued.
-    pub queued: Timestamp,
+    pub queued: UnixMillis,
     /// What was moved, once it is over.
     pub moved: Progress,
     /// If it failed: the files that were in the way, as far as they are remembered.
@@ -363,9 +363,9 @@ pub struct RequestRecord {
     /// The client's number of the request.
     pub number: u64,
     /// When it was accepted.
-    pub accepted: Timestamp,
+    pub accepted: UnixMillis,
     /// When it is answered at the latest.
-    pub deadline: Timestamp,
+    pub deadline: UnixMillis,
     /// What it waits for.
     pub wait: Option<Wait>,
     /// Its answer, once there is one.

@@ -139,11 +139,11 @@ mod tests {
                 Lifetime::Job,
                 owner,
                 String::new(),
-                Timestamp(0),
+                UnixMillis(0),
                 Setup::default(),
             );
             session.instance = Some(InstanceId(2));
-            controller.state.sessions.put(key, session);
+            controller.state.sessions.insert(key, session);
         }
         let instance = Instance {
             session: SessionId(1),
@@ -152,20 +152,20 @@ mod tests {
             capacity: Bytes(1),
             public: false,
             replicated: false,
-            created: Timestamp(0),
+            created: UnixMillis(0),
             fragments: vec![FragmentId(3)],
             configurations: Vec::new(),
             broken: None,
             ending: false,
         };
-        controller.state.instances.put(2, instance);
+        controller.state.instances.insert(2, instance);
         let fragment = Fragment {
             instance: InstanceId(2),
             node: NodeId(0),
             granules: 1,
             state: FragmentState::Ready(1),
         };
-        controller.state.fragments.put(3, fragment);
+        controller.state.fragments.insert(3, fragment);
         if let Some(most) = most {
             let limited = controller.limit_stages(owner, "one", &InstanceRef::Job, most);
             assert!(limited.is_ok());

@@ -65,7 +65,7 @@ pub struct SessionStatus {
     /// Its user and group.
     pub owner: Owner,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
     /// Client hosts.
     pub hosts: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct InstanceStatus {
     /// Its access modes.
     pub modes: Vec<AccessMode>,
     /// Since when.
-    pub created: Timestamp,
+    pub created: UnixMillis,
 }
 
 /// A stage.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages::{
     Command, FragmentId, FragmentPlan, InstanceId, Peer, Progress, Report, ReportBody,
-    StageFailure, StageId, StagePlan, StampedCommand, Timestamp,
+    StageFailure, StageId, StagePlan, StampedCommand, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, Table};
 
@@ -127,7 +127,7 @@ impl StorageNode {
     pub fn restore(
         id: NodeId,
         granules: u64,
-        now: Timestamp,
+        now: UnixMillis,
         records: impl IntoIterator<Item = (String, u64, Vec<u8>)>,
     ) -> Result<StorageNode, CorruptRecord> {
         let mut node = StorageNode {

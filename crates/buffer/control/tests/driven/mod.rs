@@ -90,7 +90,7 @@ impl<P: SimPeers> ControllerHarness<P> {
         let mut answer = None;
         while !inputs.is_empty() {
             for input in std::mem::take(&mut inputs) {
-                for effect in self.controller.step(Timestamp(self.now), input) {
+                for effect in self.controller.step(UnixMillis(self.now), input) {
                     match effect {
                         ControllerEffect::Persist(changes) => self.peers.persist(&changes),
                         ControllerEffect::Reply {

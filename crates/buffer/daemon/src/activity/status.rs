@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use forebay_client::MountReport;
 use forebay_control::controller::ControlStatus;
-use forebay_control::messages::{InstanceId, PhaseTimes, Timestamp};
+use forebay_control::messages::{InstanceId, PhaseTimes, UnixMillis};
 use forebay_store::daemon;
 use forebay_store::objects::RemovalProgress;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct HostActivity {
     /// The host.
     pub host: String,
     /// The time of the report.
-    pub at: Timestamp,
+    pub at: UnixMillis,
     /// Its storage daemon, if it has one.
     pub store: Option<daemon::StoreReport>,
     /// Its mounts.

@@ -9,7 +9,7 @@ use forebay_client::Fs;
 use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
-use forebay_protocol::{Caller, Errno};
+use forebay_protocol::{Credentials, Errno};
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
     Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
@@ -87,7 +87,7 @@ impl<'a> Ends<'a> {
         let identity = Identity::for_user(uid, gid).map(Arc::new);
         let fs = match identity {
             None => attached,
-            Some(_) => attached.on_behalf_of(Caller {
+            Some(_) => attached.on_behalf_of(Credentials {
                 uid,
                 gid,
                 groups: Some(Vec::new()),

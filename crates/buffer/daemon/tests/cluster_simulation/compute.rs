@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use forebay_client::System;
 use forebay_control::compute_node::{self, ComputeNode};
 use forebay_control::controller;
-use forebay_control::messages::{ActivationId, MountPlan, Timestamp};
+use forebay_control::messages::{ActivationId, MountPlan, UnixMillis};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::AccessMode;
-use forebay_protocol::Caller;
+use forebay_protocol::Credentials;
 
 use crate::actor_thread::{self, Machine, Outcome};
 use crate::machines::MachineId;
@@ -20,10 +20,12 @@ impl World {
     /// About once a second.
     pub fn tick_host(&mut self, index: usize) {
         let host = &mut self.hosts[index];
-        if compute_node.runs.is_none() {
-            if self.now >= compute_node.down {
-                compute_node.runs =
-                    Some(ComputeNode::new(host_name(index), Timestamp(self.now / MS)));
+        if host.runs.is_none() {
+            if self.now >= host.down {
+                host.runs = Some(ComputeNode::new(
+                    host_name(index),
+                    UnixMillis(self.now / MS),
+                ));
             }
             return;
         }
@@ -38,7 +40,7 @@ impl World {
             return;
         };
         self.steps += 1;
-        for effect in compute_node.step(input) {
+        for effect in host.step(input) {
             if self.chance(self.faults.crash / 2) {
                 return self.crash_host(index);
             }
@@ -120,12 +122,12 @@ impl World {
         self.break_links_from(MachineId::Host(index));
         let down = self.now + (1 + self.random.below(20_000)) * MS;
         let host = &mut self.hosts[index];
-        compute_node.life += 1;
-        compute_node.runs = None;
-        compute_node.down = down;
-        compute_node.plans.clear();
-        compute_node.using.clear();
-        compute_node.mounts.lock().unwrap().clear();
+        host.life += 1;
+        host.runs = None;
+        host.down = down;
+        host.plans.clear();
+        host.using.clear();
+        host.mounts.lock().unwrap().clear();
     }
 
     /// A host's mount of an instance with this label.
@@ -136,14 +138,11 @@ impl World {
         private: bool,
     ) -> Option<(ActivationId, MountPlan)> {
         let host = &self.hosts[index];
-        let mounts = compute_node.mounts.lock().unwrap();
-        let mut plans = compute_node.plans.iter();
+        let mounts = host.mounts.lock().unwrap();
+        let mut plans = host.plans.iter();
         let found = plans.find(|(id, plan)| {
             let labelled = self.truth.labels.get(&plan.instance);
-            let free = !compute_node
-                .using
-                .values()
-                .any(|(_, used)| used.contains(id));
+            let free = !host.using.values().any(|(_, used)| used.contains(id));
             let kind = private == (plan.mode == AccessMode::Private);
             let there = mounts.contains_key(id) && kind;
             there && free && labelled.is_some_and(|known| known == label)
@@ -171,7 +170,7 @@ impl World {
             let private = self.mounted(index, &token, true).map(|(id, _)| id);
             self.truth.counts.private_uses += u64::from(private.is_some());
             self.truth.counts.copies_read += u64::from(plan.mode == AccessMode::LoadBalanced);
-            let caller = Caller {
+            let caller = Credentials {
                 uid: owner.uid,
                 gid: owner.gid,
                 groups: Some(Vec::new()),
@@ -214,10 +213,7 @@ impl World {
 
     /// How many processes of a job run.
     pub fn processes(&self, token: &str) -> u64 {
-        let all = self
-            .hosts
-            .iter()
-            .flat_map(|host| compute_node.using.values());
+        let all = self.hosts.iter().flat_map(|host| host.using.values());
         all.filter(|(of, _)| of == token).count() as u64
     }
 }

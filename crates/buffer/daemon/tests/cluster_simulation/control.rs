@@ -32,7 +32,7 @@ impl World {
             }
             _ => None,
         };
-        for effect in storage_node.step(input) {
+        for effect in node.step(input) {
             if self.chance(self.faults.crash) {
                 let power = self.power_fails();
                 return self.crash_node(index, power);
@@ -133,7 +133,7 @@ impl World {
         let Some((_, node)) = &self.nodes[index].running else {
             return;
         };
-        let addresses = storage_node.storage_addresses_of(plan.instance);
+        let addresses = node.storage_addresses_of(plan.instance);
         let own = address(index);
         let reach = StorageAccess {
             own: Some((own.to_string(), own)),
@@ -150,7 +150,7 @@ impl World {
         };
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
         let copies = &mut self.nodes[index].copies;
-        movers.insert(stage, (attempt, counters.clone()));
+        copies.insert(stage, (attempt, counters.clone()));
         let outside: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
         self.begin(MachineId::Node(index), move || {
             let (mode, owner) = (AccessMode::Striped, plan.instance_owner);

@@ -21,7 +21,7 @@ impl World {
             let running = self.processes(&self.users[index].token);
             self.users[index].processes = running;
             let user = &mut self.users[index];
-            let now = Timestamp(self.now / MS);
+            let now = UnixMillis(self.now / MS);
             let envelope = user.act(now, jobs_ended, &mut self.random, &mut self.truth);
             if let Some(envelope) = envelope {
                 let (token, step) = (user.token.clone(), user.step);
@@ -38,7 +38,7 @@ impl World {
         let mut users = std::mem::take(&mut self.users);
         for user in &mut users {
             let before = user.step;
-            let now = Timestamp(self.now / MS);
+            let now = UnixMillis(self.now / MS);
             let (random, truth, pfs) = (&mut self.random, &mut self.truth, &self.pfs);
             user.answered(now, (client, number), outcome, random, truth, pfs);
             if user.step != before {
@@ -56,7 +56,7 @@ impl World {
             return;
         };
         self.steps += 1;
-        let effects = controller.step(Timestamp(self.now / MS), input);
+        let effects = controller.step(UnixMillis(self.now / MS), input);
         let state = controller.state();
         // Numbers given in a step whose records a crash loses are given again: the last one counts.
         for (id, instance) in state.instances.iter() {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
-use forebay_control::messages::Timestamp;
+use forebay_control::messages::UnixMillis;
 use forebay_control::storage_node::{self, StorageNode};
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
@@ -88,11 +89,11 @@ impl World {
             self.instant(),
             to_rows(&self.nodes[index].records),
         );
-        let node = storage_node.unwrap();
+        let node = node.unwrap();
         self.nodes[index]
             .journals
-            .sweep(|id| storage_node.may_resume_stage(id));
-        self.nodes[index].running = Some((daemon, storage_node));
+            .sweep(|id| node.may_resume_stage(id));
+        self.nodes[index].running = Some((daemon, node));
         // The record of this start is durable before anybody is answered.
         if !self.commit(index) || !self.sync_start(index) {
             return self.crash_node(index, false);
@@ -105,8 +106,8 @@ impl World {
         running.is_some_and(|(daemon, _)| daemon.log.sync().is_ok())
     }
 
-    fn instant(&self) -> Timestamp {
-        Timestamp(self.now / MS)
+    fn instant(&self) -> UnixMillis {
+        UnixMillis(self.now / MS)
     }
 
     /// `false`: the log cannot be written.
@@ -273,11 +274,11 @@ impl World {
             return (Reply::Failed(Errno::EIO), Vec::new());
         };
         let done = match request {
-            Request::Read {
+            Request::Data(DataRequest::Read {
                 handle,
                 offset,
                 length,
-            } => match daemon.opens.get(&(session, handle)) {
+            }) => match daemon.opens.get(&(session, handle)) {
                 Some(open) if open.mode.read => {
                     let bytes = storage
                         .objects
@@ -289,11 +290,11 @@ impl World {
                 }
                 _ => Err(Errno::EBADF),
             },
-            Request::Write {
+            Request::Data(DataRequest::Write {
                 handle,
                 offset,
                 append,
-            } => match daemon.opens.get_mut(&(session, handle)) {
+            }) => match daemon.opens.get_mut(&(session, handle)) {
                 Some(open) if open.mode.write => {
                     let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);

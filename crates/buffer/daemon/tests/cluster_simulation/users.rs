@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_control::controller::{Answer, Cause, Envelope, Outcome, Request, Setup};
-use forebay_control::messages::{Owner, Timestamp};
+use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::JobScript;
 
 use crate::oracle::{DEFERRED, Oracle, out};
@@ -68,11 +68,11 @@ pub struct SimUser {
     client: u64,
     number: u64,
     request: Option<Request>,
-    sent: Timestamp,
+    sent: UnixMillis,
     tries: u32,
     hurry: bool,
     /// When the next step begins.
-    rest: Timestamp,
+    rest: UnixMillis,
     ran: bool,
     /// It has not asked yet for what it wants staged out besides.
     defers: bool,
@@ -164,10 +164,10 @@ impl SimUser {
             client: random.next(),
             number: 0,
             request: None,
-            sent: Timestamp(0),
+            sent: UnixMillis(0),
             tries: 0,
             hurry: false,
-            rest: Timestamp(if persistent {
+            rest: UnixMillis(if persistent {
                 0
             } else {
                 3000 + random.below(60_000)
@@ -181,7 +181,7 @@ impl SimUser {
     /// What the user sends now, if anything.
     pub fn act(
         &mut self,
-        now: Timestamp,
+        now: UnixMillis,
         others_ended: bool,
         random: &mut Random,
         truth: &mut Oracle,
@@ -277,7 +277,7 @@ impl SimUser {
     /// An answer arrives; old ones and repeated ones among them.
     pub fn answered(
         &mut self,
-        now: Timestamp,
+        now: UnixMillis,
         (client, number): (u64, u64),
         outcome: &Outcome,
         random: &mut Random,

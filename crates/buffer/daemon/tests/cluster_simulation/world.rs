@@ -160,7 +160,7 @@ impl World {
             controller_records: Records::new(),
             nodes,
             given_up: [false; NODES],
-            hosts: (0..HOSTS).map(compute_node).collect(),
+            hosts: (0..HOSTS).map(host).collect(),
             isolated: BTreeMap::new(),
             pfs,
             pfs_back: 0,
@@ -183,14 +183,14 @@ impl World {
             requests.push(Request::AddNode {
                 name: format!("bb{index}"),
                 pool: "wlm_pool".into(),
-                granules: storage_node.granules,
+                granules: node.granules,
                 address: Some(address(index).to_string()),
             });
         }
         for (number, request) in (1..).zip(requests) {
             let envelope = envelope(1, number, request);
             let input = controller::ControllerInput::Request(Box::new(envelope));
-            for effect in controller.step(Timestamp(0), input) {
+            for effect in controller.step(UnixMillis(0), input) {
                 match effect {
                     controller::ControllerEffect::Persist(changes) => {
                         apply_changes(&mut self.controller_records, changes);
@@ -235,10 +235,7 @@ impl World {
         match event {
             Event::ToController(input) => self.controller_step(*input),
             Event::ToPeer(Peer::StorageNode(node), order) => {
-                self.node_step(
-                    storage_node.0 as usize,
-                    storage_node::StorageInput::Command(order),
-                );
+                self.node_step(node.0 as usize, storage_node::StorageInput::Command(order));
             }
             Event::ToPeer(Peer::ComputeNode(name), order) => {
                 if let Some(index) = (0..HOSTS).find(|index| host_name(*index) == name) {
@@ -246,7 +243,7 @@ impl World {
                 }
             }
             Event::ToUser(client, number, outcome) => self.answered(client, number, &outcome),
-            Event::Peer(node, message) => self.peer_message(storage_node, message),
+            Event::Peer(node, message) => self.peer_message(node, message),
             Event::Tick(place) => {
                 self.tick(place);
                 let next = self.now + SECOND;
@@ -258,11 +255,11 @@ impl World {
                 self.schedule(next, Event::Users);
             }
             Event::Sync(node, life, asked) => {
-                if self.nodes[storage_node].life == life {
-                    self.sync(storage_node, asked);
+                if self.nodes[node].life == life {
+                    self.sync(node, asked);
                 }
             }
-            Event::Syn(actor, wait, node) => self.syn(actor, wait, storage_node),
+            Event::Syn(actor, wait, node) => self.syn(actor, wait, node),
             Event::Wake(actor, wait, wake) => self.wake(actor, wait, wake),
             Event::Up(link, call, payload) => self.deliver_call(link, call, payload),
             Event::UpEnd(link) => self.up_end(link),

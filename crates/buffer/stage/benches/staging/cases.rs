@@ -361,7 +361,7 @@ impl Bench<'_> {
     fn stage(&self, source: StageLocation, target: StageLocation) -> Outcome<StageReport> {
         let journal = self.flash.path("journal");
         let _ = fs::remove_file(&journal);
-        let what = ItemKind::Directory;
+        let kind = ItemKind::Directory;
         let items = vec![StageItem {
             kind,
             source,
@@ -379,7 +379,7 @@ impl Bench<'_> {
                 &ProgressCounters::new(),
             )?)
         };
-        let (_, report): (f64, StageReport) = timed(run_stage)?;
+        let (_, report): (f64, StageReport) = timed(stage)?;
         if report.read_back != self.shape.bytes {
             return Err("not everything was read back".into());
         }

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use forebay_client::{Admin, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::message::{Caller, DirEntry, InstanceSpec, NewInode, OpenMode};
+use forebay_protocol::Credentials;
+use forebay_protocol::message::{DirEntry, InstanceSpec, NewInode, OpenMode};
 use forebay_protocol::{Attr, Errno, FileKind, InstanceId};
 use forebay_stage::{
     ItemKind, Namespace, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
@@ -98,7 +99,7 @@ impl Sides {
 
     /// The instance as a user sees it.
     pub fn as_user(&self, uid: u32, gid: u32) -> Buffer {
-        Buffer::of(self.buffer.fs.on_behalf_of(Caller {
+        Buffer::of(self.buffer.fs.on_behalf_of(Credentials {
             uid,
             gid,
             groups: Some(Vec::new()),
@@ -114,12 +115,12 @@ impl Sides {
         StageLocation::pfs(self.pfs.join(path))
     }
 
-    pub fn stage_in(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.outside(from), self.inside(to))
+    pub fn stage_in(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.outside(from), self.inside(to))
     }
 
-    pub fn stage_out(&self, what: ItemKind, from: &str, to: &str) -> StageRequest {
-        one(what, self.inside(from), self.outside(to))
+    pub fn stage_out(&self, kind: ItemKind, from: &str, to: &str) -> StageRequest {
+        one(kind, self.inside(from), self.outside(to))
     }
 
     /// These files of the instance, one by one, into the directory `out`, which is made.
@@ -136,7 +137,7 @@ impl Sides {
     }
 }
 
-pub fn one(what: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
+pub fn one(kind: ItemKind, source: StageLocation, target: StageLocation) -> StageRequest {
     StageRequest {
         items: vec![StageItem {
             kind,

@@ -6,6 +6,7 @@ use super::munge_worker::PendingCredential;
 use crate::node::{ConnId, Effect, Input};
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::identity::Proof;
+use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ impl EventLoop {
         if let Some(errno) = self.conns.get(&id).and_then(|conn| conn.refused) {
             return self.refuse(id, seq, errno);
         }
-        if let Request::Hello(hello) = &call.request
+        if let Request::Session(SessionRequest::Attach(hello)) = &call.request
             && hello.data_connection
             && let Some(guest) = self.doors.guest(id)
             && !self.seats.is_free(guest)
@@ -29,10 +30,10 @@ impl EventLoop {
             (
                 Call {
                     request:
-                        Request::Prove {
+                        Request::Session(SessionRequest::Prove {
                             proof: Proof::Munge(credential),
                             nonce,
-                        },
+                        }),
                     ..
                 },
                 Some(decoder),

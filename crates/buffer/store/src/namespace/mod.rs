@@ -12,7 +12,7 @@ mod rename;
 mod step;
 
 pub use change::{Change, PlannedInode, SetInode};
-pub use plan::{Credentials, EXEC, READ, WRITE};
+pub use plan::{Access, EXEC, READ, WRITE};
 pub use put::PlannedPut;
 pub use step::{PreparedStep, TxLock, lock_for_step};
 

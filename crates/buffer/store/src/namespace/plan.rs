@@ -5,7 +5,7 @@ use forebay_protocol::message::{
     MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode,
     is_xattr_supported,
 };
-use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
+use forebay_protocol::{Credentials, Errno, FileKind, Ino, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;
@@ -16,35 +16,16 @@ pub const EXEC: u16 = 1;
 /// Extended attributes one inode may have, names and values together, in bytes.
 const XATTR_SPACE: usize = 128 * 1024;
 
-/// On whose behalf an operation is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Further groups; `None` if they have not been told.
-    pub groups: Option<Vec<u32>>,
-    /// Permission bits and owners have been checked already.
-    pub checked: bool,
+/// Checks of a user's rights.
+pub trait Access {
+    /// `EACCES` unless the user may access `inode` in all the ways that the bits of `want` name.
+    fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno>;
+    /// `EPERM` unless the user owns `inode` or is privileged.
+    fn check_owner(&self, inode: &Inode) -> Result<(), Errno>;
 }
 
-impl Credentials {
-    pub(super) fn privileged(&self) -> bool {
-        self.uid == 0 || self.checked
-    }
-
-    /// `EGROUPS` if that is not known.
-    fn in_group(&self, gid: u32) -> Result<bool, Errno> {
-        match &self.groups {
-            _ if self.gid == gid => Ok(true),
-            Some(groups) => Ok(groups.contains(&gid)),
-            None => Err(Errno::EGROUPS),
-        }
-    }
-
-    /// May they access `inode` in all the ways that the bits of `want` say?
-    pub fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
+impl Access for Credentials {
+    fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
         if self.checked {
             return Ok(());
         }
@@ -69,8 +50,8 @@ impl Credentials {
         if granted { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    fn owns(&self, inode: &Inode) -> Result<(), Errno> {
-        if self.privileged() || self.uid == inode.uid {
+    fn check_owner(&self, inode: &Inode) -> Result<(), Errno> {
+        if self.is_privileged() || self.uid == inode.uid {
             Ok(())
         } else {
             Err(Errno::EPERM)
@@ -134,7 +115,7 @@ impl Namespace {
         child: &Inode,
     ) -> Result<(), Errno> {
         let sticky = parent.mode & 0o1000 != 0;
-        if sticky && !who.privileged() && who.uid != child.uid && who.uid != parent.uid {
+        if sticky && !who.is_privileged() && who.uid != child.uid && who.uid != parent.uid {
             return Err(Errno::EPERM);
         }
         Ok(())
@@ -168,7 +149,7 @@ impl Namespace {
             NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _)
-                if !who.privileged() =>
+                if !who.is_privileged() =>
             {
                 return Err(Errno::EPERM);
             }
@@ -180,7 +161,7 @@ impl Namespace {
             gid = inode.gid;
             if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
-            } else if mode & 0o2010 == 0o2010 && !who.privileged() && !who.in_group(gid)? {
+            } else if mode & 0o2010 == 0o2010 && !who.is_privileged() && !who.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
@@ -299,7 +280,7 @@ impl Namespace {
             if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
                 return Err(Errno::EPERM);
             }
-        } else if !who.privileged() {
+        } else if !who.is_privileged() {
             return Err(Errno::EPERM);
         }
         let exists = inode.xattrs.contains_key(name);
@@ -345,9 +326,9 @@ pub(super) fn plan_attributes(
         ..SetInode::default()
     };
     if let Some(mode) = wish.mode {
-        who.owns(inode)?;
+        who.check_owner(inode)?;
         let mut mode = mode & 0o7777;
-        if mode & 0o2000 != 0 && !who.privileged() && !who.in_group(inode.gid)? {
+        if mode & 0o2000 != 0 && !who.is_privileged() && !who.in_group(inode.gid)? {
             mode &= !0o2000;
         }
         set.mode = Some(mode);
@@ -359,7 +340,7 @@ pub(super) fn plan_attributes(
             _ => Ok(true),
         };
         let own = who.uid == inode.uid && same_uid;
-        if !(who.privileged() || (own && own_group()?)) {
+        if !(who.is_privileged() || (own && own_group()?)) {
             return Err(Errno::EPERM);
         }
         (set.uid, set.gid) = (wish.uid, wish.gid);
@@ -388,13 +369,13 @@ pub(super) fn plan_attributes(
         *target = match time {
             None => *target,
             Some(SetTime::Now) => {
-                if who.owns(inode).is_err() {
+                if who.check_owner(inode).is_err() {
                     who.check_access(inode, WRITE)?;
                 }
                 Some(now)
             }
             Some(SetTime::At(at)) => {
-                who.owns(inode)?;
+                who.check_owner(inode)?;
                 if at.nanos >= 1_000_000_000 {
                     return Err(Errno::EINVAL);
                 }

@@ -1,7 +1,8 @@
 //! Plan a file that comes whole, with contents, attributes and name.
 
 use super::plan::{EXEC, check_name, plan_attributes};
-use super::{Change, Credentials, Namespace, PlannedInode};
+use super::{Access, Change, Namespace, PlannedInode};
+use forebay_protocol::Credentials;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::{NewInode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};

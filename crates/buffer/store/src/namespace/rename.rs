@@ -1,7 +1,8 @@
 //! Plan changes of name, the operation with the most rules.
 
 use super::plan::{WRITE, check_name};
-use super::{Change, Credentials, Inode, Namespace};
+use super::{Access, Change, Inode, Namespace};
+use forebay_protocol::Credentials;
 use forebay_protocol::message::OnExisting;
 use forebay_protocol::{Errno, Ino, Timestamp};
 

@@ -2,9 +2,10 @@
 //! would change and what nobody else may touch until it is decided.
 
 use super::plan::{EXEC, WRITE, check_name};
-use super::{Change, Credentials, Entry, Inode, Namespace};
+use super::{Access, Change, Entry, Inode, Namespace};
+use forebay_protocol::Credentials;
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::peer::{Step, StepResult, Who};
+use forebay_protocol::peer::{Step, StepResult};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -26,28 +27,6 @@ pub struct PreparedStep {
     pub changes: Vec<Change>,
     /// What it found.
     pub found: StepResult,
-}
-
-impl From<&Credentials> for Who {
-    fn from(who: &Credentials) -> Who {
-        Who {
-            uid: who.uid,
-            gid: who.gid,
-            groups: who.groups.clone(),
-            checked: who.checked,
-        }
-    }
-}
-
-impl From<&Who> for Credentials {
-    fn from(who: &Who) -> Credentials {
-        Credentials {
-            uid: who.uid,
-            gid: who.gid,
-            groups: who.groups.clone(),
-            checked: who.checked,
-        }
-    }
 }
 
 /// What a step keeps to itself.
@@ -229,7 +208,7 @@ impl Namespace {
 
     /// May only its owner remove an entry of this directory?
     fn owner_only(&self, who: &Credentials, dir: &Inode) -> bool {
-        dir.mode & 0o1000 != 0 && !who.privileged() && who.uid != dir.uid
+        dir.mode & 0o1000 != 0 && !who.is_privileged() && who.uid != dir.uid
     }
 }
 

@@ -3,9 +3,10 @@
 use super::{ConnId, Doomed, Effect, Event, Runtime, Shard, SlotResult};
 use crate::objects::Objects;
 use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::message::AdminRequest;
 use forebay_protocol::message::{InstanceSpec, InstanceUsage};
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
+use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
 use std::collections::BTreeMap;
 
 impl<O: Objects> Shard<O> {
@@ -14,25 +15,25 @@ impl<O: Objects> Shard<O> {
         conn: ConnId,
         (session, slot, seq): (SessionId, u32, u64),
         peer: &PeerIdentity,
-        request: Request,
+        request: AdminRequest,
     ) -> Result<Option<Reply>, Errno> {
         if !peer.trusted {
             return Err(Errno::EACCES);
         }
-        if let Request::ListInstances = request {
+        if let AdminRequest::ListInstances = request {
             return Ok(Some(Reply::Instances(self.instance_usage())));
         }
         self.need_room(self.room_to_administer(&request))?;
         let event = match request {
-            Request::CreateInstance(spec) => self.plan_instance(spec)?,
-            Request::ResizeInstance { id, capacity } => {
+            AdminRequest::CreateInstance(spec) => self.plan_instance(spec)?,
+            AdminRequest::ResizeInstance { id, capacity } => {
                 self.names(id).map_err(|_| Errno::ENOENT)?;
                 if capacity < self.runtime(id).space.used() {
                     return Err(Errno::EBUSY);
                 }
                 Event::Resize(id, capacity)
             }
-            Request::SetPeers { id, peers } => {
+            AdminRequest::SetPeers { id, peers } => {
                 let place = &self.names(id).map_err(|_| Errno::ENOENT)?.spec.placement;
                 let moved = Placement {
                     peers,
@@ -41,7 +42,7 @@ impl<O: Objects> Shard<O> {
                 moved.validate()?;
                 Event::SetPeers(id, moved.peers)
             }
-            Request::RemoveInstance { id, force } => {
+            AdminRequest::RemoveInstance { id, force } => {
                 self.names(id).map_err(|_| Errno::ENOENT)?;
                 let sessions = self.sessions_of(id);
                 if !force && !sessions.is_empty() {
@@ -55,7 +56,9 @@ impl<O: Objects> Shard<O> {
                 self.doomed.push_back((self.last + 1, Doomed::Instance(id)));
                 Event::DropInstance(id)
             }
-            _ => return Err(Errno::EOPNOTSUPP),
+            AdminRequest::ListInstances | AdminRequest::ScrubInstance { .. } => {
+                return Err(Errno::EOPNOTSUPP);
+            }
         };
         match &event {
             Event::AddInstance(spec, _) => tracing::info!(

@@ -12,6 +12,7 @@
 use super::{ConnId, Shard};
 use crate::objects::Objects;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Call, Errno, InstanceId, Request};
 
 /// For a kernel that is slow to note the time at which it was told something.
@@ -72,13 +73,25 @@ impl<O: Objects> Shard<O> {
             return true;
         }
         let dir = match &call.request {
-            Request::Lookup { parent, .. }
-            | Request::Make { parent, .. }
-            | Request::Create { parent, .. }
-            | Request::Put { parent, .. }
-            | Request::Link { parent, .. } => *parent,
-            Request::ReadDir { ino, .. } => *ino,
-            _ => return true,
+            Request::Name(NameRequest::Lookup { parent, .. })
+            | Request::Name(NameRequest::Mknod { parent, .. })
+            | Request::Name(NameRequest::Create { parent, .. })
+            | Request::Name(NameRequest::PutFile { parent, .. })
+            | Request::Name(NameRequest::Link { parent, .. }) => *parent,
+            Request::Name(NameRequest::ReadDir { ino, .. }) => *ino,
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(
+                NameRequest::ReadLink { .. }
+                | NameRequest::Unlink { .. }
+                | NameRequest::RmDir { .. }
+                | NameRequest::Rename { .. },
+            )
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return true,
         };
         let names = self
             .cached_instance(conn)

@@ -1,11 +1,12 @@
 //! A call, from its arrival to those who carry it out.
 
 use super::{ConnId, Context, Effect, Shard, unseal};
-use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
+use forebay_protocol::Credentials;
 use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::message::{AdminRequest, SessionRequest};
 use forebay_protocol::message::{OpenMode, RECOVERY_SLOT};
-use forebay_protocol::{Call, Caller, Errno, Reply, Request, SessionId};
+use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -60,8 +61,12 @@ impl<O: Objects> Shard<O> {
     /// Carry out a call. `None`: the reply comes later, or is among the effects already.
     fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
         match call.request {
-            Request::Hello(hello) => self.hello(conn, call.seq, hello).map(Some),
-            Request::Prove { proof, nonce } => self.prove(conn, &proof, nonce).map(Some),
+            Request::Session(SessionRequest::Attach(hello)) => {
+                self.hello(conn, call.seq, hello).map(Some)
+            }
+            Request::Session(SessionRequest::Prove { proof, nonce }) => {
+                self.prove(conn, &proof, nonce).map(Some)
+            }
             Request::Peer(message) => {
                 let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
                 if known.peer.trusted {
@@ -71,7 +76,13 @@ impl<O: Objects> Shard<O> {
                 }
                 Ok(None)
             }
-            _ => self.call_of_session(conn, call),
+            Request::Session(SessionRequest::Detach)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_) => self.call_of_session(conn, call),
         }
     }
 
@@ -97,7 +108,7 @@ impl<O: Objects> Shard<O> {
         if let Some(again) = self.repeated(session, slot, seq, &call.request, who)? {
             return self.answer_again((conn, seq), (session, local), again);
         }
-        if let Request::Bye = call.request {
+        if let Request::Session(SessionRequest::Detach) = call.request {
             self.leave(session);
             self.reply(conn, seq, Reply::Done);
             self.effects.push(Effect::Disconnect(conn));
@@ -105,10 +116,25 @@ impl<O: Objects> Shard<O> {
         }
         let attached = self.state.sessions.get(&session);
         let Some(instance) = attached.and_then(|session| session.instance) else {
-            if let Request::Scrub { id } = call.request {
-                return self.scrub(conn, seq, &peer, id).map(|()| None);
-            }
-            return self.administer(conn, (session, slot, seq), &peer, call.request);
+            return match call.request {
+                Request::Admin(AdminRequest::ScrubInstance { id }) => {
+                    self.scrub(conn, seq, &peer, id).map(|()| None)
+                }
+                Request::Admin(request) => {
+                    self.administer(conn, (session, slot, seq), &peer, request)
+                }
+                Request::Session(_)
+                | Request::Name(_)
+                | Request::Inode(_)
+                | Request::File(_)
+                | Request::Lock(_)
+                | Request::Data(_)
+                | Request::Peer(_) => Err(if peer.trusted {
+                    Errno::EOPNOTSUPP
+                } else {
+                    Errno::EACCES
+                }),
+            };
         };
         let context = Context {
             conn,
@@ -152,7 +178,7 @@ impl<O: Objects> Shard<O> {
 }
 
 /// On whose behalf a request is made: only a trusted peer's own word counts.
-fn credentials(peer: &PeerIdentity, caller: Option<&Caller>) -> Result<Credentials, Errno> {
+fn credentials(peer: &PeerIdentity, caller: Option<&Credentials>) -> Result<Credentials, Errno> {
     match caller {
         Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
             Err(Errno::EPERM)

@@ -1,40 +1,53 @@
 //! Requests about files and directories.
 
 use super::{Context, Effect, Event, Shard, SlotResult};
-use crate::namespace::{Body, Change, EXEC, READ, WRITE};
+use crate::namespace::{Access, Body, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
+use forebay_protocol::message::{FileRequest, InodeRequest, LockRequest, NameRequest};
 use forebay_protocol::message::{MAX_CLOSED_HANDLES, XattrMode};
 use forebay_protocol::{Errno, HandleId, Ino, Reply, Request};
 
 impl<O: Objects> Shard<O> {
+    /// Carries out a request about files and directories.
     pub(super) fn file_request(
         &mut self,
         context: &Context,
         request: Request,
     ) -> Result<Option<Reply>, Errno> {
+        self.need_room(self.room_for(context, &request))?;
+        match request {
+            Request::Name(request) => self.name_request(context, request),
+            Request::Inode(request) => self.inode_request(context, request),
+            Request::File(request) => self.open_file_request(context, request),
+            Request::Lock(request) => self.lock_request(context, request),
+            // Data have connections of their own; administration has sessions of its own.
+            Request::Session(_) | Request::Admin(_) | Request::Data(_) | Request::Peer(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+        }
+    }
+
+    fn name_request(
+        &mut self,
+        context: &Context,
+        request: NameRequest,
+    ) -> Result<Option<Reply>, Errno> {
         let instance = context.instance;
         let names = &self.names(instance)?.names;
         let who = &context.who;
         let reply = match request {
-            Request::Lookup { parent, name } => {
+            NameRequest::Lookup { parent, name } => {
                 let ino = names.lookup(who, parent, &name)?;
                 match self.elsewhere(instance, parent, &name, ino) {
                     Some(elsewhere) => elsewhere,
                     None => Reply::Attr(self.attr(instance, ino)?),
                 }
             }
-            Request::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
-            Request::GetAttrs { inos } => Reply::Attrs(self.attrs(instance, &inos)?),
-            Request::Fetch { ino } => return self.fetch(context, ino),
-            Request::Access { ino, mask } => {
-                who.check_access(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
-                Reply::Done
-            }
-            Request::ReadLink { ino } => match &names.find(ino)?.body {
+            NameRequest::ReadLink { ino } => match &names.find(ino)?.body {
                 Body::Symlink(target) => Reply::Bytes(target.clone()),
                 _ => return Err(Errno::EINVAL),
             },
-            Request::ReadDir {
+            NameRequest::ReadDir {
                 ino,
                 cookie,
                 bytes,
@@ -43,84 +56,13 @@ impl<O: Objects> Shard<O> {
                 who.check_access(names.find(ino)?, READ)?;
                 self.read_dir(context, ino, cookie, bytes, attrs)?
             }
-            Request::GetXattr { ino, name } => {
-                let inode = names.find(ino)?;
-                if name.starts_with(b"user.") {
-                    who.check_access(inode, READ)?;
-                }
-                Reply::Bytes(inode.xattrs.get(&name).cloned().ok_or(Errno::ENODATA)?)
-            }
-            Request::ListXattr { ino } => {
-                Reply::Names(names.find(ino)?.xattrs.keys().cloned().collect())
-            }
-            Request::StatFs => {
-                let spec = &self.names(instance)?.spec;
-                Reply::StatFs {
-                    capacity: spec.capacity,
-                    used: self.runtime.get(&instance).map_or(0, |r| r.space.used()),
-                    inodes: spec.inodes,
-                    inodes_used: names.len() as u64,
-                }
-            }
-            Request::StatObjects { inos } => Reply::Objects(self.infos(instance, &inos)?),
-            Request::AppendLock { handle } => self.lock_append(context, handle)?,
-            Request::AppendUnlock { handle } => {
-                let ino = self.handle(context.session, handle)?.ino;
-                self.unlock_append(instance, ino, (context.session, handle));
-                Reply::Done
-            }
-            Request::Lock {
-                handle,
-                lock,
-                ticket,
-            } => self.lock_file(context, handle, lock, ticket)?,
-            Request::Unlock {
-                handle,
-                owner,
-                start,
-                end,
-            } => self.unlock_file(context, handle, owner, (start, end))?,
-            Request::TestLock { handle, lock } => self.test_lock(context, handle, lock)?,
-            Request::AwaitLocks { known: told } => return self.await_locks(context, &told),
-            Request::CancelLock { ticket } => self.cancel_lock(context, ticket),
-            Request::Permit { handle } => self.new_permit(context, handle)?,
-            Request::Close { handle, .. } => self.close(context, handle)?,
-            Request::CloseAll { handles } if handles.len() > MAX_CLOSED_HANDLES => {
-                return Err(Errno::EINVAL);
-            }
-            Request::CloseAll { handles } => {
-                for handle in handles {
-                    self.close(context, handle)?;
-                }
-                Reply::Done
-            }
-            Request::Sync { handle, data_only } => {
-                return self.sync(context, handle, data_only, false);
-            }
-            Request::SyncRest { handle } => {
-                // Others are not taken at their word.
-                return self.sync(context, Some(handle), context.local, context.local);
-            }
-            other => return self.changing_request(context, other),
-        };
-        Ok(Some(reply))
-    }
-
-    /// Requests that alter something and therefore need room in the log.
-    fn changing_request(
-        &mut self,
-        context: &Context,
-        request: Request,
-    ) -> Result<Option<Reply>, Errno> {
-        self.need_room(self.room_for(context, &request))?;
-        let reply = match request {
-            Request::Make {
+            NameRequest::Mknod {
                 parent,
                 name,
                 new,
                 mode,
             } => self.make(context, parent, &name, new, mode)?,
-            Request::Create {
+            NameRequest::Create {
                 parent,
                 name,
                 mode,
@@ -130,56 +72,154 @@ impl<O: Objects> Shard<O> {
             } => {
                 return self.create(context, parent, &name, mode, exclusive, handle, open);
             }
-            Request::Put {
+            NameRequest::PutFile {
                 parent,
                 name,
                 set,
                 data,
             } => self.put(context, (parent, &name), &set, &data)?,
-            Request::Link { ino, parent, name } => self.link(context, ino, parent, &name)?,
-            Request::Unlink { parent, name } => self.remove(context, parent, &name, false)?,
-            Request::RmDir { parent, name } => self.remove(context, parent, &name, true)?,
-            Request::Rename {
+            NameRequest::Link { ino, parent, name } => self.link(context, ino, parent, &name)?,
+            NameRequest::Unlink { parent, name } => self.remove(context, parent, &name, false)?,
+            NameRequest::RmDir { parent, name } => self.remove(context, parent, &name, true)?,
+            NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
             } => self.rename(context, (parent, &name), (to, &to_name), existing)?,
-            Request::SetAttr { ino, handle, set } => {
+        };
+        Ok(Some(reply))
+    }
+
+    fn inode_request(
+        &mut self,
+        context: &Context,
+        request: InodeRequest,
+    ) -> Result<Option<Reply>, Errno> {
+        let instance = context.instance;
+        let names = &self.names(instance)?.names;
+        let who = &context.who;
+        let reply = match request {
+            InodeRequest::GetAttr { ino } => Reply::Attr(self.attr(instance, ino)?),
+            InodeRequest::GetAttrs { inos } => Reply::Attrs(self.attrs(instance, &inos)?),
+            InodeRequest::GetFile { ino } => return self.fetch(context, ino),
+            InodeRequest::Access { ino, mask } => {
+                who.check_access(names.find(ino)?, mask & (READ | WRITE | EXEC))?;
+                Reply::Done
+            }
+            InodeRequest::GetXattr { ino, name } => {
+                let inode = names.find(ino)?;
+                if name.starts_with(b"user.") {
+                    who.check_access(inode, READ)?;
+                }
+                Reply::Bytes(inode.xattrs.get(&name).cloned().ok_or(Errno::ENODATA)?)
+            }
+            InodeRequest::ListXattr { ino } => {
+                Reply::Names(names.find(ino)?.xattrs.keys().cloned().collect())
+            }
+            InodeRequest::StatFs => {
+                let spec = &self.names(instance)?.spec;
+                Reply::StatFs {
+                    capacity: spec.capacity,
+                    used: self.runtime.get(&instance).map_or(0, |r| r.space.used()),
+                    inodes: spec.inodes,
+                    inodes_used: names.len() as u64,
+                }
+            }
+            InodeRequest::StatObjects { inos } => Reply::Objects(self.infos(instance, &inos)?),
+            InodeRequest::SetAttr { ino, handle, set } => {
                 if self.set_attr(context, ino, handle, &set, SlotResult::Attr(ino), None)? {
                     return Ok(None);
                 }
                 Reply::Attr(self.attr(context.instance, ino)?)
             }
-            Request::SetXattr {
+            InodeRequest::SetXattr {
                 ino,
                 name,
                 value,
                 mode,
             } => self.set_xattr(context, ino, &name, Some(&value), mode)?,
-            Request::RemoveXattr { ino, name } => {
+            InodeRequest::RemoveXattr { ino, name } => {
                 self.set_xattr(context, ino, &name, None, XattrMode::Replace)?
             }
-            Request::Open { ino, handle, open } => return self.open(context, ino, handle, open),
-            Request::OpenObject {
+        };
+        Ok(Some(reply))
+    }
+
+    fn open_file_request(
+        &mut self,
+        context: &Context,
+        request: FileRequest,
+    ) -> Result<Option<Reply>, Errno> {
+        let reply = match request {
+            FileRequest::Open { ino, handle, open } => {
+                return self.open(context, ino, handle, open);
+            }
+            FileRequest::OpenObject {
                 handle,
-                capability: permit,
+                capability,
                 open,
-            } => return self.open_object(context, handle, &permit, open),
-            Request::Reserve {
+            } => return self.open_object(context, handle, &capability, open),
+            FileRequest::ReserveSpace {
                 handle,
                 returned,
                 want,
             } => self.reserve(context, handle, returned, want)?,
-            Request::Allocate {
+            FileRequest::Allocate {
                 handle,
                 offset,
                 length,
                 what,
             } => self.allocate(context, handle, offset, length, what)?,
-            // Bulk data has its own connections; administration its own sessions.
-            _ => return Err(Errno::EOPNOTSUPP),
+            FileRequest::RenewCapability { handle } => self.new_permit(context, handle)?,
+            FileRequest::Close { handle, .. } => self.close(context, handle)?,
+            FileRequest::CloseAll { handles } => {
+                if handles.len() > MAX_CLOSED_HANDLES {
+                    return Err(Errno::EINVAL);
+                }
+                for handle in handles {
+                    self.close(context, handle)?;
+                }
+                Reply::Done
+            }
+            FileRequest::Sync { handle, data_only } => {
+                return self.sync(context, handle, data_only, false);
+            }
+            FileRequest::SyncMetadata { handle } => {
+                // A client on another host cannot have synced the data.
+                return self.sync(context, Some(handle), context.local, context.local);
+            }
+            FileRequest::AppendLock { handle } => self.lock_append(context, handle)?,
+            FileRequest::AppendUnlock { handle } => {
+                let ino = self.handle(context.session, handle)?.ino;
+                self.unlock_append(context.instance, ino, (context.session, handle));
+                Reply::Done
+            }
+        };
+        Ok(Some(reply))
+    }
+
+    fn lock_request(
+        &mut self,
+        context: &Context,
+        request: LockRequest,
+    ) -> Result<Option<Reply>, Errno> {
+        let reply = match request {
+            LockRequest::Acquire {
+                handle,
+                lock,
+                ticket,
+            } => self.lock_file(context, handle, lock, ticket)?,
+            LockRequest::Release {
+                handle,
+                owner,
+                start,
+                end,
+            } => self.unlock_file(context, handle, owner, (start, end))?,
+            LockRequest::Test { handle, lock } => self.test_lock(context, handle, lock)?,
+            LockRequest::Await { known } => return self.await_locks(context, &known),
+            LockRequest::Cancel { ticket } => self.cancel_lock(context, ticket),
         };
         Ok(Some(reply))
     }

@@ -7,6 +7,7 @@ use super::tasks::{DECIDED_PATIENCE, PATIENCE};
 use super::{ConnId, Context, Shard};
 use crate::namespace::{Namespace, TxLock};
 use crate::objects::Objects;
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::peer::TxId;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request, SessionId};
 use std::collections::BTreeMap;
@@ -61,37 +62,68 @@ impl Locks {
     /// Must a request wait?
     fn block(&self, names: &Namespace, request: &Request) -> bool {
         match request {
-            Request::Lookup { parent, name } => self.has_name(*parent, name),
-            Request::Make { parent, name, .. } => {
+            Request::Name(NameRequest::Lookup { parent, name }) => self.has_name(*parent, name),
+            Request::Name(NameRequest::Mknod { parent, name, .. }) => {
                 self.has_name(*parent, name) || self.has_inode(*parent)
             }
-            Request::Create { parent, name, .. }
-            | Request::Put { parent, name, .. }
-            | Request::Unlink { parent, name }
-            | Request::RmDir { parent, name } => {
+            Request::Name(NameRequest::Create { parent, name, .. })
+            | Request::Name(NameRequest::PutFile { parent, name, .. })
+            | Request::Name(NameRequest::Unlink { parent, name })
+            | Request::Name(NameRequest::RmDir { parent, name }) => {
                 self.has_name(*parent, name)
                     || self.has_inode(*parent)
                     || self.has_child(names, *parent, name)
             }
-            Request::Rename {
+            Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 ..
-            } => [(*parent, name), (*to, to_name)]
+            }) => [(*parent, name), (*to, to_name)]
                 .into_iter()
                 .any(|(dir, name)| {
                     self.has_name(dir, name)
                         || self.has_inode(dir)
                         || self.has_child(names, dir, name)
                 }),
-            Request::Link { ino, parent, name } => {
+            Request::Name(NameRequest::Link { ino, parent, name }) => {
                 self.has_name(*parent, name) || self.has_inode(*parent) || self.has_inode(*ino)
             }
-            Request::SetAttr { ino, .. } => self.has_inode(*ino),
-            Request::Open { ino, open, .. } => open.truncate && self.has_inode(*ino),
-            _ => false,
+            Request::Inode(InodeRequest::SetAttr { ino, .. }) => self.has_inode(*ino),
+            Request::File(FileRequest::Open { ino, open, .. }) => {
+                open.truncate && self.has_inode(*ino)
+            }
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. })
+            | Request::Inode(
+                InodeRequest::GetAttr { .. }
+                | InodeRequest::GetAttrs { .. }
+                | InodeRequest::Access { .. }
+                | InodeRequest::SetXattr { .. }
+                | InodeRequest::GetXattr { .. }
+                | InodeRequest::ListXattr { .. }
+                | InodeRequest::RemoveXattr { .. }
+                | InodeRequest::GetFile { .. }
+                | InodeRequest::StatFs
+                | InodeRequest::StatObjects { .. },
+            )
+            | Request::File(
+                FileRequest::OpenObject { .. }
+                | FileRequest::Close { .. }
+                | FileRequest::CloseAll { .. }
+                | FileRequest::RenewCapability { .. }
+                | FileRequest::ReserveSpace { .. }
+                | FileRequest::Allocate { .. }
+                | FileRequest::Sync { .. }
+                | FileRequest::SyncMetadata { .. }
+                | FileRequest::AppendLock { .. }
+                | FileRequest::AppendUnlock { .. },
+            )
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => false,
         }
     }
 }
@@ -151,7 +183,7 @@ impl<O: Objects> Shard<O> {
         if repeated && recalled.is_some_and(|recalled| !recalled.is_empty()) {
             return true;
         }
-        if let Request::AppendLock { handle } = request {
+        if let Request::File(FileRequest::AppendLock { handle }) = request {
             let known = self.handle(session, *handle).map(|handle| handle.ino);
             let appenders = self.runtime.get(&instance).map(|r| &r.spread.appenders);
             let holder = appenders.and_then(|appenders| appenders.get(&known.ok()?));
@@ -207,7 +239,10 @@ impl<O: Objects> Shard<O> {
         let now = self.now.steady_ns;
         let mut late = Vec::new();
         for parked in std::mem::take(&mut self.parked) {
-            let appends = matches!(parked.call.request, Request::AppendLock { .. });
+            let appends = matches!(
+                parked.call.request,
+                Request::File(FileRequest::AppendLock { .. })
+            );
             let (patience, errno) = match self.was_carried_out(parked.conn, parked.call.seq) {
                 false => (PATIENCE, Errno::EAGAIN),
                 true => (DECIDED_PATIENCE, Errno::EIO),

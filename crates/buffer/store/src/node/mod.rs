@@ -34,9 +34,9 @@ pub use state::{Event, NodeState, Prepared, Record, SessionState, SlotResult, Vo
 pub use whole::{fetch_reply, fetch_reply_in_memory};
 
 use crate::log::LogSpace;
-use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::auth::PoolKey;
+use forebay_protocol::Credentials;
 use forebay_protocol::identity::PeerIdentity;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::peer::{Incarnation, PeerPayload, TxId};

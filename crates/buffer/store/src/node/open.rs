@@ -2,8 +2,10 @@
 
 use super::{Attached, Context, Doomed, Effect, Event, Handle, Shard, SlotResult};
 use crate::log::LogSpace;
-use crate::namespace::{Change, Credentials, EXEC, READ, WRITE};
+use crate::namespace::{Access, Change, EXEC, READ, WRITE};
 use crate::objects::{ObjectId, Objects};
+use forebay_protocol::Credentials;
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::{NewInode, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, HandleId, Ino, InstanceId, Reply, Request, SessionId};
 
@@ -83,7 +85,10 @@ impl<O: Objects> Shard<O> {
                 if let Some(elsewhere) = self.elsewhere(context.instance, parent, name, ino) {
                     return Ok(Some(elsewhere));
                 }
-                self.need_room(self.room_for(context, &Request::Open { ino, handle, open }))?;
+                self.need_room(self.room_for(
+                    context,
+                    &Request::File(FileRequest::Open { ino, handle, open }),
+                ))?;
                 return self.open(context, ino, handle, open);
             }
             Err(Errno::ENOENT) => {}

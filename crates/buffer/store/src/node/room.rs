@@ -7,6 +7,7 @@
 use super::{Context, Shard};
 use crate::log::LogSpace;
 use crate::objects::Objects;
+use forebay_protocol::message::{AdminRequest, FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::message::{Allocate, OpenMode, RECOVERY_SLOT};
 use forebay_protocol::peer::Step;
 use forebay_protocol::{Errno, InstanceId, Request};
@@ -20,10 +21,11 @@ impl<O: Objects> Shard<O> {
         }
     }
 
-    /// The room that a request of a client takes which alters something.
+    /// The room that a client's request takes in the log.
     pub(super) fn room_for(&self, context: &Context, request: &Request) -> LogSpace {
         match request {
-            Request::Open { open, .. } | Request::OpenObject { open, .. } => {
+            Request::File(FileRequest::Open { open, .. })
+            | Request::File(FileRequest::OpenObject { open, .. }) => {
                 // What a client had open before this start it must have back: it may have written.
                 let again = context.slot == RECOVERY_SLOT && !open.truncate;
                 match alters(*open) && !again {
@@ -32,11 +34,11 @@ impl<O: Objects> Shard<O> {
                 }
             }
             // Perhaps the file is there: see `create`.
-            Request::Create { .. } => LogSpace::Exhausted,
-            Request::Unlink { .. } | Request::RmDir { .. } | Request::RemoveXattr { .. } => {
-                LogSpace::ReserveOnly
-            }
-            Request::SetAttr { ino, set, .. } => {
+            Request::Name(NameRequest::Create { .. }) => LogSpace::Exhausted,
+            Request::Name(NameRequest::Unlink { .. })
+            | Request::Name(NameRequest::RmDir { .. })
+            | Request::Inode(InodeRequest::RemoveXattr { .. }) => LogSpace::ReserveOnly,
+            Request::Inode(InodeRequest::SetAttr { ino, set, .. }) => {
                 let now = || self.attr(context.instance, *ino).ok();
                 let cuts = |size| now().is_some_and(|attr| size <= attr.size);
                 // One that was under way when the daemon died has perhaps been done in part.
@@ -47,22 +49,66 @@ impl<O: Objects> Shard<O> {
                     false => LogSpace::Normal,
                 }
             }
-            Request::Allocate {
+            Request::File(FileRequest::Allocate {
                 what: Allocate::PunchHole,
                 ..
-            } => LogSpace::ReserveOnly,
-            _ => LogSpace::Normal,
+            }) => LogSpace::ReserveOnly,
+            Request::Name(
+                NameRequest::Mknod { .. }
+                | NameRequest::PutFile { .. }
+                | NameRequest::Rename { .. }
+                | NameRequest::Link { .. },
+            )
+            | Request::Inode(InodeRequest::SetXattr { .. })
+            | Request::File(FileRequest::ReserveSpace { .. } | FileRequest::Allocate { .. }) => {
+                LogSpace::Normal
+            }
+            // Nothing is recorded.
+            Request::Name(
+                NameRequest::Lookup { .. }
+                | NameRequest::ReadLink { .. }
+                | NameRequest::ReadDir { .. },
+            )
+            | Request::Inode(
+                InodeRequest::GetAttr { .. }
+                | InodeRequest::GetAttrs { .. }
+                | InodeRequest::Access { .. }
+                | InodeRequest::GetXattr { .. }
+                | InodeRequest::ListXattr { .. }
+                | InodeRequest::GetFile { .. }
+                | InodeRequest::StatFs
+                | InodeRequest::StatObjects { .. },
+            )
+            | Request::File(
+                FileRequest::Close { .. }
+                | FileRequest::CloseAll { .. }
+                | FileRequest::RenewCapability { .. }
+                | FileRequest::Sync { .. }
+                | FileRequest::SyncMetadata { .. }
+                | FileRequest::AppendLock { .. }
+                | FileRequest::AppendUnlock { .. },
+            )
+            | Request::Session(_)
+            | Request::Admin(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => LogSpace::Exhausted,
         }
     }
 
     /// The room that a request of an administrator takes.
-    pub(super) fn room_to_administer(&self, request: &Request) -> LogSpace {
+    pub(super) fn room_to_administer(&self, request: &AdminRequest) -> LogSpace {
         match request {
-            Request::RemoveInstance { .. } | Request::SetPeers { .. } => LogSpace::ReserveOnly,
-            Request::ResizeInstance { id, capacity } if self.shrinks(*id, *capacity) => {
+            AdminRequest::RemoveInstance { .. } | AdminRequest::SetPeers { .. } => {
                 LogSpace::ReserveOnly
             }
-            _ => LogSpace::Normal,
+            AdminRequest::ResizeInstance { id, capacity } if self.shrinks(*id, *capacity) => {
+                LogSpace::ReserveOnly
+            }
+            AdminRequest::ResizeInstance { .. }
+            | AdminRequest::CreateInstance(_)
+            | AdminRequest::ListInstances
+            | AdminRequest::ScrubInstance { .. } => LogSpace::Normal,
         }
     }
 

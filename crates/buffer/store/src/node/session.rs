@@ -6,18 +6,19 @@ use super::{
     Attached, ConnId, Effect, Event, MungeAuthentication, SessionState, Shard, SlotResult,
 };
 use crate::log::LogSpace;
-use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::handshake::{Daemon, Opening};
+use forebay_protocol::Credentials;
 use forebay_protocol::identity::{PeerIdentity, Proof};
 use forebay_protocol::message::{
-    Hello, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+    Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
 };
+use forebay_protocol::message::{FileRequest, NameRequest};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
 
 impl<O: Objects> Shard<O> {
-    pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Hello) -> Result<Reply, Errno> {
+    pub(super) fn hello(&mut self, conn: ConnId, seq: u64, hello: Attach) -> Result<Reply, Errno> {
         let numbers = if hello.data_connection {
             MAX_DATA_CONNECTIONS
         } else {
@@ -269,9 +270,37 @@ impl<O: Objects> Shard<O> {
             SlotResult::Attr(ino) => Again::Reply(Reply::Attr(self.attr(instance, ino)?)),
             SlotResult::Opened(ino, created) => {
                 let (handle, open) = match request {
-                    Request::Create { handle, open, .. } => (handle, open),
-                    Request::Open { handle, open, .. } => (handle, open),
-                    _ => return Err(Errno::ESTALE),
+                    Request::Name(NameRequest::Create { handle, open, .. }) => (handle, open),
+                    Request::File(FileRequest::Open { handle, open, .. }) => (handle, open),
+                    Request::Session(_)
+                    | Request::Admin(_)
+                    | Request::Name(
+                        NameRequest::Lookup { .. }
+                        | NameRequest::ReadLink { .. }
+                        | NameRequest::ReadDir { .. }
+                        | NameRequest::Mknod { .. }
+                        | NameRequest::PutFile { .. }
+                        | NameRequest::Unlink { .. }
+                        | NameRequest::RmDir { .. }
+                        | NameRequest::Rename { .. }
+                        | NameRequest::Link { .. },
+                    )
+                    | Request::Inode(_)
+                    | Request::File(
+                        FileRequest::OpenObject { .. }
+                        | FileRequest::Close { .. }
+                        | FileRequest::CloseAll { .. }
+                        | FileRequest::RenewCapability { .. }
+                        | FileRequest::ReserveSpace { .. }
+                        | FileRequest::Allocate { .. }
+                        | FileRequest::Sync { .. }
+                        | FileRequest::SyncMetadata { .. }
+                        | FileRequest::AppendLock { .. }
+                        | FileRequest::AppendUnlock { .. },
+                    )
+                    | Request::Lock(_)
+                    | Request::Data(_)
+                    | Request::Peer(_) => return Err(Errno::ESTALE),
                 };
                 // It may ask for more than it did the first time.
                 match self.was_checked(session, *handle, *open) {

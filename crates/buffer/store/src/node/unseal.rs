@@ -6,6 +6,7 @@
 
 use super::{ConnId, Effect, Shard};
 use crate::objects::{ObjectId, Objects};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Reply, Request, SessionId};
 
@@ -46,28 +47,35 @@ impl<O: Objects> Shard<O> {
     ) -> Option<ObjectId> {
         let instance = || self.state.sessions.get(&session)?.instance;
         let ino: Ino = match request {
-            Request::Open { ino, open, .. }
+            Request::File(FileRequest::Open { ino, open, .. })
                 if open.truncate || (open.write && open.descriptor && local) =>
             {
                 *ino
             }
-            Request::OpenObject {
+            Request::File(FileRequest::OpenObject {
                 capability: permit,
                 open,
                 ..
-            } if open.write && open.descriptor && local => permit.ino,
-            Request::SetAttr { ino, set, .. } if set.size.is_some() => *ino,
-            Request::Create {
+            }) if open.write && open.descriptor && local => permit.ino,
+            Request::Inode(InodeRequest::SetAttr { ino, set, .. }) if set.size.is_some() => *ino,
+            Request::Name(NameRequest::Create {
                 parent,
                 name,
                 exclusive: false,
                 open,
                 ..
-            } if open.write || open.truncate => {
+            }) if open.write || open.truncate => {
                 let names = &self.state.volumes.get(&instance()?)?.names;
                 names.get(*parent)?.dir()?.get(name)?
             }
-            _ => return None,
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return None,
         };
         let instance = instance()?;
         let known = self.runtime.get(&instance)?.space.has_object(ino);

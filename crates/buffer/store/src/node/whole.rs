@@ -1,7 +1,7 @@
 //! Small files that come and go whole, with one request each.
 
 use super::{Context, Effect, Shard, SlotResult};
-use crate::namespace::{Body, Change, FileLength, READ};
+use crate::namespace::{Access, Body, Change, FileLength, READ};
 use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
 use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
@@ -115,7 +115,7 @@ impl<O: Objects> Shard<O> {
     }
 }
 
-/// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch) where objects are in memory, from
+/// The answer to a [`InodeRequest::GetFile`](InodeRequest::GetFile) where objects are in memory, from
 /// what [`Effect::Fetch`] says.
 pub fn fetch_reply_in_memory(
     objects: &MemoryObjects,
@@ -130,7 +130,7 @@ pub fn fetch_reply_in_memory(
     )
 }
 
-/// The answer to a [`Request::Fetch`](forebay_protocol::Request::Fetch), from what
+/// The answer to a [`InodeRequest::GetFile`](InodeRequest::GetFile), from what
 /// [`Effect::Fetch`] says and what the object is: `None` if it is too long or being written.
 pub fn fetch_reply(
     mut attr: Attr,

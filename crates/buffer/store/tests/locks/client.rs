@@ -3,8 +3,9 @@
 use crate::{INSTANCE, LEASE, World};
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
 use forebay_protocol::message::{
-    Hello, LOCK_WATCH_SLOT, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+    Attach, LOCK_WATCH_SLOT, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
 };
+use forebay_protocol::message::{FileRequest, LockRequest, SessionRequest};
 use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
 use forebay_store::node::{ConnId, NodeState};
 
@@ -12,14 +13,14 @@ const BYTES: u64 = 8;
 const HANDLE: HandleId = HandleId(1);
 
 pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
-    Request::Hello(Hello {
+    Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: resume,
         slot,
         data_connection: false,
         single_cache: false,
-    })
+    }))
 }
 
 pub struct Client {
@@ -165,23 +166,23 @@ impl Client {
     }
 
     fn lock(&self, wanted: HeldLock, ticket: Option<u64>) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest::Acquire {
             handle: HANDLE,
             lock: wanted.lock,
             ticket,
-        }
+        })
     }
 
     /// From now on nothing is relied on there.
     fn unlock(&mut self, start: u64, end: u64) -> Request {
         self.held.release(start, end);
         self.seq += 1;
-        Request::Unlock {
+        Request::Lock(LockRequest::Release {
             handle: HANDLE,
             owner: self.owner,
             start,
             end,
-        }
+        })
     }
 
     fn choose(&mut self, world: &mut World) -> Option<Request> {
@@ -190,7 +191,7 @@ impl Client {
                 return None;
             }
             self.seq += 1;
-            return Some(Request::CancelLock { ticket });
+            return Some(Request::Lock(LockRequest::Cancel { ticket }));
         }
         let (a, b) = (world.random.below(BYTES), world.random.below(BYTES));
         let (start, end) = (a.min(b), a.max(b));
@@ -221,26 +222,29 @@ impl Client {
         self.pending = None;
         match (request, reply) {
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     lock, ticket: None, ..
-                },
+                }),
                 Reply::Done,
             ) => {
                 let (lock, handle) = (*lock, HANDLE);
                 self.held.acquire(HeldLock { lock, handle });
             }
-            (Request::Lock { ticket: None, .. }, Reply::LockConflict(_)) => {}
+            (Request::Lock(LockRequest::Acquire { ticket: None, .. }), Reply::LockConflict(_)) => {}
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     ticket: Some(ticket),
                     ..
-                },
+                }),
                 Reply::Done,
             ) => self.came(*ticket),
-            (Request::Lock { .. }, Reply::LockPending) | (Request::Unlock { .. }, Reply::Done) => {}
-            (Request::Lock { .. }, Reply::Failed(Errno::EDEADLK)) => self.waiting = None,
-            (Request::CancelLock { .. }, Reply::Done) => self.waiting = None,
-            (Request::CancelLock { ticket }, Reply::LocksGranted(found)) => {
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::LockPending)
+            | (Request::Lock(LockRequest::Release { .. }), Reply::Done) => {}
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::Failed(Errno::EDEADLK)) => {
+                self.waiting = None
+            }
+            (Request::Lock(LockRequest::Cancel { .. }), Reply::Done) => self.waiting = None,
+            (Request::Lock(LockRequest::Cancel { ticket }), Reply::LocksGranted(found)) => {
                 assert_eq!(found, [*ticket]);
                 self.came(*ticket);
             }
@@ -292,7 +296,11 @@ impl Client {
     fn await_news(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
         let told = std::mem::take(&mut self.told);
-        world.send(conn, self.watch_seq, Request::AwaitLocks { known: told });
+        world.send(
+            conn,
+            self.watch_seq,
+            Request::Lock(LockRequest::Await { known: told }),
+        );
     }
 
     fn connected(&mut self, world: &mut World) -> bool {
@@ -345,7 +353,7 @@ impl Client {
         let request = hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT);
         world.ask(conn, self.recovery_seq, request);
         self.recovery_seq += 1;
-        let open = Request::Open {
+        let open = Request::File(FileRequest::Open {
             ino: world.file,
             handle: HANDLE,
             open: OpenMode {
@@ -353,7 +361,7 @@ impl Client {
                 write: true,
                 ..OpenMode::default()
             },
-        };
+        });
         let reply = world.ask(conn, self.recovery_seq, open);
         assert!(matches!(reply, Some(Reply::Opened { .. })), "{reply:?}");
         // Only who was gone for too long may find them taken.

@@ -14,6 +14,7 @@ mod client;
 mod seeds;
 
 use client::{Client, hello};
+use forebay_protocol::message::{AdminRequest, NameRequest, SessionRequest};
 use forebay_protocol::message::{InstanceSpec, NewInode};
 use forebay_protocol::{Call, FileKind, Ino, InstanceId, LockOwner, Reply, Request, Timestamp};
 use forebay_store::node::{ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard};
@@ -69,20 +70,20 @@ impl World {
             inodes: 60,
             placement: forebay_protocol::placement::Placement::single_node(),
         };
-        world.ask(admin, 2, Request::CreateInstance(spec));
+        world.ask(admin, 2, Request::Admin(AdminRequest::CreateInstance(spec)));
         let conn = world.connect();
         world.ask(conn, 1, hello(Some(INSTANCE), None, 0));
-        let make = Request::Make {
+        let make = Request::Name(NameRequest::Mknod {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
             new: NewInode::Node(FileKind::File, 0),
             mode: 0o644,
-        };
+        });
         let Some(Reply::Attr(attr)) = world.ask(conn, 2, make) else {
             panic!("no file");
         };
         world.file = attr.ino;
-        world.ask(conn, 3, Request::Bye);
+        world.ask(conn, 3, Request::Session(SessionRequest::Detach));
         world
     }
 

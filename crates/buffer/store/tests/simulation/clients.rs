@@ -3,8 +3,9 @@
 use crate::world::{INSTANCE, World};
 use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{
-    Hello, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, SetAttr,
+    Attach, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, SetAttr,
 };
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::log::LogSpace;
 use forebay_store::node::{ConnId, Input};
@@ -45,14 +46,14 @@ pub struct Client {
 }
 
 pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
-    Request::Hello(Hello {
+    Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: resume,
         slot,
         data_connection: false,
         single_cache: false,
-    })
+    }))
 }
 
 const MODE: OpenMode = OpenMode {
@@ -186,11 +187,11 @@ impl Client {
             let (Some(handle), Some(object)) = (file.handle, file.object) else {
                 continue;
             };
-            let request = Request::Open {
+            let request = Request::File(FileRequest::Open {
                 ino: object.ino,
                 handle,
                 open: MODE,
-            };
+            });
             self.recovery_seq += 1;
             let _ = world.deliver(
                 conn,
@@ -221,22 +222,24 @@ impl Client {
                 .map(|(name, file)| (name.clone(), file))
         };
         let handle = HandleId(self.count);
-        let create = Request::Create {
+        let create = Request::Name(NameRequest::Create {
             parent,
             name: fresh.clone(),
             mode: 0o644,
             exclusive: true,
             handle,
             open: MODE,
-        };
-        let put = |name| Request::Put {
-            parent,
-            name,
-            set: Box::new(SetAttr {
-                mode: Some(0o600 + (self.count % 64) as u16),
-                ..SetAttr::default()
-            }),
-            data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
+        });
+        let put = |name| {
+            Request::Name(NameRequest::PutFile {
+                parent,
+                name,
+                set: Box::new(SetAttr {
+                    mode: Some(0o600 + (self.count % 64) as u16),
+                    ..SetAttr::default()
+                }),
+                data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
+            })
         };
         let Some((name, file)) = picked else {
             return create;
@@ -244,33 +247,33 @@ impl Client {
         let handle_of = file.handle;
         match (world.random.below(16), handle_of) {
             (0..3, _) => create,
-            (3, _) => Request::Unlink { parent, name },
-            (4 | 5, _) => Request::Rename {
+            (3, _) => Request::Name(NameRequest::Unlink { parent, name }),
+            (4 | 5, _) => Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to: parent,
                 to_name: fresh,
                 existing: OnExisting::Fail,
-            },
-            (6, Some(handle)) => Request::Sync {
+            }),
+            (6, Some(handle)) => Request::File(FileRequest::Sync {
                 handle: Some(handle),
                 data_only: false,
-            },
-            (7 | 8, Some(handle)) => Request::Reserve {
+            }),
+            (7 | 8, Some(handle)) => Request::File(FileRequest::ReserveSpace {
                 handle,
                 returned: 0,
                 want: world.random.below(64 << 10),
-            },
-            (9, Some(handle)) if world.random.one_in(4) => Request::Close {
+            }),
+            (9, Some(handle)) if world.random.one_in(4) => Request::File(FileRequest::Close {
                 handle,
                 returned: 0,
-            },
-            (10, _) => Request::Make {
+            }),
+            (10, _) => Request::Name(NameRequest::Mknod {
                 parent,
                 name: fresh,
                 new: NewInode::Dir,
                 mode: 0o700,
-            },
+            }),
             (11, Some(handle)) => {
                 let size = Some(world.random.below(file.size.max(1)));
                 let set = SetAttr {
@@ -278,24 +281,26 @@ impl Client {
                     ..SetAttr::default()
                 };
                 match file.object {
-                    Some(object) => Request::SetAttr {
+                    Some(object) => Request::Inode(InodeRequest::SetAttr {
                         ino: object.ino,
                         handle: Some(handle),
                         set,
-                    },
+                    }),
                     None => create,
                 }
             }
             (12, _) => put(fresh),
             (13, _) => put(name),
-            (14, _) => Request::Sync {
+            (14, _) => Request::File(FileRequest::Sync {
                 handle: None,
                 data_only: false,
-            },
-            (15, _) if file.whole.is_some() && file.ino.is_some() => Request::Fetch {
-                ino: file.ino.unwrap_or(parent),
-            },
-            _ => Request::Lookup { parent, name },
+            }),
+            (15, _) if file.whole.is_some() && file.ino.is_some() => {
+                Request::Inode(InodeRequest::GetFile {
+                    ino: file.ino.unwrap_or(parent),
+                })
+            }
+            _ => Request::Name(NameRequest::Lookup { parent, name }),
         }
     }
 
@@ -313,8 +318,10 @@ impl Client {
         if self.certain {
             // Nobody else touches this client's names: nothing may fail but for want of space.
             let frees = match request {
-                Request::Unlink { .. } => world.room > LogSpace::Exhausted,
-                Request::Lookup { .. } | Request::Sync { .. } | Request::Fetch { .. } => true,
+                Request::Name(NameRequest::Unlink { .. }) => world.room > LogSpace::Exhausted,
+                Request::Name(NameRequest::Lookup { .. })
+                | Request::File(FileRequest::Sync { .. })
+                | Request::Inode(InodeRequest::GetFile { .. }) => true,
                 _ => false,
             };
             let allowed = failed.is_none_or(|errno| errno == Errno::ENOSPC && !frees);
@@ -324,7 +331,7 @@ impl Client {
             return;
         }
         match request {
-            Request::Create { name, handle, .. } => {
+            Request::Name(NameRequest::Create { name, handle, .. }) => {
                 assert!(matches!(sent.reply, Reply::Opened { created: true, .. }));
                 let file = File {
                     handle: Some(*handle),
@@ -335,12 +342,12 @@ impl Client {
                 };
                 self.files.insert(name.clone(), file);
             }
-            Request::Unlink { name, .. } => {
+            Request::Name(NameRequest::Unlink { name, .. }) => {
                 self.files.remove(name);
             }
-            Request::Put {
+            Request::Name(NameRequest::PutFile {
                 name, data, set, ..
-            } => {
+            }) => {
                 let Reply::Attr(attr) = sent.reply else {
                     panic!("{:?}", sent.reply);
                 };
@@ -357,7 +364,7 @@ impl Client {
                 };
                 self.files.insert(name.clone(), file);
             }
-            Request::Fetch { ino } => {
+            Request::Inode(InodeRequest::GetFile { ino }) => {
                 let file = self.files.values().find(|file| file.ino == Some(*ino));
                 if let (Some(file), Reply::FileContents { data, .. }, true) =
                     (file, &sent.reply, self.certain)
@@ -365,26 +372,26 @@ impl Client {
                     assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
                 }
             }
-            Request::Rename { name, to_name, .. } => {
+            Request::Name(NameRequest::Rename { name, to_name, .. }) => {
                 if let Some(file) = self.files.remove(name) {
                     self.files.insert(to_name.clone(), file);
                 }
             }
-            Request::Close { handle, .. } => {
+            Request::File(FileRequest::Close { handle, .. }) => {
                 if let Some(file) = self.file_of(*handle) {
                     file.handle = None;
                 }
             }
-            Request::Reserve { handle, .. } => {
+            Request::File(FileRequest::ReserveSpace { handle, .. }) => {
                 if let Reply::SpaceGranted(promise) = sent.reply {
                     self.write(world, *handle, promise);
                 }
             }
-            Request::SetAttr {
+            Request::Inode(InodeRequest::SetAttr {
                 handle: Some(handle),
                 set,
                 ..
-            } => {
+            }) => {
                 if let (Some(file), Some(size)) = (self.file_of(*handle), set.size) {
                     file.size = size;
                 }

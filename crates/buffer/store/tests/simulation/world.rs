@@ -4,6 +4,7 @@ use crate::clients::{Client, Sent};
 use crate::seeds::{Random, root};
 use crate::short::note_room;
 use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::message::{AdminRequest, InodeRequest};
 use forebay_protocol::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
 use forebay_store::log::{Log, LogSpace};
 use forebay_store::node::{
@@ -189,7 +190,7 @@ impl World {
         let call = Call {
             seq: 2,
             caller: None,
-            request: Request::CreateInstance(spec),
+            request: Request::Admin(AdminRequest::CreateInstance(spec)),
         };
         assert!(matches!(
             self.deliver(conn, call),
@@ -228,7 +229,7 @@ impl World {
         if let Input::Call(
             _,
             Call {
-                request: Request::SetAttr { ino, set, .. },
+                request: Request::Inode(InodeRequest::SetAttr { ino, set, .. }),
                 ..
             },
         ) = &input

@@ -4,6 +4,7 @@
 use crate::model::{Model, Name};
 use crate::world::{INSTANCE, STRIPE, Sent, World, hello};
 use forebay_protocol::layout::Layout;
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SessionToken, SetAttr};
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Attr, Call, Errno, FileKind, HandleId, Ino, NodeIndex, Reply, Request};
@@ -67,8 +68,8 @@ const WRITE: OpenMode = OpenMode {
 /// What a request cuts, and to which length.
 fn cut(request: &Request) -> Option<(Ino, u64)> {
     match request {
-        Request::SetAttr { ino, set, .. } => Some((*ino, set.size?)),
-        Request::Open { ino, open, .. } if open.truncate => Some((*ino, 0)),
+        Request::Inode(InodeRequest::SetAttr { ino, set, .. }) => Some((*ino, set.size?)),
+        Request::File(FileRequest::Open { ino, open, .. }) if open.truncate => Some((*ino, 0)),
         _ => None,
     }
 }
@@ -101,12 +102,12 @@ impl Client {
 
     /// Make the client's own directory, before anything goes wrong.
     pub fn make_home(&mut self, world: &mut World) {
-        let request = Request::Make {
+        let request = Request::Name(NameRequest::Mknod {
             parent: Ino::ROOT,
             name: format!("home{}", self.number).into_bytes(),
             new: NewInode::Dir,
             mode: 0o755,
-        };
+        });
         self.begin(NodeIndex(0), request, true);
         for _ in 0..1000 {
             world.settle(1);
@@ -236,7 +237,7 @@ impl Client {
                     let call = Call {
                         seq: self.sessions[&node].seq,
                         caller: None,
-                        request: Request::Bye,
+                        request: Request::Session(SessionRequest::Detach),
                     };
                     world.send(node, conn, call);
                 }
@@ -262,39 +263,39 @@ impl Client {
         let at = parent.metadata_node();
         let kinds = if own { 16 } else { 11 };
         if world.random.one_in(8) {
-            let request = Request::Put {
+            let request = Request::Name(NameRequest::PutFile {
                 parent,
                 name,
                 set: Box::default(),
                 data: vec![self.count as u8; world.random.below(STRIPE) as usize],
-            };
+            });
             return (at, request, own);
         }
         let request = match world.random.below(kinds) {
-            0..3 => Request::Make {
+            0..3 => Request::Name(NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Dir,
                 mode: 0o755,
-            },
-            3 | 4 if self.open.is_none() && own => Request::Create {
+            }),
+            3 | 4 if self.open.is_none() && own => Request::Name(NameRequest::Create {
                 parent,
                 name,
                 mode: 0o644,
                 exclusive: true,
                 handle: HandleId(self.count),
                 open: WRITE,
-            },
+            }),
             3..5 if own => return self.use_file(world),
-            3..5 => Request::Make {
+            3..5 => Request::Name(NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Node(FileKind::File, 0),
                 mode: 0o644,
-            },
-            5 => Request::Unlink { parent, name },
-            6 => Request::RmDir { parent, name },
-            7..11 => Request::Rename {
+            }),
+            5 => Request::Name(NameRequest::Unlink { parent, name }),
+            6 => Request::Name(NameRequest::RmDir { parent, name }),
+            7..11 => Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
@@ -304,20 +305,20 @@ impl Client {
                     1 => OnExisting::Exchange,
                     _ => OnExisting::Replace,
                 },
-            },
+            }),
             11 => match self.some_file(world) {
-                Some(ino) if own => Request::Link { ino, parent, name },
-                _ => Request::Lookup { parent, name },
+                Some(ino) if own => Request::Name(NameRequest::Link { ino, parent, name }),
+                _ => Request::Name(NameRequest::Lookup { parent, name }),
             },
-            12 => Request::ReadDir {
+            12 => Request::Name(NameRequest::ReadDir {
                 ino: parent,
                 cookie: 0,
                 bytes: 1 << 16,
                 attrs: false,
-            },
-            13 => Request::GetAttr { ino: parent },
+            }),
+            13 => Request::Inode(InodeRequest::GetAttr { ino: parent }),
             14 => return self.use_file(world),
-            _ => Request::Lookup { parent, name },
+            _ => Request::Name(NameRequest::Lookup { parent, name }),
         };
         (at, request, own)
     }
@@ -355,7 +356,11 @@ impl Client {
         let node = NodeIndex(world.random.below(world.hosts.len() as u64) as u16);
         if world.random.one_in(8) {
             let (handle, data_only) = (None, false);
-            return (node, Request::Sync { handle, data_only }, true);
+            return (
+                node,
+                Request::File(FileRequest::Sync { handle, data_only }),
+                true,
+            );
         }
         if let Some(open) = &self.open {
             let piece = open.pieces.get(&node);
@@ -365,7 +370,7 @@ impl Client {
                     let (handle, returned) = (open.handle, 0);
                     (
                         open.ino.metadata_node(),
-                        Request::Close { handle, returned },
+                        Request::File(FileRequest::Close { handle, returned }),
                         true,
                     )
                 }
@@ -377,24 +382,28 @@ impl Client {
                     let (ino, handle) = (open.ino, None);
                     (
                         ino.metadata_node(),
-                        Request::SetAttr { ino, handle, set },
+                        Request::Inode(InodeRequest::SetAttr { ino, handle, set }),
                         true,
                     )
                 }
                 (1..4, Some((handle, _))) => {
                     let handle = Some(*handle);
                     let data_only = false;
-                    (node, Request::Sync { handle, data_only }, true)
+                    (
+                        node,
+                        Request::File(FileRequest::Sync { handle, data_only }),
+                        true,
+                    )
                 }
                 _ => {
-                    let request = Request::OpenObject {
+                    let request = Request::File(FileRequest::OpenObject {
                         handle: HandleId(self.count),
                         capability: open.permit,
                         open: OpenMode {
                             descriptor: true,
                             ..WRITE
                         },
-                    };
+                    });
                     (node, request, true)
                 }
             };
@@ -403,40 +412,40 @@ impl Client {
         let Some(ino) = files.get(world.random.below(files.len().max(1) as u64) as usize) else {
             return (
                 self.home.metadata_node(),
-                Request::GetAttr { ino: self.home },
+                Request::Inode(InodeRequest::GetAttr { ino: self.home }),
                 true,
             );
         };
         let ino = *ino;
         let request = match choice {
-            0..3 => Request::SetAttr {
+            0..3 => Request::Inode(InodeRequest::SetAttr {
                 ino,
                 handle: None,
                 set: SetAttr {
                     size: Some(world.random.below(12 * STRIPE)),
                     ..SetAttr::default()
                 },
-            },
-            3..5 => Request::Open {
+            }),
+            3..5 => Request::File(FileRequest::Open {
                 ino,
                 handle: HandleId(self.count),
                 open: OpenMode {
                     truncate: world.random.one_in(3),
                     ..WRITE
                 },
-            },
+            }),
             5 => match self.count % 3 {
-                0 => Request::GetAttr { ino },
+                0 => Request::Inode(InodeRequest::GetAttr { ino }),
                 1 => {
                     let known = files.into_iter().chain(self.model.dirs.keys().copied());
                     let inos = known
                         .filter(|known| known.metadata_node() == ino.metadata_node())
                         .collect();
-                    Request::GetAttrs { inos }
+                    Request::Inode(InodeRequest::GetAttrs { inos })
                 }
-                _ => Request::StatObjects { inos: files },
+                _ => Request::Inode(InodeRequest::StatObjects { inos: files }),
             },
-            _ => Request::Fetch { ino },
+            _ => Request::Inode(InodeRequest::GetFile { ino }),
         };
         (ino.metadata_node(), request, true)
     }
@@ -477,10 +486,10 @@ impl Client {
     /// Get to know directories that everybody uses.
     fn learn(&mut self, pending: &Pending, sent: &Sent) {
         if let (
-            Request::Make {
+            Request::Name(NameRequest::Mknod {
                 new: NewInode::Dir, ..
-            }
-            | Request::Lookup { .. },
+            })
+            | Request::Name(NameRequest::Lookup { .. }),
             false,
         ) = (&pending.request, pending.own)
         {
@@ -518,7 +527,8 @@ impl Client {
             );
         };
         match request {
-            Request::Make { parent, name, .. } | Request::Create { parent, name, .. } => {
+            Request::Name(NameRequest::Mknod { parent, name, .. })
+            | Request::Name(NameRequest::Create { parent, name, .. }) => {
                 let known = self.model.get(*parent, name).is_some();
                 must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
                 let (ino, kind) = match &sent.reply {
@@ -535,9 +545,9 @@ impl Client {
                     self.opened(world, ino, request, *permit);
                 }
             }
-            Request::Put {
+            Request::Name(NameRequest::PutFile {
                 parent, name, data, ..
-            } => {
+            }) => {
                 let old = self.model.get(*parent, name);
                 match (old, failed) {
                     (Some((_, FileKind::Dir)), _) => must(failed == Some(Errno::EISDIR)),
@@ -557,13 +567,13 @@ impl Client {
                     }
                 }
             }
-            Request::Fetch { ino } => {
+            Request::Inode(InodeRequest::GetFile { ino }) => {
                 if let Reply::FileContents { data, .. } = &sent.reply {
                     must(self.sizes.get(ino) == Some(&(data.len() as u64)));
                     must(self.whole.get(ino).is_none_or(|whole| whole == data));
                 }
             }
-            Request::Open { ino, open, .. } => {
+            Request::File(FileRequest::Open { ino, open, .. }) => {
                 self.whole.remove(ino);
                 if let Reply::Opened {
                     capability: permit, ..
@@ -578,18 +588,23 @@ impl Client {
                     self.sizes.remove(ino);
                 }
             }
-            Request::Unlink { parent, name } => match self.model.get(*parent, name) {
-                None => must(failed == Some(Errno::ENOENT)),
-                Some((_, FileKind::Dir)) => must(failed == Some(Errno::EISDIR)),
-                Some((ino, _)) => {
-                    must(failed.is_none());
-                    self.model.take(*parent, name);
-                    if self.model.names_of(ino) == 0 {
-                        self.sizes.remove(&ino);
+            Request::Name(NameRequest::Unlink { parent, name }) => {
+                match self.model.get(*parent, name) {
+                    None => must(failed == Some(Errno::ENOENT)),
+                    Some((_, FileKind::Dir)) => must(failed == Some(Errno::EISDIR)),
+                    Some((ino, _)) => {
+                        must(failed.is_none());
+                        self.model.take(*parent, name);
+                        if self.model.names_of(ino) == 0 {
+                            self.sizes.remove(&ino);
+                        }
                     }
                 }
-            },
-            Request::RmDir { parent, name } => match self.model.get(*parent, name) {
+            }
+            Request::Name(NameRequest::RmDir { parent, name }) => match self
+                .model
+                .get(*parent, name)
+            {
                 None => must(failed == Some(Errno::ENOENT)),
                 Some((ino, FileKind::Dir)) => {
                     let empty = self.model.dirs.get(&ino).is_none_or(BTreeMap::is_empty);
@@ -601,13 +616,13 @@ impl Client {
                 }
                 Some(_) => must(failed == Some(Errno::ENOTDIR)),
             },
-            Request::Rename {
+            Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
-            } => {
+            }) => {
                 let mut after = self.model.clone();
                 match after.rename((*parent, name), (*to, to_name), *existing) {
                     Ok(()) => must(failed.is_none()),
@@ -619,14 +634,14 @@ impl Client {
                     self.sizes.retain(|ino, _| model.names_of(*ino) > 0);
                 }
             }
-            Request::Link { ino, parent, name } => {
+            Request::Name(NameRequest::Link { ino, parent, name }) => {
                 let known = self.model.get(*parent, name).is_some();
                 must(known == (failed == Some(Errno::EEXIST)) && (known || failed.is_none()));
                 if failed.is_none() {
                     self.model.set(*parent, name, (*ino, FileKind::File));
                 }
             }
-            Request::Lookup { parent, name } => {
+            Request::Name(NameRequest::Lookup { parent, name }) => {
                 let found = match &sent.reply {
                     Reply::Attr(attr) => Some(attr.ino),
                     Reply::Referral { ino, .. } => Some(*ino),
@@ -634,7 +649,7 @@ impl Client {
                 };
                 must(self.model.get(*parent, name).map(|(ino, _)| ino) == found);
             }
-            Request::ReadDir { ino, .. } => {
+            Request::Name(NameRequest::ReadDir { ino, .. }) => {
                 if let Reply::Entries { entries, end: true } = &sent.reply {
                     let found = entries.iter();
                     let found: BTreeMap<Name, (Ino, FileKind)> = found
@@ -643,12 +658,12 @@ impl Client {
                     must(self.model.dirs.get(ino).cloned().unwrap_or_default() == found);
                 }
             }
-            Request::GetAttr { .. } => {
+            Request::Inode(InodeRequest::GetAttr { .. }) => {
                 if let Reply::Attr(attr) = &sent.reply {
                     must(self.is_right(attr));
                 }
             }
-            Request::GetAttrs { inos } => {
+            Request::Inode(InodeRequest::GetAttrs { inos }) => {
                 let Reply::Attrs(attrs) = &sent.reply else {
                     return must(false);
                 };
@@ -659,11 +674,11 @@ impl Client {
                 must(inos.iter().filter(named).all(|ino| found.contains(ino)));
                 must(found.iter().all(|ino| inos.contains(ino)));
             }
-            Request::StatObjects { inos } => match &sent.reply {
+            Request::Inode(InodeRequest::StatObjects { inos }) => match &sent.reply {
                 Reply::Objects(objects) => must(objects.len() == inos.len()),
                 _ => must(false),
             },
-            Request::SetAttr { ino, set, .. } => {
+            Request::Inode(InodeRequest::SetAttr { ino, set, .. }) => {
                 self.whole.remove(ino);
                 if let Some(open) = self.open.as_mut().filter(|open| open.ino == *ino) {
                     open.fresh = false;
@@ -677,11 +692,11 @@ impl Client {
                     self.sizes.remove(ino);
                 }
             }
-            Request::OpenObject {
+            Request::File(FileRequest::OpenObject {
                 handle,
                 capability: permit,
                 ..
-            } => {
+            }) => {
                 if let (Some(open), Reply::Object(Some(info))) = (&self.open, &sent.reply)
                     && open.ino == permit.ino
                     && open.fresh
@@ -693,7 +708,7 @@ impl Client {
                     self.write(world, pending.node, permit.ino, *handle, object);
                 }
             }
-            Request::Close { .. } => {
+            Request::File(FileRequest::Close { .. }) => {
                 must(failed.is_none());
                 self.open = None;
             }
@@ -712,14 +727,16 @@ impl Client {
     }
 
     fn opened(&mut self, world: &World, ino: Ino, request: &Request, permit: Option<Capability>) {
-        let (Request::Create { handle, .. } | Request::Open { handle, .. }) = request else {
+        let (Request::Name(NameRequest::Create { handle, .. })
+        | Request::File(FileRequest::Open { handle, .. })) = request
+        else {
             return;
         };
         self.open = permit.map(|permit| Open {
             ino,
             handle: *handle,
             permit,
-            fresh: matches!(request, Request::Create { .. }),
+            fresh: matches!(request, Request::Name(NameRequest::Create { .. })),
             epoch: world.epoch(ino.metadata_node()),
             pieces: BTreeMap::new(),
         });

@@ -3,7 +3,8 @@
 use crate::clients::Client;
 use crate::seeds::{Random, root};
 use crate::short::note_room;
-use forebay_protocol::message::{Hello, InstanceSpec, PROTOCOL_VERSION, SessionToken};
+use forebay_protocol::message::{AdminRequest, SessionRequest};
+use forebay_protocol::message::{Attach, InstanceSpec, PROTOCOL_VERSION, SessionToken};
 use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Ino, InstanceId, NodeIndex, Reply, Request, Timestamp};
@@ -76,14 +77,14 @@ pub struct World {
 }
 
 pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>) -> Request {
-    Request::Hello(Hello {
+    Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: resume,
         slot: 0,
         data_connection: false,
         single_cache: false,
-    })
+    }))
 }
 
 fn call(seq: u64, request: Request) -> Call {
@@ -181,7 +182,11 @@ impl World {
                 placement: place,
             };
             self.replies.remove(&conn);
-            self.send(node, conn, call(2, Request::CreateInstance(spec)));
+            self.send(
+                node,
+                conn,
+                call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
+            );
             assert!(matches!(self.replies.remove(&conn), Some(sent) if sent.reply == Reply::Done));
             self.sync_log(node);
         }

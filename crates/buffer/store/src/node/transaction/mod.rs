@@ -189,7 +189,7 @@ impl<O: Objects> Shard<O> {
         let say = PeerPayload::Prepare {
             tx,
             round: live.wave,
-            who: (&context.who).into(),
+            who: context.who.clone(),
             now: live.now,
             steps: steps.clone(),
         };

@@ -1,9 +1,11 @@
 //! What a request that concerns several nodes needs of each of them, and in which order.
 
 use crate::log::LogSpace;
-use crate::namespace::{Change, Credentials, Namespace};
+use crate::namespace::{Change, Namespace};
 use crate::node::{Context, Shard};
 use crate::objects::Objects;
+use forebay_protocol::Credentials;
+use forebay_protocol::message::NameRequest;
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::peer::{Step, StepResult};
 use forebay_protocol::{Errno, FileKind, Ino, NodeIndex, Reply, Request, Timestamp};
@@ -88,19 +90,23 @@ impl<O: Objects> Shard<O> {
     ) -> Result<Option<Plan>, Errno> {
         let names = &self.names(context.instance)?.names;
         match request {
-            Request::Make {
+            Request::Name(NameRequest::Mknod {
                 parent,
                 name,
                 new: NewInode::Dir,
                 mode,
-            } => self.plan_dir(context, (*parent, name), *mode),
-            Request::Unlink { parent, name } if is_elsewhere(names, *parent, name) => {
+            }) => self.plan_dir(context, (*parent, name), *mode),
+            Request::Name(NameRequest::Unlink { parent, name })
+                if is_elsewhere(names, *parent, name) =>
+            {
                 plan_removal(names, &context.who, (*parent, name), false).map(Some)
             }
-            Request::RmDir { parent, name } if is_elsewhere(names, *parent, name) => {
+            Request::Name(NameRequest::RmDir { parent, name })
+                if is_elsewhere(names, *parent, name) =>
+            {
                 plan_removal(names, &context.who, (*parent, name), true).map(Some)
             }
-            Request::Link { ino, parent, name } if !names.owns(*ino) => {
+            Request::Name(NameRequest::Link { ino, parent, name }) if !names.owns(*ino) => {
                 names.check_new_entry(&context.who, *parent, name)?;
                 Ok(Some(Plan::Link {
                     at: (*parent, name.clone()),
@@ -108,20 +114,37 @@ impl<O: Objects> Shard<O> {
                     kind: None,
                 }))
             }
-            Request::Rename {
+            Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to,
                 to_name,
                 existing,
-            } => {
+            }) => {
                 let (from, to) = ((*parent, name.as_slice()), (*to, to_name.as_slice()));
                 if is_local_rename(names, from, to, *existing) {
                     return Ok(None);
                 }
                 plan_rename(names, &context.who, from, to, *existing).map(Some)
             }
-            _ => Ok(None),
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(
+                NameRequest::Lookup { .. }
+                | NameRequest::ReadLink { .. }
+                | NameRequest::ReadDir { .. }
+                | NameRequest::Mknod { .. }
+                | NameRequest::Create { .. }
+                | NameRequest::PutFile { .. }
+                | NameRequest::Unlink { .. }
+                | NameRequest::RmDir { .. }
+                | NameRequest::Link { .. },
+            )
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => Ok(None),
         }
     }
 

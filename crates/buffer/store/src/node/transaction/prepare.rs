@@ -2,11 +2,12 @@
 //! the client but by the node that was.
 
 use crate::log::LogSpace;
-use crate::namespace::{Change, Credentials, TxLock, lock_for_step};
+use crate::namespace::{Change, TxLock, lock_for_step};
 use crate::node::room::room_for_steps;
 use crate::node::{Doomed, Effect, Event, Shard, Wave};
 use crate::objects::Objects;
-use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId, Who};
+use forebay_protocol::Credentials;
+use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::{Errno, InstanceId, NodeIndex, Timestamp};
 
 impl<O: Objects> Shard<O> {
@@ -37,7 +38,7 @@ impl<O: Objects> Shard<O> {
         instance: InstanceId,
         from: NodeIndex,
         (tx, number): (TxId, u8),
-        who: &Who,
+        who: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) {
@@ -84,12 +85,12 @@ impl<O: Objects> Shard<O> {
         instance: InstanceId,
         tx: TxId,
         number: u8,
-        who: &Who,
+        who: &Credentials,
         now: Timestamp,
         steps: &[Step],
     ) -> Result<Wave, Errno> {
         self.need_room(room_for_steps(steps))?;
-        let who = Credentials::from(who);
+        let who = who.clone();
         let mut wave = Wave {
             number,
             changes: Vec::new(),
