@@ -6,15 +6,14 @@
 
 pub mod cli;
 pub mod console;
+mod csv_text;
 pub mod failure;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
 pub mod links;
-pub mod log;
 pub mod plot;
 pub mod progress;
-pub mod quantity;
 pub mod report;
 pub mod run_directory;
 pub mod series;

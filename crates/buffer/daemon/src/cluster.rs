@@ -110,12 +110,11 @@ impl Daemon {
         create_private_directory(home, 0o711)?;
         let lock = lock_directory(home)?;
         create_private_directory(&home.join("journals"), 0o700)?;
-        let mut store = daemon::InvalidOptions::new(home.join("flash"));
+        let mut store = daemon::StoreOptions::new(home.join("flash"));
         store.socket = node.socket();
         store.tcp = Some(node.address);
         store.key = identity.key.clone();
         store.munge = identity.munge.clone();
-        store.direct = node.direct;
         let setup = storage::Setup {
             name: name.to_owned(),
             host: name.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use forebay_control::controller::{
     Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, mount_variable,
 };
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, InstanceType, JobScript};
 use forebay_policy::allocate::Preference;
@@ -259,7 +259,7 @@ impl<'a> JobLife<'a> {
             self.interrupt,
             self.observer,
         );
-        let mut moved = Progress::default();
+        let mut moved = StageProgress::default();
         if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
             moved = sum_progress(&status, self.token, direction);
         }
@@ -381,7 +381,7 @@ impl<'a> JobLife<'a> {
         self.phases.push(RunPhase {
             name: "run",
             time: begun.elapsed(),
-            moved: Progress::default(),
+            moved: StageProgress::default(),
         });
         Ok(code)
     }

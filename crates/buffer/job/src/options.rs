@@ -5,20 +5,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 
 use crate::pool::PoolSelection;
 
 /// What happens to the results of a script that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum OnFailure {
-    /// They are staged out, as those of a script that succeeds.
+    /// Stage them out
     #[default]
     StageOut,
-    /// They stay in the pool, until `recover` stages them out.
+    /// Keep them in the pool for `recover`
     Keep,
-    /// They are destroyed, unless the job was in the pool before this run: it may hold results of
-    /// earlier runs.
+    /// Destroy them; a job that existed before keeps its data
+    // It may contain results of earlier runs.
     Discard,
 }
 
@@ -49,7 +50,7 @@ pub struct RunPhase {
     /// How long it took.
     pub time: Duration,
     /// What it staged.
-    pub moved: Progress,
+    pub moved: StageProgress,
 }
 
 /// The result of a run.

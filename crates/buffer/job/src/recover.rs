@@ -1,7 +1,7 @@
 //! Finishing interrupted jobs, and staging into and out of existing instances.
 
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, Stage};
 
@@ -13,7 +13,7 @@ use crate::wait::{Interrupt, Observer, StepError, await_step, sum_progress};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Its results are staged out and it is torn down.
-    StagedOut(Progress),
+    StagedOut(StageProgress),
     /// Its script had not run, so there were no results.
     NothingToSave,
     /// Its results were destroyed, as requested.
@@ -113,7 +113,7 @@ pub fn stage_now(
     token: &str,
     directive: Stage,
     observer: &mut dyn Observer,
-) -> Result<Progress, RunError> {
+) -> Result<StageProgress, RunError> {
     let interrupt = Interrupt::install();
     let pool = PoolHandle::open_existing(selection)?;
     let client = pool.controller();
@@ -124,7 +124,7 @@ pub fn stage_now(
         what: directive,
     };
     let Answer::Stage(stage) = client.request(begin).map_err(fail)? else {
-        return Ok(Progress::default());
+        return Ok(StageProgress::default());
     };
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };

@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_control::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus};
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
 use forebay_job_script::Direction;
@@ -212,7 +212,7 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
 }
 
 /// The sum of what a job's stages of one direction have moved.
-pub(crate) fn sum_progress(status: &Status, token: &str, direction: Direction) -> Progress {
+pub(crate) fn sum_progress(status: &Status, token: &str, direction: Direction) -> StageProgress {
     let own = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
     status
         .stages

@@ -294,7 +294,7 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     };
     drop(clients.pop());
     daemons.pop().unwrap().stop().unwrap();
-    let layout = forebay_protocol::layout::Layout::new(2, STRIPE).unwrap();
+    let layout = forebay_policy::layout::Layout::new(2, STRIPE).unwrap();
     let names = (0..).map(|number: u32| format!("d{number}"));
     let mut elsewhere = names
         .filter(|name| layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes()) == NodeIndex(1));

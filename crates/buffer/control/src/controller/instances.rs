@@ -1,6 +1,6 @@
 //! Instances: granules allocated, and the objects made that an instance has.
 
-use forebay_job_script::{AccessMode, Capacity};
+use forebay_job_script::AccessMode;
 use forebay_policy::allocate::{self, Share, Size};
 use forebay_policy::pool;
 use forebay_units::Bytes;
@@ -27,19 +27,8 @@ impl Controller {
             return Err(Failure::new(Cause::Invalid, reason));
         }
         let pool = self.state.pool(spec.pool.as_deref())?.clone();
-        let size = match spec.capacity {
-            Capacity::Bytes(size) => {
-                let granules = pool::granules_for(size, pool.granularity);
-                granules.map(|granules| match copied {
-                    true => Size::Copies(granules),
-                    false => Size::Granules(granules),
-                })
-            }
-            Capacity::Nodes(count) if copied => Some(Size::WholeNodeCopies(count)),
-            Capacity::Nodes(count) => Some(Size::WholeNodes(count)),
-        };
-        let size =
-            size.ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
+        let size = Size::of_instance(spec.capacity, copied, pool.granularity)
+            .ok_or_else(|| Failure::new(Cause::Invalid, "the pool has no granularity"))?;
         let request = allocate::AllocationRequest {
             size,
             preference: spec.preference,
@@ -53,7 +42,8 @@ impl Controller {
             Ok(shares) => Ok((pool, shares)),
             Err(refusal) => {
                 self.short_of_space = Some(self.now);
-                let size = |granules: u64| human::size(granules.saturating_mul(pool.granularity.0));
+                let size =
+                    |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
                 let sizes = match refusal.wanted_and_free() {
                     Some((wanted, free)) => {
                         format!(", which is {} and {}", size(wanted), size(free))

@@ -34,7 +34,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_job_script::Direction;
 use forebay_policy::pool::NodeId;
-use forebay_units::Rate;
 
 pub use job_stages::{JobView, RequestedStage, Striping};
 pub use node_loss::InstanceLoss;
@@ -65,8 +64,6 @@ pub struct Settings {
     pub reply_retention_ms: u64,
     /// Stages that one node moves at a time.
     pub max_stages_per_node: usize,
-    /// Rate of one mover, for deciding which stage to start first.
-    pub mover_rate: Rate,
     /// Directory under which sessions are mounted; without a `/` at its end.
     pub mount_root: String,
     /// User that may do what an operator may, besides root.
@@ -130,7 +127,6 @@ impl Default for Settings {
             staging_timeout_ms: 86_400_000,
             reply_retention_ms: 3_600_000,
             max_stages_per_node: 4,
-            mover_rate: Rate(1_000_000_000),
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
-use forebay_policy::staging::{self, PendingStage, Pressure};
-use forebay_units::Bytes;
+use forebay_policy::staging::{self, PendingStage};
 
 use super::*;
 use crate::messages::*;
@@ -25,10 +24,6 @@ impl Controller {
         let short = self
             .short_of_space
             .is_some_and(|at| self.now.ms_since(at) < SHORT_FOR);
-        let pressure = Pressure {
-            rate: self.settings.mover_rate,
-            short_of_space: short,
-        };
         let Moving {
             on_node,
             mut of_session,
@@ -39,7 +34,7 @@ impl Controller {
             if slots == 0 {
                 continue;
             }
-            for id in staging::stages_to_start(&waiting, waiting.len(), &pressure) {
+            for id in staging::start_order(&waiting, short) {
                 let Some(stage) = self.state.stages.get(id) else {
                     continue;
                 };
@@ -89,9 +84,7 @@ impl Controller {
             queued.entry(node).or_default().push(PendingStage {
                 id,
                 direction: stage.directive.direction,
-                size: Bytes(stage.moved.bytes_total),
                 since_ms: stage.queued.0,
-                needed_ms: None,
             });
         }
         queued
@@ -123,6 +116,7 @@ impl Controller {
 mod tests {
     use super::*;
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
+    use forebay_units::Bytes;
 
     /// How many of five queued stages of an instance are begun at once for a session with this
     /// limit, and for another one that has five of the same instance.

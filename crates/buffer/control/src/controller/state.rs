@@ -1,7 +1,6 @@
 //! The controller's durable state: a table for each kind of object.
 
 use forebay_policy::pool::{self, NodeId, NodeState};
-use forebay_units::Bytes;
 
 use super::objects::*;
 use super::request::{Cause, Failure};
@@ -170,7 +169,6 @@ impl State {
                 },
                 used: 0,
                 instances: 0,
-                written: Bytes(0),
             };
             let there = |f: &Fragment| f.node == id && f.state != FragmentState::Forgotten;
             for (_, fragment) in self.fragments.iter().filter(|(_, f)| there(f)) {

@@ -15,13 +15,24 @@ use std::time::Duration;
 
 use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
-use forebay_store::daemon::Direct;
 use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
 
 pub use source::ConfigError;
 pub use sources::AllowedSources;
+
+/// The pool's configuration on an installed host.
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/forebay/pool.toml";
+
+/// Environment variable that names the pool: a configuration file, or a directory.
+pub const POOL_VARIABLE: &str = "FOREBAY_POOL";
+
+/// The pool named by the environment.
+pub fn pool_from_environment() -> Option<PathBuf> {
+    let value = std::env::var_os(POOL_VARIABLE)?;
+    (!value.is_empty()).then(|| PathBuf::from(value))
+}
 
 /// The way in which hosts authenticate each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +56,6 @@ pub struct StorageConfig {
     pub capacity: Bytes,
     /// The addresses from which its daemon may connect to the controller.
     pub allowed_sources: AllowedSources,
-    /// Whether large reads and writes of clients on other hosts bypass its page cache.
-    pub direct: Direct,
 }
 
 impl StorageConfig {

@@ -209,7 +209,7 @@ fn stripe(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Bytes, 
         return Ok(Bytes(8 << 20));
     };
     let size = source.size(text)?;
-    let block = forebay_protocol::layout::BLOCK_BYTES;
+    let block = forebay_protocol::space::BLOCK_BYTES;
     if size.0 % block != 0 {
         let reason = format!("a stripe must be a multiple of {block} bytes");
         return Err(source.error(text.span(), reason));
@@ -237,9 +237,9 @@ fn user(source: &Source<'_>, name: &Spanned<String>) -> Result<u32, ConfigError>
     if let Ok(uid) = text.parse() {
         return Ok(uid);
     }
-    match uzers::get_user_by_name(text) {
-        Some(user) => Ok(user.uid()),
-        None => Err(source.error(name.span(), format!("there is no user `{text}`"))),
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) | Err(_) => Err(source.error(name.span(), format!("there is no user `{text}`"))),
     }
 }
 

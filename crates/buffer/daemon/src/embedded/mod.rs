@@ -114,9 +114,8 @@ impl EmbeddedPool {
         let listener = private_listener(&status_socket(directory))?;
         controller.serve(&listener, &Doors::new(Limits::USUAL), &Identity::default())?;
         let endpoint = Endpoint::InProcess(controller.port.clone());
-        let mut store = daemon::InvalidOptions::new(directory.join("flash"));
+        let mut store = daemon::StoreOptions::new(directory.join("flash"));
         store.socket = socket_path(directory, "socket");
-        store.direct = daemon::Direct::Never; // there are no clients on other hosts
         let setup = storage::Setup {
             name: POOL_NAME.to_owned(),
             host: HOST_NAME.to_owned(),
@@ -282,8 +281,8 @@ fn checked_size(directory: &Path, size: Option<Bytes>) -> Result<Bytes, DaemonEr
     if total > 0 && size.0 > total {
         return Err(DaemonError::new(format!(
             "{} are more than its file system has, which is {}; name a smaller --pool-size",
-            human::size(size.0),
-            human::size(total)
+            human::bytes(size.0),
+            human::bytes(total)
         )));
     }
     Ok(size)

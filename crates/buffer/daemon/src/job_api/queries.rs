@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use forebay_control::controller::{RequestedStage, StageState};
 use forebay_control::messages::StageId;
 use forebay_job_script::InstanceRef;
-use forebay_protocol::layout::Layout;
+use forebay_policy::layout::Layout;
 use forebay_protocol::staging::{PathKind, StagingReply};
 use forebay_protocol::{Errno, Ino};
 

@@ -36,7 +36,7 @@ pub(crate) struct Setup {
     pub host: String,
     /// Its directory, which holds `node.redb`, `flash`, `journals` and `mounts`.
     pub directory: PathBuf,
-    pub store: daemon::InvalidOptions,
+    pub store: daemon::StoreOptions,
     /// The storage daemon's address as the controller lists it; empty if it lists none.
     pub address: String,
     /// Options of the movers' sessions with storage daemons.

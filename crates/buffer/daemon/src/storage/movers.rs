@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
-use forebay_control::messages::{Progress, StageId, StagePlan};
+use forebay_control::messages::{StageId, StagePlan, StageProgress};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 use forebay_job_script::Direction;
-use forebay_stage::{Phase, ProgressCounters, StageOptions};
+use forebay_protocol::progress::StagePhase;
+use forebay_stage::{ProgressCounters, StageOptions};
 
 use super::run_stage::{run_stage, verify_mode};
 use crate::activity::StageTotals;
@@ -164,7 +165,7 @@ impl Movers {
     /// The progress of all movers.
     pub fn progress(&self) -> Vec<StorageInput> {
         let input = |(stage, mover): (&StageId, &Mover)| {
-            let progress = mover.progress.snapshot().into();
+            let progress = mover.progress.snapshot();
             StorageInput::MoverProgress(*stage, mover.attempt, progress)
         };
         self.running.iter().map(input).collect()
@@ -189,7 +190,7 @@ fn totals_of(totals: &mut (StageTotals, StageTotals), direction: Direction) -> &
 }
 
 fn add_progress(totals: &mut StageTotals, mover: &Mover) {
-    let progress: Progress = mover.progress.snapshot().into();
+    let progress = mover.progress.snapshot();
     totals.files += progress.files;
     totals.bytes += progress.bytes;
     totals.read_back += progress.read_back.bytes;
@@ -225,10 +226,10 @@ fn run_logged(
                 files = moved.files,
                 bytes = moved.bytes,
                 read_back = moved.read_back.bytes,
-                copying = seconds(Phase::Copying),
-                syncing = seconds(Phase::Syncing),
-                reading_back = seconds(Phase::ReadingBack),
-                finishing = seconds(Phase::Finishing),
+                copying = seconds(StagePhase::Copying),
+                syncing = seconds(StagePhase::Syncing),
+                reading_back = seconds(StagePhase::ReadingBack),
+                finishing = seconds(StagePhase::Finishing),
                 "stage completed"
             );
         }

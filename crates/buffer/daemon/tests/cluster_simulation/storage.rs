@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use forebay_control::messages::UnixMillis;
 use forebay_control::storage_node::{self, StorageNode};
 use forebay_policy::pool::NodeId;
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, fetch_reply_in_memory};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_in_memory};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::{Fault, MemoryStorage};
@@ -72,12 +72,12 @@ impl World {
             ..Limits::default()
         };
         let objects = storage.objects.clone();
-        let mut shard =
-            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
-        shard.set_boot_id(storage.boot);
-        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        let mut daemon_node =
+            Node::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        daemon_node.set_boot_id(storage.boot);
+        daemon_node.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {
-            shard,
+            node: daemon_node,
             log,
             peers,
             opens: BTreeMap::new(),
@@ -115,7 +115,7 @@ impl World {
         let Some((daemon, _)) = &mut self.nodes[index].running else {
             return true;
         };
-        for bytes in daemon.shard.take_records() {
+        for bytes in daemon.node.take_records() {
             if daemon.log.append(&bytes).is_err() {
                 return false;
             }
@@ -132,9 +132,9 @@ impl World {
         // An error is the death of the process, which is seen below.
         let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
         self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
-        daemon.shard.set_log_room(room);
+        daemon.node.set_log_space(room);
         let mut effects = Vec::new();
-        daemon.shard.step(now, input, &mut effects);
+        daemon.node.step(now, input, &mut effects);
         if !self.commit(index) {
             let power = self.power_fails();
             return self.crash_node(index, power);

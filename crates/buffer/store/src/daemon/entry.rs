@@ -38,7 +38,7 @@ impl EventLoop {
                 },
                 Some(decoder),
             ) => {
-                let unproven = self.parts.shard.opening(id, nonce);
+                let unproven = self.parts.node.handshake(id, nonce);
                 let unproven = unproven.map(|opening| PendingCredential {
                     conn: id,
                     seq,
@@ -76,7 +76,7 @@ impl EventLoop {
         if !self.doors.is_stranger(id) {
             return;
         }
-        let Some(peer) = self.parts.shard.authenticated_peer(id) else {
+        let Some(peer) = self.parts.node.authenticated_peer(id) else {
             return;
         };
         let guest = guest(peer);

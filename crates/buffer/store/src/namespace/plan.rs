@@ -1,4 +1,4 @@
-//! Check operations against permissions and the state of the tables, and turn them into changes.
+//! Operations are checked against permissions and the tables, and planned as changes.
 
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
@@ -13,7 +13,7 @@ pub const READ: u16 = 4;
 pub const WRITE: u16 = 2;
 /// Permission to execute, or to look up names in a directory.
 pub const EXEC: u16 = 1;
-/// Extended attributes one inode may have, names and values together, in bytes.
+/// Bytes of extended attributes that an inode may have, names and values together.
 const XATTR_SPACE: usize = 128 * 1024;
 
 /// Checks of a user's rights.
@@ -30,7 +30,7 @@ impl Access for Credentials {
             return Ok(());
         }
         if self.uid == 0 {
-            // Root may do anything but execute what nobody may.
+            // Root may do anything except execute a file that no user may execute.
             let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
             return if want & EXEC != 0 && !executable {
                 Err(Errno::EACCES)
@@ -45,7 +45,7 @@ impl Access for Credentials {
         } else if group != others && self.in_group(inode.gid)? {
             group
         } else {
-            others // and if it is the same for the group, who is in it does not matter
+            others // membership does not matter if the group has the same permission
         };
         if granted { Ok(()) } else { Err(Errno::EACCES) }
     }
@@ -59,7 +59,7 @@ impl Access for Credentials {
     }
 }
 
-/// Is this a name an entry may have?
+/// Check that an entry may have this name.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"" => Err(Errno::ENOENT),
@@ -71,7 +71,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Namespace {
-    /// The inode `ino`, or `ESTALE`.
+    /// An inode, or `ESTALE`.
     pub fn find(&self, ino: Ino) -> Result<&Inode, Errno> {
         self.get(ino).ok_or(Errno::ESTALE)
     }
@@ -81,7 +81,7 @@ impl Namespace {
         Ok((inode, inode.dir().ok_or(Errno::ENOTDIR)?))
     }
 
-    /// What `name` in `parent` names.
+    /// The inode of `name` in `parent`.
     pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
         let (inode, dir) = self.find_dir(parent)?;
         who.check_access(inode, EXEC)?;
@@ -93,7 +93,7 @@ impl Namespace {
         }
     }
 
-    /// A directory in which `who` may add and remove names.
+    /// A directory, after a check that `who` may add and remove names in it.
     pub(super) fn writable_dir(
         &self,
         who: &Credentials,
@@ -107,7 +107,7 @@ impl Namespace {
         Ok((inode, dir))
     }
 
-    /// In a directory with the sticky bit only owners remove names.
+    /// Check that `who` may remove a name in a directory with the sticky bit: only owners may.
     pub(super) fn check_sticky(
         &self,
         who: &Credentials,
@@ -121,7 +121,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Plan a new inode named `name`.
+    /// Plan to create an inode.
     pub fn plan_make(
         &self,
         who: &Credentials,
@@ -185,7 +185,7 @@ impl Namespace {
         })
     }
 
-    /// Plan the removal of a name; `dir` says whether it must be a directory's.
+    /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
     pub fn plan_remove(
         &self,
         who: &Credentials,
@@ -212,7 +212,7 @@ impl Namespace {
         }
     }
 
-    /// Plan a further name for `ino`.
+    /// Plan to add a name.
     pub fn plan_link(
         &self,
         who: &Credentials,
@@ -249,8 +249,8 @@ impl Namespace {
         })
     }
 
-    /// Plan a change of attributes; the length is not looked at except that it clears set-id
-    /// bits. `writable`: the caller has the file open for writing.
+    /// Plan to set attributes. A length only clears set-id bits and sets the times. `writable`: the
+    /// caller has the file open for writing.
     pub fn plan_set(
         &self,
         who: &Credentials,
@@ -263,7 +263,7 @@ impl Namespace {
         Ok(Change::SetAttributes { ino, set })
     }
 
-    /// Plan setting an extended attribute, or removing it without a value.
+    /// Plan to set an extended attribute, or to remove it without a value.
     pub fn plan_xattr(
         &self,
         who: &Credentials,
@@ -313,7 +313,7 @@ impl Namespace {
     }
 }
 
-/// What of an inode is set, if `who` may do so: see [`Namespace::plan_set`].
+/// The attributes to set, if `who` may set them: see [`Namespace::plan_set`].
 pub(super) fn plan_attributes(
     who: &Credentials,
     inode: &Inode,
@@ -397,8 +397,8 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// A file's mode after someone unprivileged wrote to it or its owner changed: the set-user bit
-/// goes, and the set-group bit too where it does not mean mandatory locking.
+/// The mode of a file after an unprivileged write or a change of owner: without the set-user bit, and
+/// without the set-group bit unless it means mandatory locking.
 pub fn without_set_id(mode: u16) -> u16 {
     let mode = mode & !0o4000;
     if mode & 0o010 != 0 {

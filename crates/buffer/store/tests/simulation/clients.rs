@@ -1,59 +1,42 @@
-//! Clients that change their own corner of the name space and know what must come of it.
+//! Clients that change their own files, and know the result of every change.
 
-use crate::world::{INSTANCE, World};
-use forebay_protocol::layout::block_bytes;
+use crate::support::daemon::{INSTANCE, Sent, call, hello};
+use crate::world::World;
 use forebay_protocol::message::{
-    Attach, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, SetAttr,
+    FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
+    SessionToken, SetAttr,
 };
-use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
-use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use forebay_protocol::space::block_bytes;
+use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
 use forebay_store::log::LogSpace;
 use forebay_store::node::{ConnId, Input};
 use forebay_store::objects::ObjectId;
 use std::collections::BTreeMap;
-
-/// A reply on its way to a client.
-pub struct Sent {
-    pub seq: u64,
-    pub reply: Reply,
-    pub object: Option<ObjectId>,
-}
 
 /// A file of a client.
 struct File {
     handle: Option<HandleId>,
     object: Option<ObjectId>,
     size: u64,
-    /// All of it, if it came whole, and its number once that is known.
+    /// The contents and the inode, if it was stored whole.
     whole: Option<Vec<u8>>,
     ino: Option<Ino>,
 }
 
 pub struct Client {
     number: u64,
-    /// Changes that were answered are never lost, so every outcome is known beforehand.
+    /// Without power cuts no change with a reply is lost, so every result is known.
     certain: bool,
     conn: Option<ConnId>,
-    /// Connections that were given up, on which something may still arrive.
+    /// Abandoned connections, with calls that may still arrive on them.
     stale: Vec<(ConnId, Call)>,
-    resume: Option<SessionToken>,
+    token: Option<SessionToken>,
     epoch: u64,
     seq: u64,
     recovery_seq: u64,
     pending: Option<Request>,
     files: BTreeMap<Vec<u8>, File>,
     count: u64,
-}
-
-pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
-    Request::Session(SessionRequest::Attach(Attach {
-        version: PROTOCOL_VERSION,
-        instance,
-        token: resume,
-        slot,
-        data_connection: false,
-        single_cache: false,
-    }))
 }
 
 const MODE: OpenMode = OpenMode {
@@ -70,7 +53,7 @@ impl Client {
             certain,
             conn: None,
             stale: Vec::new(),
-            resume: None,
+            token: None,
             epoch: 0,
             seq: 0,
             recovery_seq: 0,
@@ -84,7 +67,7 @@ impl Client {
         if let Some((conn, call)) = self.stale.pop()
             && world.random.one_in(2)
         {
-            // A copy that was held up arrives on its old connection after all.
+            // A delayed call arrives on its old connection.
             let _ = world.deliver(conn, call);
             world.input(Input::Disconnected(conn));
         }
@@ -98,19 +81,15 @@ impl Client {
         let Some(request) = self.pending.clone() else {
             return;
         };
-        let call = Call {
-            seq: self.seq,
-            caller: None,
-            request: request.clone(),
-        };
+        let call = call(self.seq, request.clone());
         match world.random.below(12) {
             0 => {
-                // Lost on the way there, or only late.
+                // The call is lost or delayed.
                 self.stale.push((conn, call));
                 self.conn = None;
             }
             1 => {
-                let _ = world.deliver(conn, call); // lost on the way back
+                let _ = world.deliver(conn, call); // the reply is lost
                 world.input(Input::Disconnected(conn));
                 self.conn = None;
             }
@@ -131,30 +110,19 @@ impl Client {
             return Some(conn);
         }
         let conn = world.connect();
-        let request = hello(Some(INSTANCE), self.resume, 0);
+        let request = hello(Some(INSTANCE), self.token, 0);
         let seq = self.seq.max(1);
-        let sent = world.deliver(
-            conn,
-            Call {
-                seq,
-                caller: None,
-                request,
-            },
-        )?;
+        let sent = world.deliver(conn, call(seq, request))?;
         match sent.reply {
-            Reply::Attached {
-                token: resume,
-                epoch,
-                ..
-            } => {
+            Reply::Attached { token, epoch, .. } => {
                 if self.epoch != epoch {
-                    self.restarted(world, resume);
+                    self.restarted(world, token);
                 }
-                (self.resume, self.epoch, self.conn) = (Some(resume), epoch, Some(conn));
+                (self.token, self.epoch, self.conn) = (Some(token), epoch, Some(conn));
                 Some(conn)
             }
             Reply::Failed(Errno::ESTALE) => {
-                // The session has expired or went with unsynced changes.
+                // The session has expired, or was lost with unsynced changes.
                 *self = Client {
                     count: self.count,
                     ..Client::new(self.number, false)
@@ -166,23 +134,16 @@ impl Client {
         }
     }
 
-    /// The daemon has forgotten handles and promises: open the files again, on a slot of its own,
-    /// since the number of the pending call may already be taken on the usual one.
-    fn restarted(&mut self, world: &mut World, resume: SessionToken) {
+    /// The daemon has lost handles and grants: open the files again, on the recovery slot, since the
+    /// number of the pending call may be used on the usual one.
+    fn restarted(&mut self, world: &mut World, token: SessionToken) {
         let conn = world.connect();
         self.recovery_seq += 1;
         let (seq, request) = (
             self.recovery_seq,
-            hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT),
+            hello(Some(INSTANCE), Some(token), RECOVERY_SLOT),
         );
-        let _ = world.deliver(
-            conn,
-            Call {
-                seq,
-                caller: None,
-                request,
-            },
-        );
+        let _ = world.deliver(conn, call(seq, request));
         for file in self.files.values_mut() {
             let (Some(handle), Some(object)) = (file.handle, file.object) else {
                 continue;
@@ -193,14 +154,7 @@ impl Client {
                 open: MODE,
             });
             self.recovery_seq += 1;
-            let _ = world.deliver(
-                conn,
-                Call {
-                    seq: self.recovery_seq,
-                    caller: None,
-                    request,
-                },
-            );
+            let _ = world.deliver(conn, call(self.recovery_seq, request));
         }
         world.input(Input::Disconnected(conn));
     }
@@ -316,9 +270,11 @@ impl Client {
             return;
         }
         if self.certain {
-            // Nobody else touches this client's names: nothing may fail but for want of space.
+            // No other client changes this client's names: calls fail only for lack of space.
             let frees = match request {
-                Request::Name(NameRequest::Unlink { .. }) => world.room > LogSpace::Exhausted,
+                Request::Name(NameRequest::Unlink { .. }) => {
+                    world.log_space() > LogSpace::Exhausted
+                }
                 Request::Name(NameRequest::Lookup { .. })
                 | Request::File(FileRequest::Sync { .. })
                 | Request::Inode(InodeRequest::GetFile { .. }) => true,
@@ -351,7 +307,7 @@ impl Client {
                 let Reply::Attr(attr) = sent.reply else {
                     panic!("{:?}", sent.reply);
                 };
-                // A request that is repeated after a power cut may find that its data are gone.
+                // A request that is repeated after a power cut may find its data lost.
                 let length = data.len() as u64;
                 assert!(attr.size == length || (!self.certain && attr.size == 0));
                 assert_eq!(Some(attr.mode), set.mode);
@@ -383,8 +339,8 @@ impl Client {
                 }
             }
             Request::File(FileRequest::ReserveSpace { handle, .. }) => {
-                if let Reply::SpaceGranted(promise) = sent.reply {
-                    self.write(world, *handle, promise);
+                if let Reply::SpaceGranted(granted) = sent.reply {
+                    self.write(world, *handle, granted);
                 }
             }
             Request::Inode(InodeRequest::SetAttr {
@@ -406,14 +362,14 @@ impl Client {
             .find(|file| file.handle == Some(handle))
     }
 
-    /// Write behind the end, within what was promised, as a client with a descriptor does.
-    fn write(&mut self, world: &mut World, handle: HandleId, promise: u64) {
+    /// Write after the end, within the grant, as a client with a descriptor does.
+    fn write(&mut self, world: &mut World, handle: HandleId, granted: u64) {
         let Some(file) = self.file_of(handle) else {
             return;
         };
         let Some(object) = file.object else { return };
-        let length = world.random.below(promise.max(1));
-        if block_bytes(file.size, length) <= promise && length > 0 {
+        let length = world.random.below(granted.max(1));
+        if block_bytes(file.size, length) <= granted && length > 0 {
             let data = vec![handle.0 as u8; length as usize];
             if world.write(object, file.size, &data) {
                 file.size += length;

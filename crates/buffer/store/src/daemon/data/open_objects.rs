@@ -3,8 +3,8 @@
 use super::fences::Fence;
 use crate::objects::block_checksums::BlockChecksums;
 use crate::objects::{DiskObjects, ObjectId, Objects};
-use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::OpenMode;
+use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, SessionId};
 use std::collections::HashMap;
