@@ -18,6 +18,7 @@ pub mod report;
 pub mod run_directory;
 pub mod series;
 pub mod show;
+pub mod stage_meter;
 pub mod table;
 pub mod top;
 pub mod validate;

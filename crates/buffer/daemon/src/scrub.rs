@@ -27,7 +27,7 @@ pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)
     if let Some(socket) = sockets.into_iter().find(listens) {
         return ask(Address::Unix(socket));
     }
-    let daemon = Daemon::start(daemon::InvalidOptions::new(flash)).map_err(|e| e.to_string())?;
+    let daemon = Daemon::start(daemon::StoreOptions::new(flash)).map_err(|e| e.to_string())?;
     let found = ask(daemon.address());
     daemon
         .stop()

@@ -15,7 +15,7 @@ use forebay_protocol::placement::Placement;
 use forebay_protocol::{
     Call, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
 };
-use forebay_store::daemon::{Daemon, InvalidOptions};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn key() -> PoolKey {
 }
 
 fn start(dir: &Path, tcp: Option<SocketAddr>) -> Daemon {
-    let mut options = InvalidOptions::new(dir);
+    let mut options = StoreOptions::new(dir);
     options.sync_interval = Duration::from_millis(50);
     (options.tcp, options.key) = (tcp, tcp.map(|_| key()));
     Daemon::start(options).unwrap()

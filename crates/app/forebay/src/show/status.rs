@@ -6,7 +6,6 @@ use forebay_control::controller::{
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
-use forebay_store::daemon::Direct;
 use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
 use forebay_units::human::{bytes, seconds};
@@ -134,15 +133,11 @@ fn add_nodes(text: &mut String, status: &Status) {
     add_storage_conditions(text, status);
 }
 
-/// Storage daemons that bypass the page cache or whose disk is full.
+/// Storage daemons whose disk is full.
 fn add_storage_conditions(text: &mut String, status: &Status) {
     for host in &status.activity {
         let Some(store) = &host.store else { continue };
         let name = &host.host;
-        if store.data_path.direct != Direct::Never {
-            let path = store.data_path;
-            text.push_str(&format!("{name}: data of clients on other hosts: {path}\n"));
-        }
         let log_space = store.gauges.as_ref().map(|gauges| gauges.log_space);
         match log_space.unwrap_or(LogSpace::Normal) {
             LogSpace::Normal => {}
@@ -328,7 +323,7 @@ fn add_advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::messages::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_job_script::Direction;
@@ -372,13 +367,13 @@ mod tests {
             direction,
             line: 3 + id as u32,
             state,
-            progress: Progress {
+            progress: StageProgress {
                 files: 1,
                 files_total: 3,
                 bytes,
                 bytes_total: 3 << 20,
                 all_found: id > 0,
-                ..Progress::default()
+                ..StageProgress::default()
             },
         };
         ControlStatus {
@@ -419,28 +414,6 @@ mod tests {
             process: None,
         }
         .into()
-    }
-
-    #[test]
-    fn status_names_nodes_that_bypass_the_page_cache() {
-        let host = |name: &str, direct| {
-            let mut store = forebay_store::daemon::StoreReport::default();
-            (store.data_path.direct, store.data_path.uring) = (direct, true);
-            HostActivity {
-                host: name.to_owned(),
-                store: Some(store),
-                ..HostActivity::default()
-            }
-        };
-        let status = Status {
-            activity: vec![host("bb1", Direct::Never), host("bb2", Direct::Auto)],
-            ..Status::default()
-        };
-        let mut text = String::new();
-        add_nodes(&mut text, &status);
-        let expected = "\nbb2: data of clients on other hosts: large objects past the page cache, by io_uring\n";
-        assert!(text.ends_with(expected), "{text}");
-        assert!(!text.contains("bb1"), "{text}");
     }
 
     #[test]
@@ -503,8 +476,8 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
         let mut status = example();
         let stage = &mut status.stages[1];
         stage.state = StageState::Running;
-        stage.progress.phase = forebay_stage::Phase::ReadingBack;
-        stage.progress.read_back = forebay_stage::StageAmount {
+        stage.progress.phase = forebay_protocol::progress::StagePhase::ReadingBack;
+        stage.progress.read_back = forebay_protocol::progress::StageAmount {
             files: 0,
             files_total: 1,
             bytes: 1 << 20,

@@ -8,8 +8,8 @@ use super::status::{HostActivity, StageTotals, Status};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
-use forebay_stage::Phase;
-use forebay_store::daemon::{Direct, StoreReport};
+use forebay_protocol::progress::StagePhase;
+use forebay_store::daemon::StoreReport;
 use forebay_store::log::LogSpace;
 
 /// The metrics of a pool. What there is more than one of is told apart by labels: `pool`, `node`
@@ -172,7 +172,7 @@ fn jobs(page: &mut Exposition, status: &Status) {
         "Stages that are running, by what they are doing.",
     );
     for direction in [Direction::In, Direction::Out] {
-        for phase in Phase::ALL {
+        for phase in StagePhase::ALL {
             let of = |stage: &&StageStatus| {
                 let here = stage.direction == direction && stage.progress.phase == phase;
                 here && stage.state == StageState::Running
@@ -197,7 +197,7 @@ const STATES: [(&str, Is); 7] = [
     ("cancelled", |s| matches!(s, StageState::Cancelled)),
 ];
 
-fn phase_label(phase: Phase) -> String {
+fn phase_label(phase: StagePhase) -> String {
     phase.words().replace(' ', "_")
 }
 
@@ -216,7 +216,7 @@ type OfStore = (
     fn(&StoreReport) -> Option<u64>,
 );
 
-const STORES: [OfStore; 10] = [
+const STORES: [OfStore; 7] = [
     (
         "forebay_store_received_bytes_total",
         Counter,
@@ -228,27 +228,6 @@ const STORES: [OfStore; 10] = [
         Counter,
         "Bytes that went through a storage daemon's sockets.",
         |store| Some(store.sent),
-    ),
-    (
-        "forebay_store_direct_read_bytes_total",
-        Counter,
-        "Bytes read past the page cache for clients on other hosts.",
-        |store| Some(store.direct_read),
-    ),
-    (
-        "forebay_store_direct_written_bytes_total",
-        Counter,
-        "Bytes written past the page cache for clients on other hosts.",
-        |store| Some(store.direct_written),
-    ),
-    (
-        "forebay_store_io_uring",
-        Gauge,
-        "Whether direct I/O goes by io_uring (1) or by threads (0); absent if there is none.",
-        |store| {
-            let path = store.data_path;
-            (path.direct != Direct::Never).then_some(u64::from(path.uring))
-        },
     ),
     (
         "forebay_store_log_records_total",
@@ -418,7 +397,7 @@ fn staging(page: &mut Exposition, hosts: &[HostActivity]) {
     );
     for host in hosts.iter().filter(|host| host.store.is_some()) {
         for (way, staged) in [("in", &host.staged_in), ("out", &host.staged_out)] {
-            for phase in Phase::ALL {
+            for phase in StagePhase::ALL {
                 let labels = [
                     ("host", host.host.as_str()),
                     ("direction", way),

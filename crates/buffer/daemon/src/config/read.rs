@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_protocol::placement::MAX_NODES;
-use forebay_store::daemon::Direct;
 use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
@@ -55,8 +54,6 @@ struct StorageTable {
     directory: Spanned<PathBuf>,
     capacity: Spanned<String>,
     from: Option<Vec<Spanned<String>>>,
-    #[serde(default)]
-    direct: Direct,
 }
 
 #[derive(Default, Deserialize)]
@@ -155,7 +152,6 @@ fn storage(
             directory: source.absolute(&table.directory)?,
             capacity: source.size(&table.capacity)?,
             allowed_sources: sources::read(source, table.from.as_deref(), address)?,
-            direct: table.direct,
         };
         if node.capacity < granularity {
             let reason = "less than one granule of the pool; give more, or lower `granularity`";

@@ -33,23 +33,6 @@ fn what_is_not_written_has_a_default() {
     assert_eq!(config.mount_root, Path::new("/mnt/forebay"));
     assert_eq!(config.auth, AuthMethod::Munge(None));
     assert_eq!(config.operator, 0);
-    assert_eq!(config.storage[0].direct, Direct::Auto);
-}
-
-#[test]
-fn the_way_of_data_is_one_of_three() {
-    let with = |direct: &str| {
-        let line = format!("capacity = \"10GiB\"\ndirect = {direct}");
-        parse(&GOOD.replacen("capacity = \"10GiB\"", &line, 1))
-    };
-    let direct = |text| with(text).unwrap().storage[0].direct;
-    assert_eq!(direct("\"always\""), Direct::Always);
-    assert_eq!(direct("\"never\""), Direct::Never);
-    let error = with("\"sometimes\"").unwrap_err();
-    assert!(
-        error.starts_with("pool.toml:14: ") && error.contains("`always`"),
-        "{error}"
-    );
 }
 
 #[test]

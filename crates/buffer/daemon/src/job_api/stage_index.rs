@@ -190,8 +190,8 @@ pub(super) fn count_files(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::messages::Progress;
-    use forebay_stage::Phase;
+    use forebay_control::messages::StageProgress;
+    use forebay_protocol::progress::StagePhase;
 
     fn at(path: &str) -> InstancePath {
         let path = path.to_owned();
@@ -238,15 +238,15 @@ mod tests {
     /// A process that removes complete files must not remove a source whose copy is damaged.
     #[test]
     fn files_that_are_not_read_back_yet_count_as_pending() {
-        let mut progress = Progress {
+        let mut progress = StageProgress {
             files: 10,
             files_total: 10,
             all_found: true,
-            phase: Phase::ReadingBack,
-            ..Progress::default()
+            phase: StagePhase::ReadingBack,
+            ..StageProgress::default()
         };
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
-        let counted = |state: StageState, progress: Progress| {
+        let counted = |state: StageState, progress: StageProgress| {
             let inside = forebay_job_script::BufferPath {
                 instance: forebay_job_script::InstanceRef::Job,
                 path: "a".into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_client::Fs;
-use forebay_control::messages::{StageId, StagePlan, StageProgress};
+use forebay_control::messages::{StageId, StagePlan};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 use forebay_job_script::Direction;
 use forebay_protocol::progress::StagePhase;

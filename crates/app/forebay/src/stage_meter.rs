@@ -1,31 +1,31 @@
-//! How fast a stage goes, and when what it does will be done.
+//! Rate and remaining time of a stage.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::progress::{Phase, StageProgress};
+use forebay_protocol::progress::{StagePhase, StageProgress};
 
-/// Turns snapshots into a rate and a time to go, over a sliding window that begins with the phase at
-/// the earliest.
+/// Computes rates and the remaining time of a phase from snapshots, over a sliding window that starts
+/// with the phase at the earliest.
 #[derive(Debug)]
-pub struct Meter {
+pub struct StageMeter {
     window: Duration,
     samples: VecDeque<(Instant, StageProgress)>,
 }
 
-impl Default for Meter {
-    fn default() -> Meter {
-        Meter {
+impl Default for StageMeter {
+    fn default() -> StageMeter {
+        StageMeter {
             window: Duration::from_secs(10),
             samples: VecDeque::new(),
         }
     }
 }
 
-impl Meter {
-    /// Adds a snapshot taken at `now`; more than some ten a second add nothing.
+impl StageMeter {
+    /// Adds a snapshot taken at `now`; more than about ten a second add no accuracy.
     pub fn add(&mut self, now: Instant, snapshot: StageProgress) {
-        const MOST: usize = 256;
+        const MAX_SAMPLES: usize = 256;
         let last = self.samples.back();
         if last.is_some_and(|(_, last)| last.phase != snapshot.phase) {
             self.samples.clear();
@@ -33,7 +33,8 @@ impl Meter {
         self.samples.push_back((now, snapshot));
         let old = |at: &Instant| now.saturating_duration_since(*at) > self.window;
         while self.samples.len() > 2
-            && (self.samples.len() > MOST || self.samples.front().is_some_and(|(at, _)| old(at)))
+            && (self.samples.len() > MAX_SAMPLES
+                || self.samples.front().is_some_and(|(at, _)| old(at)))
         {
             self.samples.pop_front();
         }
@@ -42,30 +43,29 @@ impl Meter {
     fn span(&self) -> Option<(f64, &StageProgress, &StageProgress)> {
         let ((from, first), (to, last)) = (self.samples.front()?, self.samples.back()?);
         let seconds = to.saturating_duration_since(*from).as_secs_f64();
-        // How far putting things on stable storage is nobody can see.
-        (seconds > 0.0 && last.phase != Phase::Syncing).then_some((seconds, first, last))
+        // A sync has no measurable progress.
+        (seconds > 0.0 && last.phase != StagePhase::Syncing).then_some((seconds, first, last))
     }
 
-    /// Bytes a second over the window: of those copied, or of those read back. `None` while neither
-    /// is done.
+    /// Bytes per second over the window, copied or read back. `None` in other phases.
     pub fn rate(&self) -> Option<f64> {
         let (seconds, first, last) = self.span()?;
-        let moves = last.phase != Phase::Finishing;
+        let moves = last.phase != StagePhase::Finishing;
         let bytes = last.present().bytes.saturating_sub(first.present().bytes);
         moves.then_some(bytes as f64 / seconds)
     }
 
-    /// Files a second over the window.
+    /// Files per second over the window.
     pub fn files_rate(&self) -> Option<f64> {
         let (seconds, first, last) = self.span()?;
         let files = last.present().files.saturating_sub(first.present().files);
         Some(files as f64 / seconds)
     }
 
-    /// Time until the present phase is over, at the present rates of bytes and of files, whichever
-    /// takes longer. `None` while files are still being found, nothing moves, or what is left cannot
-    /// be counted.
-    pub fn time_to_go(&self) -> Option<Duration> {
+    /// Time until the end of the current phase, at the current rates of bytes and of files, whichever
+    /// takes longer. `None` while files are still being found, at a rate of 0, or if the rest of the
+    /// phase cannot be counted.
+    pub fn time_left(&self) -> Option<Duration> {
         let (_, _, last) = self.span()?;
         if !last.all_found {
             return None;
@@ -80,12 +80,12 @@ impl Meter {
         let bytes = left(now.bytes_total, now.bytes, self.rate())?;
         let longest = match left(now.files_total, now.files, self.files_rate()) {
             Some(files) => bytes.max(files),
-            // Large files take longer than the window.
+            // A large file takes longer than the window.
             None if bytes > 0.0 => bytes,
             None => return None,
         };
-        // When all further names are made there are still the directories.
-        if last.phase == Phase::Finishing && longest == 0.0 {
+        // After the last hard link there are still the directories.
+        if last.phase == StagePhase::Finishing && longest == 0.0 {
             return None;
         }
         Duration::try_from_secs_f64(longest).ok()
@@ -95,7 +95,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::StageAmount;
+    use forebay_protocol::progress::StageAmount;
 
     fn bytes(bytes: u64, bytes_total: u64) -> StageAmount {
         StageAmount {
@@ -106,20 +106,23 @@ mod tests {
         }
     }
 
-    fn copying(copied: StageAmount, walked: bool) -> StageProgress {
+    fn copying(copied: StageAmount, all_found: bool) -> StageProgress {
         StageProgress {
-            copied,
-            all_found: walked,
+            files: copied.files,
+            files_total: copied.files_total,
+            bytes: copied.bytes,
+            bytes_total: copied.bytes_total,
+            all_found,
             ..StageProgress::default()
         }
     }
 
     #[test]
-    fn rate_and_time_to_go_follow_the_window() {
+    fn rate_and_time_left_follow_the_window() {
         let start = Instant::now();
-        let mut meter = Meter::default();
+        let mut meter = StageMeter::default();
         for second in 0..30u64 {
-            // 100 bytes a second at first, 10 later.
+            // 100 bytes per second at first, 10 later.
             let done = if second <= 15 {
                 second * 100
             } else {
@@ -128,7 +131,7 @@ mod tests {
             let snapshot = copying(bytes(done, 2000), second > 2);
             meter.add(start + Duration::from_secs(second), snapshot);
             if second == 2 {
-                assert_eq!(meter.time_to_go(), None);
+                assert_eq!(meter.time_left(), None);
             }
         }
         assert_eq!(meter.rate(), Some(10.0));
@@ -136,16 +139,16 @@ mod tests {
         one.files = 1;
         meter.add(start + Duration::from_secs(30), copying(one, true));
         assert_eq!(meter.rate(), Some(10.0));
-        assert_eq!(meter.time_to_go(), Some(Duration::from_secs(35)));
+        assert_eq!(meter.time_left(), Some(Duration::from_secs(35)));
     }
 
     #[test]
-    fn every_phase_has_its_own_rate_and_end() {
+    fn each_phase_has_its_own_rate_and_time_left() {
         let start = Instant::now();
-        let mut meter = Meter::default();
+        let mut meter = StageMeter::default();
         let mut at = |second: u64, snapshot: StageProgress| {
             meter.add(start + Duration::from_secs(second), snapshot);
-            (meter.rate(), meter.time_to_go().map(|left| left.as_secs()))
+            (meter.rate(), meter.time_left().map(|left| left.as_secs()))
         };
         let all = bytes(1000, 1000);
         let in_phase = |phase, read_back| StageProgress {
@@ -157,21 +160,27 @@ mod tests {
         let half = at(1, copying(bytes(500, 1000), true));
         assert_eq!(half, (Some(500.0), Some(1)));
         assert_eq!(at(2, copying(all, true)), (Some(500.0), Some(0)));
-        // While it syncs nobody knows; the rate is not that of copying.
+        // The rate of copying does not apply to a sync.
         let read = |done| bytes(done, 800);
         for second in 3..6 {
-            assert_eq!(at(second, in_phase(Phase::Syncing, read(0))), (None, None));
+            assert_eq!(
+                at(second, in_phase(StagePhase::Syncing, read(0))),
+                (None, None)
+            );
         }
-        // What was copied before does not count for reading back.
-        assert_eq!(at(6, in_phase(Phase::ReadingBack, read(0))), (None, None));
-        let some = at(7, in_phase(Phase::ReadingBack, read(200)));
+        // Bytes copied before do not count for reading back.
+        assert_eq!(
+            at(6, in_phase(StagePhase::ReadingBack, read(0))),
+            (None, None)
+        );
+        let some = at(7, in_phase(StagePhase::ReadingBack, read(200)));
         assert_eq!(some, (Some(200.0), Some(3)));
-        let more = at(8, in_phase(Phase::ReadingBack, read(600)));
+        let more = at(8, in_phase(StagePhase::ReadingBack, read(600)));
         assert_eq!(more, (Some(300.0), Some(0)));
-        // Further names count, and have no bytes.
+        // Hard links count as files without bytes.
         let finishing = |files, second: u64| {
-            let mut snapshot = in_phase(Phase::Finishing, read(800));
-            (snapshot.copied.files, snapshot.copied.files_total) = (files, 100);
+            let mut snapshot = in_phase(StagePhase::Finishing, read(800));
+            (snapshot.files, snapshot.files_total) = (files, 100);
             (second, snapshot)
         };
         for ((second, snapshot), left) in [

@@ -1,5 +1,5 @@
-//! A parallel file system whose server starts anew between two runs of a stage, and forgets what was
-//! not put on its disks: nobody has anything open there then who could be told.
+//! A parallel file system whose server restarts between two runs of a stage and loses unsynced data.
+//! No client has a file open at that time to which it could report the loss.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -15,7 +15,7 @@ use forebay_stage::{ProgressCounters, StageError, StageOptions, Verify, run_stag
 use support::{noise, run, sides};
 
 #[test]
-fn what_is_forgotten_between_two_runs_is_copied_again() {
+fn data_lost_by_the_pfs_between_runs_are_copied_again() {
     let sides = sides();
     let (small, large) = (noise(70_000, 1), noise(64 << 20, 2));
     sides.buffer.write("small", &small);
@@ -29,13 +29,13 @@ fn what_is_forgotten_between_two_runs_is_copied_again() {
         segment_bytes: 1 << 20,
         ..StageOptions::default()
     };
-    // Two runs end early; after each, the file system has forgotten all contents, and knows names,
-    // lengths and times.
+    // Two runs end early; after each, the file system has lost all contents, but not names, lengths
+    // and times.
     for round in 1..3 {
         let progress = ProgressCounters::new();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while progress.snapshot().copied.bytes < round * (4 << 20) {
+                while progress.snapshot().bytes < round * (4 << 20) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 progress.cancel();

@@ -1,4 +1,4 @@
-//! Paths of the parallel file system stay below the directories from and to which is staged.
+//! Paths on the parallel file system are confined to the configured directories.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -24,7 +24,7 @@ fn read(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn links_lead_anywhere_below_and_nowhere_else() {
+fn links_are_followed_below_the_roots_only() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
     for directory in ["a/deep", "b", "secret"] {
@@ -45,7 +45,7 @@ fn links_lead_anywhere_below_and_nowhere_else() {
     assert_eq!(read("a/file").unwrap(), b"a");
     assert_eq!(read("a/deep/up").unwrap(), b"a");
     assert_eq!(read("a/deep/../file").unwrap(), b"a");
-    // From one of them to the other.
+    // From one root to the other.
     assert_eq!(read("a/to-b/file").unwrap(), b"b");
     assert_eq!(read("a/to-file").unwrap(), b"b");
     for out in [
@@ -66,7 +66,7 @@ fn links_lead_anywhere_below_and_nowhere_else() {
 }
 
 #[test]
-fn nothing_is_staged_to_or_from_where_a_link_leads() {
+fn stage_through_a_link_that_leads_out_fails() {
     let sides = sides();
     let outside = sides.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -91,7 +91,7 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
     }
     assert!(!sides.buffer.exists("x"));
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
-    // A link that is staged stays a link: it is not followed.
+    // A staged link remains a link and is not followed.
     let tree = one(ItemKind::Directory, place(""), sides.inside("tree"));
     run(&tree, &StageOptions::default()).unwrap();
     let link = sides.buffer.attr("tree/link").unwrap();
@@ -99,7 +99,7 @@ fn nothing_is_staged_to_or_from_where_a_link_leads() {
 }
 
 #[test]
-fn a_user_gets_no_further_than_without() {
+fn user_permissions_apply_below_the_roots() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can act for others: not tried");
         return;
@@ -123,9 +123,9 @@ fn a_user_gets_no_further_than_without() {
 }
 
 proptest! {
-    /// Whatever a path is made of, what is read is below.
+    /// Every file that is read lies below a root, whatever the components of its path.
     #[test]
-    fn no_path_leads_out(parts in prop::collection::vec(
+    fn random_paths_never_lead_out(parts in prop::collection::vec(
         prop::sample::select(vec!["..", ".", "in", "up", "abs", "root", "file", ""]), 0..8)
     ) {
         let home = tempfile::tempdir().unwrap();

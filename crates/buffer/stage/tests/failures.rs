@@ -1,5 +1,5 @@
-//! What is in the way of a stage is told, and costs nothing but the stage: vanished paths, files
-//! that may not be read, users who may not write, full instances.
+//! Failures fail the stage and have no other effect: missing paths, missing permissions, full
+//! instances.
 #![allow(
     clippy::unwrap_used,
     reason = "a test: what cannot be unwrapped has failed"
@@ -25,7 +25,7 @@ fn root() -> bool {
 }
 
 #[test]
-fn over_a_network_everything_arrives_too() {
+fn tree_staged_over_tcp_is_equal_to_its_source() {
     let sides = sides();
     let far = sides.over_tcp();
     fs::create_dir_all(sides.pfs.join("in/a")).unwrap();
@@ -62,7 +62,7 @@ fn over_a_network_everything_arrives_too() {
 }
 
 #[test]
-fn a_user_reads_and_writes_only_what_the_user_may() {
+fn stage_as_user_is_limited_to_the_users_permissions() {
     if !root() {
         eprintln!("only root can act for others: not tried");
         return;
@@ -95,7 +95,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     assert_eq!(user.read("in/open"), b"for all", "all others are staged");
     assert_eq!(user.attr("in/open").unwrap().uid, USER);
     assert!(!user.exists("in/secret"));
-    // Out: to a directory of the user's, and to one of root's.
+    // Stage out to a directory of the user, and to one of root.
     fs::create_dir(sides.pfs.join("mine")).unwrap();
     std::os::unix::fs::chown(sides.pfs.join("mine"), Some(USER), Some(USER)).unwrap();
     let inside = || StageLocation::in_instance(&user.space, "in/open");
@@ -107,7 +107,7 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     let error = run(&out, &StageOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
     assert!(!sides.pfs.join("in/copy").exists());
-    // Others' files in the instance stay theirs.
+    // Files of other users in the instance keep their owner.
     sides.buffer.write("roots", b"x");
     let mode = forebay_protocol::message::SetAttr {
         mode: Some(0o600),
@@ -122,13 +122,13 @@ fn a_user_reads_and_writes_only_what_the_user_may() {
     );
     let error = run(&out, &StageOptions::default()).unwrap_err();
     assert!(error.to_string().contains("Permission denied"), "{error}");
-    // This thread is root again.
+    // This thread has the identity of root again.
     fs::write(sides.pfs.join("in/mine"), b"").unwrap();
     assert_eq!(fs::metadata(sides.pfs.join("in/mine")).unwrap().uid(), 0);
 }
 
 #[test]
-fn a_full_instance_is_told_and_nothing_half_is_left() {
+fn full_instance_fails_the_stage_without_incomplete_files() {
     let sides = sides_of(1 << 20);
     fs::write(sides.pfs.join("big"), noise(4 << 20, 1)).unwrap();
     for verify in [Verify::Off, Verify::Checksum] {
@@ -148,7 +148,7 @@ fn a_full_instance_is_told_and_nothing_half_is_left() {
         }
     }
     assert_eq!(fs::read(sides.pfs.join("big")).unwrap(), noise(4 << 20, 1));
-    // What it held is free again.
+    // Its space is free again.
     fs::write(sides.pfs.join("fits"), noise(700_000, 1)).unwrap();
     run(
         &sides.stage_in(ItemKind::File, "fits", "fits"),
@@ -158,7 +158,7 @@ fn a_full_instance_is_told_and_nothing_half_is_left() {
 }
 
 #[test]
-fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
+fn removed_target_fails_the_stage_and_keeps_the_source() {
     let sides = sides();
     for index in 0..8 {
         let name = format!("f{index}");
@@ -180,7 +180,7 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     let progress = ProgressCounters::new();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.snapshot().copied.files == 0 {
+            while progress.snapshot().files == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
             fs::rename(sides.pfs.join("out"), sides.pfs.join("gone")).unwrap();
@@ -193,11 +193,11 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     assert!(
         problems.iter().all(|p| p.code == libc::ENOENT
             && p.reason
-                .contains("the directory does not exist; make it before staging out")),
+                .contains("the directory does not exist; create it before staging out")),
         "{problems:?}"
     );
     assert!(!sides.pfs.join("out").exists(), "it was not made anew");
-    // Once it is back, all goes out.
+    // When the directory exists again, everything is staged out.
     fs::rename(sides.pfs.join("gone"), sides.pfs.join("out")).unwrap();
     run(&request, &options).unwrap();
     for index in 0..8 {
@@ -207,9 +207,9 @@ fn a_destination_that_vanishes_is_told_and_the_instance_keeps_everything() {
     assert_eq!(fs::read_dir(sides.pfs.join("out")).unwrap().count(), 8);
 }
 
-/// As root, a stage to `/dev/null` would leave a file there for everyone.
+/// As root, a stage to `/dev/null` would replace the device by a file for all users.
 #[test]
-fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
+fn existing_pipe_is_not_replaced_by_a_file() {
     let sides = sides();
     sides.buffer.write("file", b"a result");
     let pipe = sides.pfs.join("pipe");
@@ -220,7 +220,7 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("pipe: is a device, a pipe or a socket; a file is not put in its place"),
+        error.contains("pipe: is a device, a pipe or a socket; it is not replaced by a file"),
         "{error}"
     );
     use std::os::unix::fs::FileTypeExt;
@@ -228,7 +228,7 @@ fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
 }
 
 #[test]
-fn a_file_where_a_directory_is_named_is_told() {
+fn file_staged_as_directory_is_refused() {
     let sides = sides();
     fs::write(sides.pfs.join("file"), "one").unwrap();
     let request = sides.stage_in(ItemKind::Directory, "file", "tree");
@@ -236,7 +236,7 @@ fn a_file_where_a_directory_is_named_is_told() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("file: is no directory; stage it with type=file"),
+        error.contains("file: is not a directory; stage it with type=file"),
         "{error}"
     );
 }

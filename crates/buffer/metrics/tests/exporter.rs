@@ -1,4 +1,4 @@
-//! What a reader of the metrics sees, a well-behaved one and others.
+//! The HTTP endpoint, used by well-behaved, slow and broken clients.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_metrics::{Counter, Exporter};
@@ -7,9 +7,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn start() -> (Exporter, Arc<Counter>) {
-    let asked = Arc::new(Counter::default());
-    let counted = asked.clone();
+/// An exporter whose document counts the scrapes; the fourth scrape fails.
+fn start_exporter() -> (Exporter, Arc<Counter>) {
+    let scrapes = Arc::new(Counter::default());
+    let counted = scrapes.clone();
     let document = move || {
         counted.increment();
         match counted.get() {
@@ -18,10 +19,10 @@ fn start() -> (Exporter, Arc<Counter>) {
         }
     };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    (Exporter::start(address, document).unwrap(), asked)
+    (Exporter::start(address, document).unwrap(), scrapes)
 }
 
-fn say(address: SocketAddr, request: &[u8]) -> String {
+fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(request).unwrap();
     let mut text = String::new();
@@ -30,11 +31,11 @@ fn say(address: SocketAddr, request: &[u8]) -> String {
 }
 
 #[test]
-fn each_request_gets_a_fresh_document() {
-    let (responder, _) = start();
+fn every_scrape_generates_a_fresh_document() {
+    let (exporter, _) = start_exporter();
     for count in 1..4 {
-        let text = say(
-            responder.address(),
+        let text = exchange(
+            exporter.address(),
             b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n",
         );
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -49,7 +50,7 @@ fn each_request_gets_a_fresh_document() {
         );
         assert_eq!(body, format!("asked_total {count}\n"));
     }
-    let text = say(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
     assert!(
         text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nnot now\n"),
         "{text}"
@@ -57,8 +58,8 @@ fn each_request_gets_a_fresh_document() {
 }
 
 #[test]
-fn other_requests_are_refused_with_a_reason() {
-    let (responder, asked) = start();
+fn invalid_requests_are_refused_with_status_code() {
+    let (exporter, scrapes) = start_exporter();
     let refused = [
         (&b"GET /other HTTP/1.1\r\n\r\n"[..], "HTTP/1.1 404 "),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "),
@@ -67,28 +68,28 @@ fn other_requests_are_refused_with_a_reason() {
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 "),
     ];
     for (request, expected) in refused {
-        let text = say(responder.address(), request);
+        let text = exchange(exporter.address(), request);
         assert!(text.starts_with(expected), "{text}");
     }
-    assert_eq!(asked.get(), 0);
+    assert_eq!(scrapes.get(), 0);
     let mut long = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
     long.resize(8 << 10, b'a');
-    assert!(say(responder.address(), &long).starts_with("HTTP/1.1 431 "));
+    assert!(exchange(exporter.address(), &long).starts_with("HTTP/1.1 431 "));
 }
 
 #[test]
-fn whoever_is_slow_is_dropped_and_stopping_does_not_wait_for_readers() {
-    let (responder, _) = start();
+fn slow_clients_time_out_and_shutdown_does_not_wait_for_idle_ones() {
+    let (exporter, _) = start_exporter();
     let begun = Instant::now();
-    let mut slow = TcpStream::connect(responder.address()).unwrap();
+    let mut slow = TcpStream::connect(exporter.address()).unwrap();
     slow.write_all(b"GET /metr").unwrap();
-    let mut gone = TcpStream::connect(responder.address()).unwrap();
-    gone.write_all(b"GET").unwrap();
-    gone.shutdown(Shutdown::Both).unwrap();
-    let text = say(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
+    let mut closed = TcpStream::connect(exporter.address()).unwrap();
+    closed.write_all(b"GET").unwrap();
+    closed.shutdown(Shutdown::Both).unwrap();
+    let text = exchange(exporter.address(), b"GET /metrics HTTP/1.1\r\n\r\n");
     assert!(text.ends_with("asked_total 1\n"), "{text}");
     assert!(begun.elapsed() < Duration::from_secs(5));
-    let _idle = TcpStream::connect(responder.address()).unwrap();
-    drop(responder);
+    let _idle = TcpStream::connect(exporter.address()).unwrap();
+    drop(exporter);
     assert!(begun.elapsed() < Duration::from_secs(8));
 }
