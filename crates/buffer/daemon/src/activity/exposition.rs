@@ -4,8 +4,7 @@ use forebay_job_script::Direction;
 use forebay_metrics::MetricKind::{Counter, Gauge, Histogram};
 use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
 
-use super::{HostActivity, StageTotals};
-use crate::activity::Status;
+use super::status::{HostActivity, StageTotals, Status};
 use forebay_control::controller::{
     InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
