@@ -30,11 +30,11 @@ pub const MAC_BYTES: usize = 16;
 pub enum DataProtection {
     /// Checksums against transmission errors only: whoever controls the network can read and change
     /// data.
+    #[default]
     Off,
     /// Keyed hashes: changes are detected, data can be read.
     Integrity,
     /// Authenticated encryption.
-    #[default]
     Encrypted,
 }
 
@@ -264,5 +264,104 @@ impl ReceiveGuard {
             return Err(FrameError::Authentication);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sending guard of one side, and the receiving guard of the other.
+    fn connection() -> (SendGuard, ReceiveGuard) {
+        let builder = || snow::Builder::new("Noise_NN_25519_AESGCM_SHA256".parse().unwrap());
+        let mut client = builder().build_initiator().unwrap();
+        let mut server = builder().build_responder().unwrap();
+        let (mut message, mut payload) = ([0; 256], [0; 256]);
+        let count = client.write_message(&[], &mut message).unwrap();
+        server
+            .read_message(&message[..count], &mut payload)
+            .unwrap();
+        let count = server.write_message(&[], &mut message).unwrap();
+        client
+            .read_message(&message[..count], &mut payload)
+            .unwrap();
+        let (mut sent, _) = guards(client.into_stateless_transport_mode().unwrap());
+        let (_, mut received) = guards(server.into_stateless_transport_mode().unwrap());
+        sent.protect_data(DataProtection::Integrity, [7; 32]);
+        received.protect_data(DataProtection::Integrity, [7; 32]);
+        (sent, received)
+    }
+
+    fn sealed(guard: &mut SendGuard, plain: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        guard.seal(plain, &mut out).unwrap();
+        assert_eq!(out.len(), sealed_length(plain.len()));
+        out
+    }
+
+    #[test]
+    fn records_are_accepted_once_unchanged_and_in_order() {
+        let (mut send, mut receive) = connection();
+        let first = sealed(&mut send, b"first");
+        let second = sealed(&mut send, &[3; 3 * MAX_RECORD_BYTES + 1]);
+        let mut plain = Vec::new();
+        // In pieces, as they arrive.
+        assert_eq!(receive.open(&first[..1], &mut plain), Ok(0));
+        assert_eq!(receive.open(&first[..9], &mut plain), Ok(0));
+        assert_eq!(receive.open(&first, &mut plain), Ok(first.len()));
+        assert_eq!(plain, b"first");
+        let refused = Err(FrameError::Authentication);
+        assert_eq!(receive.open(&first, &mut plain), refused, "repeated");
+        let (mut send, mut receive) = connection();
+        let (first, other) = (sealed(&mut send, b"first"), sealed(&mut send, b"other"));
+        assert_eq!(
+            receive.open(&other, &mut plain),
+            refused,
+            "the first is missing"
+        );
+        for at in RECORD_HEADER_BYTES..first.len() {
+            let mut changed = first.clone();
+            changed[at] ^= 1;
+            assert_eq!(receive.open(&changed, &mut plain), refused, "byte {at}");
+        }
+        plain.clear();
+        assert_eq!(receive.open(&first, &mut plain), Ok(first.len()));
+        assert_eq!(receive.open(&other, &mut plain), Ok(other.len()));
+        assert_eq!(plain, b"firstother");
+        let (_, mut another) = connection();
+        assert_eq!(
+            another.open(&second, &mut plain),
+            refused,
+            "another session"
+        );
+    }
+
+    #[test]
+    fn chunk_tags_are_accepted_once_unchanged_and_in_order() {
+        let (mut send, mut receive) = connection();
+        let (first, second) = (send.mac(4, b"data"), send.mac(4, b"data"));
+        assert_ne!(first, second, "the same data again");
+        assert_eq!(receive.verify(4, b"data", &first), Ok(()));
+        let refused = Err(FrameError::Authentication);
+        assert_eq!(receive.verify(4, b"data", &first), refused, "repeated");
+        let third = send.mac(4, b"data");
+        assert_eq!(
+            receive.verify(5, b"data", &third),
+            refused,
+            "another length"
+        );
+        let fourth = send.mac(4, b"data");
+        assert_eq!(receive.verify(4, b"date", &fourth), refused, "other data");
+    }
+
+    #[test]
+    fn record_of_impossible_length_is_refused() {
+        for length in [0u16, 16, u16::MAX] {
+            assert_eq!(
+                record_length(&length.to_le_bytes()),
+                Err(FrameError::Length)
+            );
+        }
+        assert_eq!(record_length(&[1]), Ok(RECORD_HEADER_BYTES));
     }
 }

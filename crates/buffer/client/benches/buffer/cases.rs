@@ -8,7 +8,9 @@ use crate::{Options, Outcome, round_trips};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use Place::{Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpTwo};
+use Place::{
+    Base, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpEncrypted, TcpIntegrity, TcpTwo,
+};
 use Target::{AtLeast, AtMost};
 
 /// What the seconds of a round are made into.
@@ -117,7 +119,13 @@ const MEMORY: [Case; 11] = [
         clients: 1,
         task: write(MIB, 1024, false, Durable::Never),
         unit: Unit::Bytes,
-        places: &[(Stream, NONE), (Tcp, AtLeast(0.5)), (TcpTwo, NONE)],
+        places: &[
+            (Stream, NONE),
+            (Tcp, AtLeast(0.5)),
+            (TcpIntegrity, NONE),
+            (TcpEncrypted, NONE),
+            (TcpTwo, NONE),
+        ],
         cold: false,
     },
     Case {
@@ -125,7 +133,13 @@ const MEMORY: [Case; 11] = [
         clients: 1,
         task: read(MIB, 1024, false),
         unit: Unit::Bytes,
-        places: &[(Stream, NONE), (Tcp, AtLeast(0.5)), (TcpTwo, NONE)],
+        places: &[
+            (Stream, NONE),
+            (Tcp, AtLeast(0.5)),
+            (TcpIntegrity, NONE),
+            (TcpEncrypted, NONE),
+            (TcpTwo, NONE),
+        ],
         cold: false,
     },
     Case {

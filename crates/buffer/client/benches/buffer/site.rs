@@ -6,6 +6,7 @@ use crate::process::Process;
 use crate::work::{Order, Task};
 use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, StripedAdmin, mount};
 use forebay_net::auth::PoolKey;
+use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::{Errno, InstanceId};
@@ -19,9 +20,9 @@ use std::time::Duration;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
 const STRIPE: u64 = 1 << 20;
-/// The daemons; the second and third share an instance.
-const DAEMONS: [&str; 3] = ["one", "two-a", "two-b"];
-/// The one that reads and writes past the page cache.
+/// The daemons. The second and third share an instance; the last two protect data over TCP by these
+/// modes.
+const DAEMONS: [&str; 5] = ["one", "two-a", "two-b", "integrity", "encrypted"];
 
 pub fn key() -> Result<PoolKey, Errno> {
     PoolKey::new(b"for measurements only")
@@ -46,6 +47,10 @@ pub enum Place {
     LibraryTwo,
     /// As `Tcp`, on two daemons.
     TcpTwo,
+    /// As `Tcp`, with data authenticated.
+    TcpIntegrity,
+    /// As `Tcp`, with data encrypted.
+    TcpEncrypted,
 }
 
 impl Place {
@@ -59,6 +64,8 @@ impl Place {
             Place::Stream => "loopback",
             Place::LibraryTwo => "library, 2",
             Place::TcpTwo => "TCP, 2",
+            Place::TcpIntegrity => "TCP, integrity",
+            Place::TcpEncrypted => "TCP, encrypted",
         }
     }
 
@@ -68,10 +75,15 @@ impl Place {
     }
 
     pub fn nodes(self, dir: &Path) -> NodeAddresses {
-        let tcp = matches!(self, Place::Tcp | Place::TcpTwo);
-        let daemons = match self {
-            Place::LibraryTwo | Place::TcpTwo => 1..3,
-            _ => 0..1,
+        let (tcp, daemons) = match self {
+            Place::Tcp => (true, 0..1),
+            Place::TcpTwo => (true, 1..3),
+            Place::TcpIntegrity => (true, 3..4),
+            Place::TcpEncrypted => (true, 4..5),
+            Place::LibraryTwo => (false, 1..3),
+            Place::Base | Place::Library | Place::Mount | Place::Gluster | Place::Stream => {
+                (false, 0..1)
+            }
         };
         let names = DAEMONS.iter().skip(daemons.start).take(daemons.len());
         let address = |name: &&str| {
@@ -90,6 +102,8 @@ impl Place {
 pub fn daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
     let mut options = daemon::StoreOptions::new(&dir);
+    let mode = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
+    options.data_protection = mode.unwrap_or(DataProtection::Off);
     (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()?));
     let daemon = Daemon::start(options)?;
     if let Some(Address::Tcp(address)) = daemon.tcp_address() {
@@ -134,7 +148,12 @@ impl Site {
             key: Some(key()?),
             ..ClientOptions::default()
         };
-        for place in [Place::Library, Place::LibraryTwo] {
+        for place in [
+            Place::Library,
+            Place::LibraryTwo,
+            Place::TcpIntegrity,
+            Place::TcpEncrypted,
+        ] {
             let spec = InstanceSpec {
                 id: INSTANCE,
                 uid: rustix::process::geteuid().as_raw(),

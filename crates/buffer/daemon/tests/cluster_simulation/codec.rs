@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 fn taken_out<T: DeserializeOwned>(bytes: &[u8], payload: usize) -> (u64, T) {
     let head = bytes.first_chunk::<HEADER_BYTES>().unwrap();
-    let header = frame::parse_header(head).unwrap();
+    let header = frame::parse_header(head, frame::MAX_BODY_BYTES).unwrap();
     assert_eq!(
         (header.body, header.payload),
         (bytes.len() - HEADER_BYTES, payload)

@@ -23,6 +23,7 @@ impl Watermarks {
 
     /// Generations of this boot up to `generation` are valid. May drop the oldest boot.
     pub fn set_last_durable_generation(&mut self, boot: u128, generation: u64) {
+        assert!(generation > 0, "generations begin with 1");
         match self.0.iter_mut().find(|(known, _)| *known == boot) {
             Some((_, known)) => {
                 assert!(generation >= *known, "watermarks never decrease");
