@@ -57,7 +57,7 @@ fn a_file_gets_the_life_of_sessions_instances_and_stages() {
         found.unwrap_or_else(|| panic!("no `{message}` in {lines:#?}"))
     };
     for message in [
-        "a storage daemon serves",
+        "storage daemon started",
         "a session begins",
         "an instance is made",
         "mounted",

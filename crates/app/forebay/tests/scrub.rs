@@ -149,7 +149,7 @@ fn checksums_hold_when_the_host_is_started_again() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("damaged from byte 262144 "), "{text}");
     // Without the record of which checksums last, nothing is known about the data.
-    fs::remove_file(home.join(".forebay/flash/objects/seals")).unwrap();
+    fs::remove_file(home.join(".forebay/flash/objects/checksum-watermarks")).unwrap();
     let (code, text) = scrub_after_start(home, 4);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(last_row(&text)[1], "0", "{text}");
