@@ -122,7 +122,7 @@ fn rot(home: &Path) {
 }
 
 #[test]
-fn a_flipped_bit_is_found_and_named() {
+fn flipped_bit_is_found_and_located() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     sealed(home);
@@ -133,7 +133,7 @@ fn a_flipped_bit_is_found_and_named() {
 }
 
 #[test]
-fn checksums_hold_when_the_host_is_started_again() {
+fn checksums_survive_a_restart_of_the_host() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     sealed(home);
@@ -156,7 +156,7 @@ fn checksums_hold_when_the_host_is_started_again() {
 }
 
 #[test]
-fn what_is_no_pool_is_refused() {
+fn scrub_of_another_directory_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let said = forebay(home.path(), &["scrub", "nowhere"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");
