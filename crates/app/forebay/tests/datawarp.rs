@@ -332,10 +332,10 @@ exec sleep 100
         .command("run --pool pool --pool-size 512MiB --job-id kept job.sh")
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while !dir.path().join("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
-        assert!(run.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(start.elapsed() < Duration::from_secs(60), "timeout");
+        assert!(run.try_wait().unwrap().is_none(), "the run has exited");
         std::thread::sleep(Duration::from_millis(10));
     }
     malformed_calls_are_refused(&dir.path().join("pool/calls.socket"), "kept");
@@ -361,10 +361,10 @@ fn malformed_calls_are_refused(socket: &Path, job: &str) {
         let mut answer = Vec::new();
         // If bytes were left unread, the connection may be reset after the reply.
         let _ = stream.read_to_end(&mut answer);
-        let told = String::from_utf8_lossy(&answer);
+        let text = String::from_utf8_lossy(&answer);
         assert!(
-            answer.len() > 6 && !told.contains("panic"),
-            "{bytes:?}: {told}"
+            answer.len() > 6 && !text.contains("panic"),
+            "{bytes:?}: {text}"
         );
     }
     // Paths outside the instance, in various spellings.

@@ -74,9 +74,9 @@ impl Job {
     }
 
     fn wait_for(&self, name: &str) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.path(name).exists() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{name}");
+            assert!(start.elapsed() < Duration::from_secs(60), "{name}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

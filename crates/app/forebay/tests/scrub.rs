@@ -29,18 +29,18 @@ fn forebay(home: &Path, arguments: &[&str]) -> Output {
 
 fn run(home: &Path, script: &str) {
     fs::write(home.join("job.sh"), script).unwrap();
-    let said = forebay(home, &["run", "--pool-size", "1GiB", "job.sh"]);
-    assert!(said.status.success(), "{said:?}");
+    let output = forebay(home, &["run", "--pool-size", "1GiB", "job.sh"]);
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Exit code and output of a scrub.
 fn scrub(home: &Path) -> (Option<i32>, String) {
-    told(forebay(home, &["scrub", ".forebay"]))
+    code_and_text(forebay(home, &["scrub", ".forebay"]))
 }
 
-fn told(said: Output) -> (Option<i32>, String) {
-    let text = [said.stdout, said.stderr].concat();
-    (said.status.code(), String::from_utf8(text).unwrap())
+fn code_and_text(output: Output) -> (Option<i32>, String) {
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 /// A scrub after the `start`th boot of the host, simulated with another boot id in a mount
@@ -50,7 +50,7 @@ fn scrub_after_start(home: &Path, start: u32) -> (Option<i32>, String) {
     fs::write(&boot, format!("{start:08}-0000-4000-8000-000000000000\n")).unwrap();
     let script =
         "mount --bind boot_id /proc/sys/kernel/random/boot_id && exec \"$0\" scrub .forebay";
-    let said = Command::new("unshare")
+    let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
         .arg(env!("CARGO_BIN_EXE_forebay"))
         .current_dir(home)
@@ -59,7 +59,7 @@ fn scrub_after_start(home: &Path, start: u32) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    told(said)
+    code_and_text(output)
 }
 
 fn last_row(text: &str) -> Vec<String> {
@@ -158,10 +158,10 @@ fn checksums_survive_a_restart_of_the_host() {
 #[test]
 fn scrub_of_another_directory_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    let said = forebay(home.path(), &["scrub", "nowhere"]);
-    assert_eq!(said.status.code(), Some(2), "{said:?}");
-    let said = forebay(home.path(), &["scrub", "."]);
-    let text = String::from_utf8(said.stderr).unwrap();
-    assert_eq!(said.status.code(), Some(1), "{text}");
+    let output = forebay(home.path(), &["scrub", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = forebay(home.path(), &["scrub", "."]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("flash/objects"), "{text}");
 }

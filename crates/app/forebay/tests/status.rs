@@ -135,9 +135,9 @@ while [ ! -e %d/go ]; do sleep 0.02; done
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     while !home.path("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(20));
     }
     // Counters are published once a second.

@@ -40,9 +40,9 @@ impl Busy {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         while !path("ready").exists() {
-            assert!(begun.elapsed() < TIMEOUT);
+            assert!(start.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
         Busy { directory, run }
@@ -161,13 +161,13 @@ impl Screen {
 
     /// Waits until the screen contents fulfil `wanted`, and returns them.
     fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let text = self.parser.screen().contents();
             if wanted(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < TIMEOUT, "{text}");
+            assert!(start.elapsed() < TIMEOUT, "{text}");
             if let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(100)) {
                 self.parser.process(&bytes);
             }
@@ -180,7 +180,7 @@ impl Screen {
     }
 
     fn ends(&mut self) -> i32 {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             while let Ok(bytes) = self.output.try_recv() {
                 self.parser.process(&bytes);
@@ -188,7 +188,7 @@ impl Screen {
             if let Some(status) = self.program.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(begun.elapsed() < TIMEOUT);
+            assert!(start.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -279,9 +279,9 @@ fn top_exits_when_its_terminal_closes() {
     assert!(top_runs(pool));
     // A killed `script` closes the terminal of its program without a signal.
     drop(screen);
-    let begun = Instant::now();
+    let start = Instant::now();
     while top_runs(pool) {
-        assert!(begun.elapsed() < TIMEOUT, "top goes on without a terminal");
+        assert!(start.elapsed() < TIMEOUT, "top runs without a terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
