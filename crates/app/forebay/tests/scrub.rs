@@ -149,7 +149,7 @@ fn checksums_survive_a_restart_of_the_host() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("damaged from byte 262144 "), "{text}");
     // Without the record of valid checksums, the data is unverified.
-    fs::remove_file(home.join(".forebay/flash/objects/seals")).unwrap();
+    fs::remove_file(home.join(".forebay/flash/objects/checksum-watermarks")).unwrap();
     let (code, text) = scrub_after_start(home, 4);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(last_row(&text)[1], "0", "{text}");

@@ -4,7 +4,7 @@
 use std::io;
 
 /// Name of the file, in the directory of all objects.
-pub const WATERMARK_FILE: &str = "seals";
+pub const WATERMARK_FILE: &str = "checksum-watermarks";
 const MAGIC: &[u8; 8] = b"FBAYSEA1";
 /// Boots that are remembered. Older checksums become invalid.
 const MAX_BOOTS: usize = 4096;
