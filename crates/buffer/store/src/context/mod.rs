@@ -67,7 +67,7 @@ pub struct Requester {
     /// The connection and slot.
     pub origin: Origin,
     /// On whose behalf.
-    pub who: Credentials,
+    pub user: Credentials,
 }
 
 /// A keyed sequence of numbers that an outsider cannot predict.
@@ -97,7 +97,7 @@ impl Secrets {
 }
 
 /// What a node's volumes share.
-pub struct NodeContext<O: Objects> {
+pub struct Context<O: Objects> {
     /// The time of the present input.
     pub now: Now,
     /// When the node started, in nanoseconds of [`Now::steady_ns`].
@@ -106,8 +106,6 @@ pub struct NodeContext<O: Objects> {
     pub log_space: LogSpace,
     /// What clients may use up.
     pub limits: Limits,
-    /// The data objects.
-    pub objects: O,
     /// Log records, and what waits for them.
     pub journal: Journal,
     /// Attached clients.
@@ -131,7 +129,7 @@ pub struct NodeContext<O: Objects> {
     pub settle_at_ns: Option<u64>,
 }
 
-impl<O: Objects> NodeContext<O> {
+impl<O: Objects> Context<O> {
     /// Write a record of a change that has been applied. Returns its sequence number.
     pub fn log(&mut self, event: Event, request: Option<SlotUpdate>) -> u64 {
         if let Some(update) = &request {

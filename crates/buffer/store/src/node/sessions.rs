@@ -13,7 +13,7 @@ use forebay_protocol::message::{
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
 
-impl<O: Objects> Node<O> {
+impl<O: Objects + Clone> Node<O> {
     /// The handshake that a challenged far end has to authenticate, with its own random bytes.
     pub fn handshake(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
         self.connections.handshake(conn, nonce)
