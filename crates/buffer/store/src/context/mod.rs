@@ -1,4 +1,4 @@
-//! What a node's volumes share: time, log, data objects, sessions, and the effects of a step.
+//! State that is shared by a node's volumes: time, log, data objects, sessions, and the effects of a step.
 
 mod journal;
 mod parked;
@@ -16,7 +16,7 @@ use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
 use forebay_protocol::{Credentials, Errno, Reply, SessionId};
 
-/// What a request led to, if it did not fail.
+/// The outcome of a request that did not fail.
 #[derive(Debug)]
 pub enum Outcome<D> {
     /// The reply.
@@ -27,7 +27,7 @@ pub enum Outcome<D> {
     Deferred,
 }
 
-/// What a request led to.
+/// The outcome of a request, or its error.
 pub type Handled<O> = Result<Outcome<<O as Objects>::Descriptor>, Errno>;
 
 /// The connection and slot that a call came through.
@@ -61,7 +61,7 @@ impl Origin {
     }
 }
 
-/// Who makes a request, and through which connection.
+/// The origin of a request, and the user on whose behalf it is made.
 #[derive(Clone, Debug)]
 pub struct Requester {
     /// The connection and slot.
@@ -96,15 +96,15 @@ impl Secrets {
     }
 }
 
-/// What a node's volumes share.
+/// State that is shared by a node's volumes.
 pub struct Context<O: Objects> {
     /// The time of the present input.
     pub now: Now,
     /// When the node started, in nanoseconds of [`Now::steady_ns`].
     pub started_ns: u64,
-    /// What the log has space for.
+    /// The space of the log.
     pub log_space: LogSpace,
-    /// What clients may use up.
+    /// Limits on the use by clients.
     pub limits: Limits,
     /// Log records, and what waits for them.
     pub journal: Journal,
@@ -151,7 +151,7 @@ impl<O: Objects> Context<O> {
         self.send_reply(conn, seq, reply, None);
     }
 
-    /// Reply to a call with what it led to, unless that is deferred.
+    /// Reply to a call with its outcome, unless that is deferred.
     pub fn finish(&mut self, conn: ConnId, seq: u64, handled: Handled<O>) {
         match handled {
             Ok(Outcome::Reply(reply)) => self.send_reply(conn, seq, reply, None),

@@ -126,13 +126,13 @@ impl<O: Objects + Clone> Node<O> {
         self.boot_id = boot_id;
     }
 
-    /// Set what the log has space for. Requests for which it has none fail with `ENOSPC`. Returns what
-    /// was set before.
+    /// Set the log's space. Requests for which it has none fail with `ENOSPC`. Returns the
+    /// previous value.
     pub fn set_log_space(&mut self, space: LogSpace) -> LogSpace {
         std::mem::replace(&mut self.context.log_space, space)
     }
 
-    /// What the log has space for, as it was [set](Node::set_log_space).
+    /// The log's space, as it was [set](Node::set_log_space).
     pub fn log_space(&self) -> LogSpace {
         self.context.log_space
     }

@@ -10,7 +10,7 @@ use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, Reply};
 
-/// Bytes that an entry of a listing takes beside its name, with attributes.
+/// Bytes that an entry of a listing takes in addition to its name, with attributes.
 const ENTRY_WITH_ATTR_BYTES: usize = 128;
 /// The same without attributes.
 const ENTRY_BYTES: usize = 24;

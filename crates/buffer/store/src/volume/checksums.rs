@@ -13,7 +13,7 @@ use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Request};
 use std::collections::BTreeMap;
 
-/// What continues when the checksums of an object are invalid.
+/// A call or a message that waits until the checksums of an object are invalid.
 #[derive(Debug)]
 pub enum PendingCall {
     /// A call of a client.

@@ -45,7 +45,7 @@ impl Lengths {
         !self.unsettled.is_empty()
     }
 
-    /// The files to settle next, beside those that are `busy`.
+    /// The files to settle next, without those that are `busy`.
     fn next_batch(&self, busy: &BTreeSet<Ino>) -> Vec<Ino> {
         let idle = self.unsettled.iter().filter(|ino| !busy.contains(ino));
         let free = MAX_SETTLING.saturating_sub(busy.len());

@@ -2,8 +2,8 @@
 //!
 //! Every message names the incarnation of the daemon it is meant for, and is numbered; a receiver
 //! accepts only messages meant for its own incarnation, in ascending order. So an old message never
-//! undoes the effect of a newer one. What must arrive is retransmitted until it is answered: every
-//! message may be sent twice.
+//! undoes the effect of a newer one. Important messages are retransmitted until they are
+//! answered: every message may be sent twice.
 
 use super::Volume;
 use crate::context::Context;
@@ -35,7 +35,7 @@ struct Link {
     oldest_task: u64,
 }
 
-/// What an arriving message means for a link.
+/// The relation of an arriving message to the state of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The other node has started again since its last message.

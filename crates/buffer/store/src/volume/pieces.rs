@@ -2,7 +2,7 @@
 //!
 //! A client shows the metadata node's capability to open a piece. The metadata node has pieces
 //! measured, resized and removed. A piece may outlive its file, because it was created late or
-//! because a power cut took the file back; every piece that is new, or that was there when this node
+//! because a power cut took the file back; every piece that is new, or that existed when this node
 //! or the metadata node started, is therefore checked with the metadata node.
 
 use super::Volume;

@@ -24,9 +24,9 @@ const MAX_BATCH: usize = 1024;
 /// The purpose of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Settle the length: nobody writes to the file any more.
+    /// Settle the length: the last write handle was closed.
     Settle,
-    /// Set the times: the last write so far must be known to tell later ones.
+    /// Set the times: the last write so far must be known to recognize later ones.
     Times,
     /// Set the length, in bytes.
     Resize(u64),

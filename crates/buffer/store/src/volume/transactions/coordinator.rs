@@ -36,10 +36,10 @@ pub struct Walk {
     pub rest: Vec<(Ino, Ino)>,
 }
 
-/// What is left to do for a transaction that has committed.
+/// The remainder of a transaction that has committed.
 #[derive(Debug)]
 pub struct Decided {
-    /// The commit is durable: participants may be told.
+    /// The commit is durable: it may be announced.
     pub is_durable: bool,
     /// Participants that have not applied it.
     pub pending: BTreeSet<NodeIndex>,
@@ -52,7 +52,7 @@ pub struct Decided {
 pub struct Transaction {
     /// The call, unless the daemon has started again since or the call has timed out.
     pub call: Option<(Requester, Call)>,
-    /// What is left to prepare. `None`: it was committed before this start.
+    /// The plan. `None`: it was committed before this start.
     pub plan: Option<Plan>,
     pub phase: Phase,
     attempts: Attempts,

@@ -337,7 +337,7 @@ impl Rename {
         walks
     }
 
-    /// What becomes of the inodes.
+    /// The steps that change the inodes.
     fn moves(&self, across: bool) -> Vec<(NodeIndex, Step)> {
         let step = |(ino, kind): (Ino, FileKind), to: Ino, owner_only| Step::ChangeParent {
             ino,
