@@ -6,19 +6,19 @@
 
 pub mod cli;
 pub mod console;
+mod csv_text;
 pub mod failure;
 pub mod figures;
 pub mod interrupt;
 pub mod ior_output;
 pub mod links;
-pub mod log;
 pub mod plot;
 pub mod progress;
-pub mod quantity;
 pub mod report;
 pub mod run_directory;
 pub mod series;
 pub mod show;
+pub mod stage_meter;
 pub mod table;
 pub mod top;
 pub mod validate;

@@ -206,26 +206,38 @@ pub enum StagePath {
     Buffer(BufferPath),
 }
 
-/// What is staged.
+/// The kind of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StageKind {
-    /// One file.
+    /// One file
     File,
-    /// A directory and all below it.
+    /// A directory tree
     Directory,
-    /// The files that a list names, one a line.
+    /// The files named in a list, one per line
     List,
 }
 
-/// Which way.
+/// The direction of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the parallel file system into the buffer, before the job.
+    /// From the parallel file system into the instance
     In,
-    /// From the buffer to the parallel file system, after the job.
+    /// From the instance to the parallel file system
     Out,
+}
+
+impl Direction {
+    /// `in` or `out`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::In => "in",
+            Direction::Out => "out",
+        }
+    }
 }
 
 /// `stage_in` or `stage_out`.

@@ -2,7 +2,8 @@
 
 use crate::machine::{BurstBuffer, LinkSpec, Machine, Network, NodeKind};
 use crate::node_map::kind_letter;
-use forebay_units::{Bytes, Rate, grouped};
+use forebay_units::human::grouped;
+use forebay_units::{Bytes, Rate};
 use std::fmt::Write;
 
 /// Columns of a row of numbers.

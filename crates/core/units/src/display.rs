@@ -4,19 +4,6 @@ use super::{Bytes, Rate, Time};
 use crate::parse::{BYTES, Quantity, RATE, TIME};
 use std::fmt;
 
-/// 12345 as 12,345.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// Largest whole part of a printed number, where a larger unit is to be had.
 const MOST_WHOLE: u64 = 9_999;
 

@@ -7,7 +7,6 @@ mod display;
 pub mod human;
 mod parse;
 
-pub use display::grouped;
 pub use parse::UnitError;
 
 use serde::{Deserialize, Serialize};

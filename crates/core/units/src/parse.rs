@@ -1,7 +1,7 @@
 //! Text to units, exactly.
 
 use super::{Bytes, PS_PER_SECOND, Rate, Time};
-use crate::display::grouped;
+use crate::human::grouped;
 use std::fmt;
 use std::str::FromStr;
 

@@ -3,9 +3,9 @@
 use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure, Mark};
 use crate::plot::lines::{Chart, Line};
-use crate::quantity::significant;
 use crate::validate::published::Published;
 use forebay_machine::results::{IorPoint, IorStudy, Phase};
+use forebay_units::human::number;
 
 /// The published measurements that a study can be compared with: the same machine, burst-buffer
 /// count and kind of file, in GB/s, of an access that the study has.
@@ -57,7 +57,7 @@ fn mark(row: &Published) -> Option<Mark> {
             row.system,
             row.what,
             row.clients,
-            significant(value),
+            number(value),
             row.unit,
             row.source
         ),

@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::bandwidth::{BOTTOM, Figure, HEIGHT, LEFT, Mark, RIGHT, TOP, WIDTH};
 use super::palette::Palette;
 use super::svg::{Anchor, Stroke, Svg, TextStyle, width_of};
-use crate::quantity::significant;
+use forebay_units::human::number;
 
 /// A point in the units of the axes.
 type Point = (f64, f64);
@@ -111,7 +111,7 @@ impl Figure {
             svg.diamond(to, 6.5, "none", stroke, &mark.tip);
         }
         let each = if mark.per_x { " a node" } else { "" };
-        let text = format!("published {} GB/s{each}", significant(mark.value));
+        let text = format!("published {} GB/s{each}", number(mark.value));
         let width = width_of(&text, 11.0);
         let share = if mark.per_x && !single { 0.6 } else { 0.5 };
         let centre = (

@@ -105,7 +105,7 @@ impl Axis {
 /// A tick's label without needless decimals: `0.5`, `20`, `1,000`.
 pub fn label(value: f64) -> String {
     if value.abs() >= 1000.0 {
-        return crate::quantity::thousands(value.round() as u64);
+        return forebay_units::human::grouped(value.round() as u64);
     }
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

@@ -4,7 +4,7 @@
 use super::axis::{Axis, Scale, label};
 use super::palette::Palette;
 use super::svg::{Anchor, Stroke, Svg, TextStyle, fitted, width_of};
-use crate::quantity::significant;
+use forebay_units::human::number;
 
 pub(super) const WIDTH: f64 = 760.0;
 const HEADING: f64 = 52.0;
@@ -211,7 +211,7 @@ impl Figure {
                     (self.x_label)(*a),
                     self.x_name,
                     curve.name,
-                    significant(*b)
+                    number(*b)
                 );
                 svg.disc(
                     *pixel,
@@ -249,7 +249,7 @@ impl Figure {
                 (left, at + 15.0),
                 style,
                 false,
-                &format!("{} GB/s", significant(*last)),
+                &format!("{} GB/s", number(*last)),
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use super::palette::Palette;
 use super::svg::{Anchor, Svg, TextStyle};
-use crate::quantity::bytes;
+use forebay_units::human::bytes;
 use std::fmt::Write;
 
 const LEFT: f64 = 54.0;

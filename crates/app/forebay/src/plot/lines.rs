@@ -97,7 +97,7 @@ impl Chart {
                         "{} at {}: {}",
                         line.name,
                         (self.x_label)(*a),
-                        crate::quantity::significant(*b)
+                        forebay_units::human::number(*b)
                     );
                     svg.disc(
                         *pixel,

@@ -85,7 +85,7 @@ pub struct Check {
     pub row: String,
     /// What of the run is compared.
     pub measure: Measure,
-    /// What the measurement could also be taken to mean: shown beside, without a verdict.
+    /// Another possible meaning of the measurement: shown, but without a verdict.
     pub alternative: Option<Measure>,
     /// Whether it is predicted.
     pub role: Role,

@@ -15,13 +15,14 @@ pub struct Step {
     pub label: String,
     /// What was compared: GB/s or operations a second.
     pub value: f64,
-    /// What is shown beside it, in the same unit.
-    pub beside: Option<f64>,
+    /// The value of the alternative, in the same unit.
+    #[serde(rename = "beside")]
+    pub alternative: Option<f64>,
     /// Limiting resource.
     pub limit: String,
 }
 
-/// What a measurement could also be taken to mean, as simulated.
+/// Another possible meaning of a measurement, as simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     /// What it is, in words.
@@ -51,8 +52,9 @@ pub struct Row {
     pub unit: String,
     /// What of the run is compared, in words.
     pub compared: String,
-    /// What the measurement could also be taken to mean.
-    pub beside: Option<Alternative>,
+    /// Another possible meaning of the measurement.
+    #[serde(rename = "beside")]
+    pub alternative: Option<Alternative>,
     /// 100 × (simulated − measured) / measured.
     pub error_percent: Option<f64>,
     /// `validation` or `calibration`.
@@ -101,7 +103,7 @@ fn step(case: &Case, check: &Check, run: &Run, point: &IorPoint) -> Option<Step>
         x,
         label: run.label.clone(),
         value: value(measure, point)?,
-        beside: check.alternative.and_then(|beside| value(beside, point)),
+        alternative: check.alternative.and_then(|measure| value(measure, point)),
         limit,
     })
 }
@@ -202,11 +204,11 @@ pub fn compare(
     if check.role == Role::Calibration {
         outcome.verdict.push_str(", fitted");
     }
-    let beside = check.alternative.map(|beside| {
-        let values = steps.iter().filter_map(|step| step.beside);
+    let alternative = check.alternative.map(|measure| {
+        let values = steps.iter().filter_map(|step| step.alternative);
         let simulated = measured.and_then(|m| worst(values, m));
         Alternative {
-            compared: beside.words().to_string(),
+            compared: measure.words().to_string(),
             simulated,
             error_percent: error_percent(measured, simulated),
         }
@@ -220,7 +222,7 @@ pub fn compare(
         simulated: outcome.simulated,
         unit: published.unit.clone(),
         compared: check.measure.words().to_string(),
-        beside,
+        alternative,
         error_percent: error_percent(measured, outcome.simulated),
         role: check.role.name().to_string(),
         tolerance: outcome.accepted,
@@ -254,7 +256,7 @@ mod tests {
                 x: *x,
                 label: x.to_string(),
                 value: *v,
-                beside: None,
+                alternative: None,
                 limit: String::new(),
             })
             .collect()

@@ -42,7 +42,8 @@ impl Controller {
             Ok(shares) => Ok((pool, shares)),
             Err(refusal) => {
                 self.short_of_space = Some(self.now);
-                let size = |granules: u64| human::size(granules.saturating_mul(pool.granularity.0));
+                let size =
+                    |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
                 let sizes = match refusal.wanted_and_free() {
                     Some((wanted, free)) => {
                         format!(", which is {} and {}", size(wanted), size(free))
