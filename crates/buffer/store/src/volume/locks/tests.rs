@@ -313,7 +313,7 @@ fn closed_handle_cancels_its_wait_only_though_another_owner_has_the_same_ticket(
         exclusive: true,
         handle,
     };
-    let mut lock = |table: &mut LockTable, wanted: Wanted, ticket| {
+    let lock = |table: &mut LockTable, wanted: Wanted, ticket| {
         table.lock(wanted.owner.0, wanted.ino, held(&wanted), ticket, false)
     };
     for ino in [1, 2] {
