@@ -262,7 +262,7 @@ impl Namespace {
         }
         let inode = self.inode_mut(dir)?;
         if old == Some(FileKind::Dir) {
-            remove_link(inode)?;
+            remove_link(inode);
         }
         if put.is_some_and(|(_, kind)| kind == FileKind::Dir) {
             inode.nlink += 1;
@@ -317,7 +317,7 @@ impl Namespace {
     /// An inode loses a name; without any it is an orphan.
     fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
-        remove_link(inode)?;
+        remove_link(inode);
         inode.ctime = now;
         if inode.nlink == 0 {
             self.orphans.insert(ino);
@@ -328,7 +328,8 @@ impl Namespace {
     /// A directory is removed from its parent.
     fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), ApplyError> {
         self.end_dir(ino, now)?;
-        remove_link(self.inode_mut(parent)?)
+        remove_link(self.inode_mut(parent)?);
+        Ok(())
     }
 
     /// A directory loses its name.
@@ -387,14 +388,13 @@ impl Namespace {
             && from != to
         {
             dir.parent = to;
-            remove_link(self.inode_mut(from)?)?;
+            remove_link(self.inode_mut(from)?);
             self.inode_mut(to)?.nlink += 1;
         }
         Ok(())
     }
 }
 
-fn remove_link(inode: &mut Inode) -> Result<(), ApplyError> {
-    inode.nlink = inode.nlink.checked_sub(1).ok_or("the inode has no link")?;
-    Ok(())
+fn remove_link(inode: &mut Inode) {
+    inode.nlink = inode.nlink.saturating_sub(1);
 }
