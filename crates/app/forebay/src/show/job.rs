@@ -189,12 +189,12 @@ total     4.00 s
             }],
         };
         let expected = "\
-                    time  share  files      data        rate
-stage out         800 ms   100%      3  3.00 MiB  3.75 MiB/s
-  copied, synced  500 ms                3.00 MiB  6.00 MiB/s
-  read back       250 ms                3.00 MiB  12.0 MiB/s
+                     time  share  files      data        rate
+stage out          800 ms   100%      3  3.00 MiB  3.75 MiB/s
+  copied, synced   500 ms                3.00 MiB  6.00 MiB/s
+  read back        250 ms                3.00 MiB  12.0 MiB/s
   finished        50.0 ms
-total             800 ms
+total              800 ms
 ";
         let text = summary(&report);
         assert_eq!(text.trim_start(), expected.trim_start(), "\n{text}");
