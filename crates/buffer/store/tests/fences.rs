@@ -166,7 +166,10 @@ impl Scene {
         chunk::send_chunk(&old, &head, &[1; MAX_CHUNK_BYTES]).unwrap();
         let start = Instant::now();
         while self.read().len() < MAX_CHUNK_BYTES {
-            assert!(start.elapsed() < Duration::from_secs(20), "nothing is written");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "nothing is written"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         old

@@ -101,7 +101,8 @@ impl Model {
                 .waits
                 .values()
                 .filter(|wanted| reached.contains(&wanted.owner));
-            let next: BTreeSet<SessionOwner> = next.flat_map(|wanted| self.conflicts(wanted)).collect();
+            let next: BTreeSet<SessionOwner> =
+                next.flat_map(|wanted| self.conflicts(wanted)).collect();
             let before = reached.len();
             reached.extend(next);
             if reached.len() == before {
@@ -137,7 +138,10 @@ fn check(table: &LockTable, model: &Model) {
         assert!(model.conflicts(&mine).is_empty(), "{mine:?}");
     }
     for wanted in model.waits.values() {
-        assert!(!model.conflicts(wanted).is_empty(), "{wanted:?} waits without a conflict");
+        assert!(
+            !model.conflicts(wanted).is_empty(),
+            "{wanted:?} waits without a conflict"
+        );
     }
     let kinds = [LockOwner::Fcntl(1), LockOwner::Flock(1)];
     let owners = (1..5).flat_map(|session| kinds.map(|owner| (SessionId(session), owner)));
