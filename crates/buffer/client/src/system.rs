@@ -1,6 +1,5 @@
-//! What a client uses of the system it runs on: time, and connections to storage daemons. A
-//! simulation takes the place of it, so that the same client runs in virtual time over a network
-//! that fails.
+//! The services of the operating system that a client uses: clock and connections to storage
+//! daemons. A simulation implements them, too, with virtual time and a network that fails.
 
 use forebay_net::auth::Authenticator;
 use forebay_net::connection::{self, Response};
@@ -10,14 +9,13 @@ use std::fmt::Debug;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Time, and the way to storage daemons.
+/// Clock and network.
 pub trait System: Debug + Send + Sync {
-    /// The time on a clock that is never set.
+    /// The time on a monotonic clock.
     fn now(&self) -> Instant;
-    /// Wait so long.
+    /// Sleeps.
     fn sleep(&self, time: Duration);
-    /// Connects to a daemon, on another host for at most `timeout`, and authenticates both sides
-    /// there.
+    /// Connects to a daemon. On another host both sides authenticate, and the timeout applies.
     fn connect(
         &self,
         address: &Address,
@@ -26,16 +24,16 @@ pub trait System: Debug + Send + Sync {
     ) -> io::Result<Connection>;
 }
 
-/// One connection to a storage daemon, with one call outstanding at a time.
+/// One connection to a storage daemon, with one call in flight.
 pub trait Channel: Debug + Send {
-    /// Send `call` with `payload`. Its reply must be received before the next call is sent, or the
-    /// connection be dropped.
+    /// Sends `call` with `payload`. Its response must be received before the next call is sent, or
+    /// the connection be dropped.
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
-    /// Wait for the reply to call `seq`; the reply's payload goes into `into`.
+    /// Receives the response to call `seq`, with its payload in `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
-    /// How long sending or receiving may take.
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()>;
-    /// Send `call` with `payload` and wait for its reply.
+    /// Sets the timeout of sending and receiving.
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+    /// Sends `call` with `payload` and receives its response.
     fn call(&mut self, call: &Call, payload: &[u8], into: &mut [u8]) -> io::Result<Response> {
         self.send(call, payload)?;
         self.receive(call.seq, into)
@@ -78,7 +76,7 @@ impl Channel for connection::Connection {
         connection::Connection::receive(self, seq, into)
     }
 
-    fn set_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.stream().set_timeout(patience)
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream().set_timeout(timeout)
     }
 }

@@ -1,4 +1,4 @@
-//! Hosts and users known by MUNGE, with a `munged` of the test's own.
+//! Hosts and users authenticated by MUNGE, with a `munged` of the test.
 //!
 //! Needs root, because it acts as several users, and the package `munge`.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -93,7 +93,7 @@ fn pool(munge: Munge, temporary: &Temporary) -> Daemon {
 }
 
 #[test]
-fn munge_identifies_users_of_other_hosts() {
+fn munge_authenticates_users_of_other_hosts() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);
@@ -130,7 +130,7 @@ fn munge_identifies_users_of_other_hosts() {
 }
 
 #[test]
-fn host_with_another_munge_key_is_refused() {
+fn host_with_wrong_key_is_refused() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let other = Munged::start(&temporary.dir("other"));
@@ -248,7 +248,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
 
 /// Users who listen where a storage daemon should be, and answer as well as they can.
 #[test]
-fn user_in_a_daemons_place_is_not_authenticated() {
+fn impostor_daemon_fails_authentication() {
     let temporary = Temporary::new();
     let munged = Munged::start(&temporary.dir("munge"));
     let daemon = pool(munged.munge(), &temporary);

@@ -1,5 +1,6 @@
-//! What a broken connection still holds is not carried out once another one has its place, its handle
-//! is closed, or its session is over: a real daemon, to which old connections are spoken late.
+//! Fencing of old connections: a request that is still on a broken connection is not carried out after
+//! another connection has taken its place, its handle was closed, or its session has ended. A real daemon
+//! receives delayed requests on old connections.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use forebay_net::auth::{Authenticator, PoolKey};
@@ -234,7 +235,7 @@ fn end_old_write(mut old: Remote) {
 }
 
 #[test]
-fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
+fn old_write_does_not_overwrite_newer_write_on_replacement_connection() {
     let scene = Scene::new();
     let old = scene.begin_old_write();
     let mut new = scene.lane(3);
@@ -245,7 +246,7 @@ fn an_old_write_does_not_go_over_a_newer_one_of_its_lane() {
 }
 
 #[test]
-fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
+fn write_in_socket_buffer_of_replaced_connection_is_dropped() {
     let scene = Scene::new();
     let mut old = scene.begin_old_write();
     // All of it has been sent, and another write behind it, when the new connection comes.
@@ -259,7 +260,7 @@ fn what_lies_in_the_socket_of_an_old_connection_is_not_written() {
 }
 
 #[test]
-fn other_lanes_go_on() {
+fn replacing_one_data_connection_leaves_others_working() {
     let scene = Scene::new();
     let mut old = scene.begin_old_write();
     let _new = scene.lane(5);
@@ -268,7 +269,7 @@ fn other_lanes_go_on() {
 }
 
 #[test]
-fn nothing_is_written_through_a_handle_after_it_is_closed() {
+fn write_in_flight_has_no_effect_after_close_of_handle() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
     let close = Request::File(FileRequest::Close {
@@ -285,7 +286,7 @@ fn nothing_is_written_through_a_handle_after_it_is_closed() {
 }
 
 #[test]
-fn nothing_is_written_by_a_session_after_its_end() {
+fn write_in_flight_has_no_effect_after_end_of_session() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
     assert_eq!(
@@ -303,7 +304,7 @@ fn nothing_is_written_by_a_session_after_its_end() {
 }
 
 #[test]
-fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
+fn request_on_replaced_connection_of_slot_is_dropped() {
     let mut scene = Scene::new();
     let make = |name: &[u8]| {
         Request::Name(NameRequest::Mknod {

@@ -1,6 +1,8 @@
-//! Connections of a session: attaching, and recovery after a restart of the daemon.
+//! Connections of a session: attaching, and recovery of the state that a restarted daemon has lost.
 
-use super::{Reopen, Session, lock};
+use super::Session;
+use super::handles::{Reopen, SessionIdentity};
+use crate::retry::Backoff;
 use crate::system::Connection;
 use forebay_net::auth::Authenticator;
 use forebay_net::handshake::{Refusal, ServerNotAuthenticated};
@@ -12,122 +14,109 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time for a TCP connection to be established.
+/// Timeout of connecting to a daemon on another host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for each reply while attaching.
+/// Timeout of each reply while attaching.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(20);
-/// Delay after a failed attempt to connect: the first, and the maximum.
-const CONNECT_BACKOFF: (Duration, Duration) =
-    (Duration::from_millis(1), Duration::from_millis(100));
-
-/// What identifies the session to the daemon.
-#[derive(Debug, Default)]
-pub struct Identity {
-    token: Option<SessionToken>,
-    recovery_seq: u64,
-}
+/// Backoff of reconnects; the timeout is that of the session.
+const RECONNECT_BACKOFF: Backoff = Backoff::new(
+    Duration::from_millis(1),
+    Duration::from_millis(100),
+    Duration::MAX,
+);
 
 impl Session {
-    /// Retries `attempt` until it succeeds, is refused, or the session's timeout has passed.
-    pub(super) fn persist<T>(
+    /// Repeats `attempt` until it succeeds, is refused, or the timeout elapses.
+    pub(super) fn with_retries<T>(
         &self,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> Result<T, Errno> {
-        let system = &self.options.system;
-        let start = system.now();
-        let (mut backoff, max_backoff) = CONNECT_BACKOFF;
+        let backoff = RECONNECT_BACKOFF.with_timeout(self.options.timeout);
+        let mut retries = backoff.start(&*self.options.system);
         loop {
             let error = match attempt() {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let address = &self.address;
-            // An error of the daemon or of its protocol is permanent, except for EAGAIN.
+            // Repeating does not help against a refusal, except EAGAIN, or a protocol error.
             if let Some(errno) = refusal(&error)
                 && errno != Errno::EAGAIN
             {
                 if errno == Errno::EKEYREJECTED {
-                    tracing::error!(%error, %address, "storage daemon refused the connection");
+                    tracing::error!(%error, address = %self.address, "connection refused");
                 }
                 return Err(errno);
             }
-            if error
-                .get_ref()
-                .is_some_and(|e| e.is::<ServerNotAuthenticated>())
-            {
-                tracing::error!(%error, %address, "not sending requests");
+            let inner = error.get_ref();
+            if inner.is_some_and(|e| e.is::<ServerNotAuthenticated>()) {
+                tracing::error!(%error, address = %self.address,
+                    "server failed authentication; not sending requests");
                 return Err(Errno::ENOKEY);
             }
             if error.kind() == io::ErrorKind::InvalidData {
-                tracing::error!(%error, %address, "storage daemon violates the protocol");
+                tracing::error!(%error, address = %self.address,
+                    "protocol error of storage daemon");
                 return Err(Errno::EPROTO);
             }
-            if system.now() - start >= self.options.timeout {
-                tracing::error!(%error, %address, "timeout: storage daemon unreachable");
+            if !retries.wait() {
+                tracing::error!(%error, address = %self.address,
+                    "timeout: storage daemon unreachable");
                 return Err(Errno::EIO);
             }
-            system.sleep(backoff);
-            backoff = (backoff * 2).min(max_backoff);
         }
     }
 
-    /// Connects, attaches, and makes sure that the daemon knows the session's handles.
-    pub(super) fn connect(
-        &self,
-        slot: u32,
-        seq: u64,
-        data_connection: bool,
-    ) -> io::Result<Connection> {
-        let mut identity = lock(&self.identity);
-        let attached = match self.attach(&identity, slot, seq, data_connection) {
+    /// Connects, attaches, and makes sure that the daemon knows the open handles.
+    pub(crate) fn connect(&self, slot: u32, seq: u64, is_data: bool) -> io::Result<Connection> {
+        let mut identity = self.identity.lock();
+        let attached = self.attach(&identity, slot, seq, is_data);
+        let (connection, token, epoch) = match attached {
             Err(error) if refusal(&error) == Some(Errno::ESTALE) && identity.token.is_some() => {
-                // The session has expired. Its successor opens what can still be opened.
-                *identity = Identity::default();
+                // The session has expired. A new one opens the handles again, as far as possible.
+                *identity = SessionIdentity::default();
                 self.epoch.store(0, Ordering::Release);
-                self.attach(&identity, slot, seq, data_connection)
+                self.attach(&identity, slot, seq, is_data)?
             }
-            other => other,
+            other => other?,
         };
-        let (connection, token, epoch) = attached?;
         identity.token = Some(token);
         if self.epoch() != epoch {
-            if !lock(&self.handles).is_empty() {
-                self.reopen(&mut identity)?;
+            if !self.handles.is_empty() {
+                self.recover(&mut identity)?;
             }
             self.epoch.store(epoch, Ordering::Release);
         }
         drop(identity);
-        if data_connection {
+        if is_data {
             connection.set_timeout(Some(self.options.timeout))?;
         }
-        // Metadata calls have no timeout: a sync may take long, and the kernel closes the connection
-        // of a daemon that dies.
+        // Metadata calls have no timeout: a sync may take long, and a daemon that dies closes the
+        // connection.
         Ok(connection)
     }
 
     fn attach(
         &self,
-        identity: &Identity,
+        identity: &SessionIdentity,
         slot: u32,
         seq: u64,
-        data_connection: bool,
+        is_data: bool,
     ) -> io::Result<(Connection, SessionToken, u64)> {
         let options = &self.options;
         let auth = Authenticator {
             key: options.key.clone(),
             munge: options.munge.clone(),
         };
-        let mut connection = options
-            .system
-            .connect(&self.address, &auth, CONNECT_TIMEOUT)?;
+        let system = &options.system;
+        let mut connection = system.connect(&self.address, &auth, CONNECT_TIMEOUT)?;
         connection.set_timeout(Some(ATTACH_TIMEOUT))?;
         let attach = Attach {
             version: PROTOCOL_VERSION,
             instance: self.instance,
             token: identity.token,
             slot,
-            data_connection,
-            single_cache: self.caches,
+            data_connection: is_data,
+            single_cache: self.single_cache,
         };
         let call = Call {
             seq,
@@ -143,14 +132,15 @@ impl Session {
                 boot,
                 ..
             } => {
-                if self.node.is_some_and(|node| node != placement.node) {
-                    tracing::error!(address = %self.address, expected = ?self.node, found = ?placement.node,
-                        "the storage daemon at this address has another node index in the instance: \
+                let expected = self.expected_node;
+                if expected.is_some_and(|node| node != placement.node) {
+                    tracing::error!(address = %self.address, ?expected, actual = ?placement.node,
+                        "attach refused: the storage daemon is another node of the instance; \
                          addresses must be in the order of the nodes");
                     return Err(io::Error::other(Errno::EINVAL));
                 }
-                let _ = self.place.set(placement);
-                self.boot.store(boot, Ordering::Release);
+                let _ = self.placement.set(placement);
+                self.boot_id.store(boot, Ordering::Release);
                 connection.set_timeout(None)?;
                 Ok((connection, token, epoch))
             }
@@ -158,23 +148,21 @@ impl Session {
         }
     }
 
-    /// Opens all handles again after a restart of the daemon.
-    fn reopen(&self, identity: &mut Identity) -> io::Result<()> {
-        let (mut connection, _, _) =
-            self.attach(identity, RECOVERY_SLOT, identity.recovery_seq + 1, false)?;
-        // Rights were checked when the file was opened first; the daemon accepts that from trusted
-        // clients.
-        let own = rustix::process::geteuid().as_raw();
-        let caller = (own == 0).then_some(Credentials {
+    /// The daemon restarted and has lost its open handles and locks: opens and takes them again.
+    fn recover(&self, identity: &mut SessionIdentity) -> io::Result<()> {
+        let seq = identity.recovery_seq + 1;
+        let (mut connection, _, _) = self.attach(identity, RECOVERY_SLOT, seq, false)?;
+        // Permissions are checked when a file is opened first. A trusted client need not have them
+        // any more.
+        let caller = rustix::process::geteuid().is_root().then_some(Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
             checked: true,
         });
-        let handles = lock(&self.handles).clone();
-        for (handle, what) in handles {
+        for (handle, reopen) in self.handles.all() {
             identity.recovery_seq += 1;
-            let (ino, request) = match what {
+            let (ino, request) = match reopen {
                 Reopen::File(ino, open) => (ino, FileRequest::Open { ino, handle, open }),
                 Reopen::Object(capability, open) => (
                     capability.ino,
@@ -191,10 +179,10 @@ impl Session {
                 request: Request::File(request),
             };
             match connection.call(&call, &[], &mut [])?.reply {
-                // The next user of the handle renews the capability.
+                // The next use of the handle renews the capability.
                 Reply::Failed(Errno::EKEYREJECTED) => {}
                 Reply::Failed(errno) => {
-                    tracing::warn!(%errno, %ino, "cannot reopen a file after a restart of the daemon");
+                    tracing::warn!(%errno, %ino, "recovery failed: cannot open a file again");
                 }
                 _ => {}
             }

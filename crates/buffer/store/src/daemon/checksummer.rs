@@ -80,7 +80,7 @@ impl WrittenObjects {
 }
 
 /// Start the thread. It records checksums every `interval`, and when it ends: soon after the queue
-/// is disconnected and the mailbox was told to stop.
+/// is disconnected and a stop was requested.
 pub fn start_checksummer(
     objects: DiskObjects,
     mailbox: Arc<Mailbox>,

@@ -10,7 +10,7 @@
 use forebay_protocol::Timestamp;
 
 /// The extended attribute that holds an object's checksums.
-pub const CHECKSUMS_XATTR: &str = "user.forebay.seal";
+pub const CHECKSUMS_XATTR: &str = "user.forebay.checksums";
 /// Smallest block, in bytes.
 pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
 /// Most blocks per object: their checksums fit into 4 KiB.

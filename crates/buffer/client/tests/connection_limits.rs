@@ -1,4 +1,4 @@
-//! Clients that take as much of a storage daemon as they can: others are served all the same.
+//! Clients that exhaust what a storage daemon grants them do not block others.
 //!
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
@@ -91,7 +91,7 @@ fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 }
 
 #[test]
-fn thousand_silent_connections_do_not_exclude_a_client() {
+fn thousand_silent_connections_do_not_block_others() {
     let (daemon, _temporary) = pool(ConnectionLimits::default(), 100);
     let address = tcp(&daemon);
     let mut silent: Vec<TcpStream> = (0..1000)
@@ -108,7 +108,7 @@ fn thousand_silent_connections_do_not_exclude_a_client() {
 }
 
 #[test]
-fn handshake_times_out_and_long_frames_are_refused() {
+fn handshake_is_limited_in_time_and_size() {
     let doors = ConnectionLimits {
         handshake_timeout: Duration::from_millis(500),
         ..ConnectionLimits::default()
@@ -183,7 +183,7 @@ fn handshake_times_out_and_long_frames_are_refused() {
 }
 
 #[test]
-fn user_at_connection_limit_gets_emfile_and_others_are_served() {
+fn user_cannot_exhaust_connections() {
     let doors = ConnectionLimits {
         user: 8,
         workers: 6,
@@ -237,7 +237,7 @@ fn user_at_connection_limit_gets_emfile_and_others_are_served() {
 }
 
 #[test]
-fn user_at_session_limit_gets_emfile_and_others_are_served() {
+fn user_cannot_exhaust_sessions() {
     let (daemon, _temporary) = pool(ConnectionLimits::default(), 4);
     as_user(1000, 1, || {
         for _ in 0..4 {
@@ -259,7 +259,7 @@ fn user_at_session_limit_gets_emfile_and_others_are_served() {
 
 /// Whoever listens in a daemon's place and says nothing, or nonsense, is given up.
 #[test]
-fn client_gives_up_on_server_that_cannot_authenticate() {
+fn client_gives_up_on_impostor_daemon() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
     let options = ClientOptions {
