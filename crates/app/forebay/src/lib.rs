@@ -1,7 +1,7 @@
-//! The `forebay` command: reads what was typed, calls the simulator, shows what it said.
+//! The `forebay` command: simulations with the twin, and jobs on the buffer.
 //!
-//! Tables go to standard output, progress to standard error, everything else into a run
-//! directory. Nothing about the simulated machine is decided here.
+//! Tables are printed to standard output, progress and logs to standard error; a simulation
+//! leaves its other results in a run directory.
 #![warn(missing_docs)]
 
 pub mod cli;
@@ -18,6 +18,7 @@ pub mod report;
 pub mod run_directory;
 pub mod series;
 pub mod show;
+pub mod stage_meter;
 pub mod table;
 pub mod top;
 pub mod validate;

@@ -194,7 +194,7 @@ fn load_balanced_instance_is_read_from_another_copy_when_a_node_fails() {
         let hosts = status["activity"].as_array()?.iter();
         let stores = hosts.filter(|host| host["store"].is_object());
         let of = |host: &serde_json::Value| {
-            let usages = host["store"]["present"]["instances"].as_array()?.iter();
+            let usages = host["store"]["gauges"]["instances"].as_array()?.iter();
             usages.map(|usage| usage["sessions"].as_u64()).sum()
         };
         stores.map(of).collect()

@@ -27,8 +27,9 @@ fn machine() -> Machine {
     let mut left = 24;
     machine.nodes.retain(|node| {
         let is_storage = node.kind == NodeKind::BurstBuffer;
-        left -= i32::from(is_storage && left > 0);
-        !is_storage || left > 0
+        let keep = !is_storage || left > 0;
+        left -= i32::from(is_storage);
+        keep
     });
     let burst_buffer = machine.burst_buffer.as_mut().unwrap();
     burst_buffer.stripe_order = StripeOrder::Hashed;
@@ -89,13 +90,14 @@ impl ControllerRun {
             caller: ROOT,
             request,
         };
-        let mut inputs = vec![ControllerInput::Request(Box::new(envelope))];
-        loop {
+        let mut request = Some(ControllerInput::Request(Box::new(envelope)));
+        for _ in 0..1000 {
             self.now += 500;
-            inputs.push(ControllerInput::Tick);
+            let mut inputs = vec![ControllerInput::Tick];
             for node in self.nodes.values_mut() {
                 inputs.extend(reports(node.step(StorageInput::Tick)));
             }
+            inputs.extend(request.take());
             let mut answer = None;
             while !inputs.is_empty() {
                 for input in std::mem::take(&mut inputs) {
@@ -119,6 +121,7 @@ impl ControllerRun {
                 return answer;
             }
         }
+        panic!("no answer to request {}", self.number)
     }
 
     fn carry_out(&mut self, peer: Peer, command: StampedCommand) -> Vec<ControllerInput> {

@@ -11,9 +11,7 @@ use clap::{Parser, ValueEnum};
 use forebay_console::log::{self, LogArguments, LogError};
 use forebay_console::{print_stderr, print_stdout};
 use forebay_daemon::activity::{self, Exporter, StatusSource};
-use forebay_daemon::hosts::{
-    AgentDaemon, ConfigError, ControllerDaemon, DaemonError, PoolConfig, StorageDaemon, host_name,
-};
+use forebay_daemon::{ConfigError, Daemon, DaemonError, PoolConfig, host_name};
 
 /// Interval at which the main thread checks for a signal and for a daemon that has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -23,7 +21,7 @@ const EXIT_INVALID: u8 = 2;
 
 /// The daemons of a pool over several hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Daemon {
+enum Role {
     /// Allocates and keeps the pool's state; one per pool
     Controller,
     /// Serves data; on each storage node
@@ -49,7 +47,7 @@ struct Arguments {
     log: LogArguments,
     /// The daemon to run
     #[arg(value_enum)]
-    daemon: Daemon,
+    daemon: Role,
     /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -80,8 +78,8 @@ fn main() -> ExitCode {
         return fail(&error, code);
     }
     let file = arguments.config.clone();
-    let file = file.or_else(forebay_daemon::hosts::pool_from_environment);
-    let file = file.unwrap_or_else(|| PathBuf::from(forebay_daemon::hosts::DEFAULT_CONFIG_FILE));
+    let file = file.or_else(forebay_daemon::config::pool_from_environment);
+    let file = file.unwrap_or_else(|| PathBuf::from(forebay_daemon::config::DEFAULT_CONFIG_FILE));
     let config = match read_config(&file) {
         Ok(config) => config,
         Err(error) => return fail(&error, EXIT_INVALID),
@@ -125,38 +123,23 @@ fn run(arguments: &Arguments, config: &PoolConfig) -> Result<(), Failure> {
     }
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let serve_metrics = |source| start_metrics(arguments.metrics, source);
-    let wait = |has_ended: &dyn Fn() -> bool| {
-        let kind = arguments.daemon.to_possible_value();
-        print_stderr(format_args!(
-            "forebayd: {} of pool `{}` is running",
-            kind.as_ref().map_or("daemon", |kind| kind.get_name()),
-            config.name
-        ));
-        while !stop.load(Ordering::Relaxed) && !has_ended() {
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    };
-    match arguments.daemon {
-        Daemon::Controller => {
-            let daemon = ControllerDaemon::start(config).map_err(Failure::Daemon)?;
-            let _metrics = serve_metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Failure::Daemon)
-        }
-        Daemon::Storage => {
-            let daemon = StorageDaemon::start(config, &name).map_err(Failure::Daemon)?;
-            let _metrics = serve_metrics(daemon.source())?;
-            wait(&|| daemon.has_ended());
-            daemon.stop().map_err(Failure::Daemon)
-        }
-        Daemon::Agent => {
-            let daemon = AgentDaemon::start(config, &name).map_err(Failure::Daemon)?;
-            let _metrics = serve_metrics(daemon.source())?;
-            wait(&|| false);
-            daemon.stop();
-            Ok(())
-        }
+    let daemon = match arguments.daemon {
+        Role::Controller => Daemon::start_controller(config),
+        Role::Storage => Daemon::start_storage(config, &name),
+        Role::Agent => Daemon::start_agent(config, &name),
     }
+    .map_err(Failure::Daemon)?;
+    let _metrics = serve_metrics(daemon.status_source())?;
+    let kind = arguments.daemon.to_possible_value();
+    print_stderr(format_args!(
+        "forebayd: {} of pool `{}` is running",
+        kind.as_ref().map_or("daemon", |kind| kind.get_name()),
+        config.name
+    ));
+    while !stop.load(Ordering::Relaxed) && !daemon.has_ended() {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    daemon.stop().map_err(Failure::Daemon)
 }
 
 fn start_metrics(

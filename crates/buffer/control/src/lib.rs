@@ -9,6 +9,5 @@
 pub mod compute_node;
 pub mod controller;
 pub mod messages;
-mod progress;
 pub mod records;
 pub mod storage_node;

@@ -10,7 +10,7 @@ use forebay_protocol::placement::Placement;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use crate::progress::{PhaseTimes, Progress};
+pub use forebay_protocol::progress::{PhaseTimes, StageProgress};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
@@ -228,7 +228,7 @@ pub struct StageFailure {
     /// at most [`Trouble::TEXT`] bytes of paths.
     pub files: Vec<FailedFile>,
     /// How far it came all the same.
-    pub moved: Progress,
+    pub moved: StageProgress,
 }
 
 impl StageFailure {
@@ -241,7 +241,7 @@ impl StageFailure {
     pub fn new(
         reason: String,
         files: impl IntoIterator<Item = FailedFile>,
-        moved: Progress,
+        moved: StageProgress,
     ) -> StageFailure {
         let mut text = 0;
         let fits = |file: &FailedFile| {
@@ -284,7 +284,7 @@ enum WrittenTrouble {
     Whole {
         reason: String,
         files: Vec<FailedFile>,
-        moved: Progress,
+        moved: StageProgress,
     },
 }
 
@@ -316,9 +316,9 @@ pub enum ReportBody {
     /// The fragment is gone, with what was in it.
     FragmentRemoved(FragmentId),
     /// How far a stage's attempt is.
-    StageProgress(StageId, u32, Progress),
+    StageProgress(StageId, u32, StageProgress),
     /// All of it is moved and safe.
-    StageDone(StageId, u32, Progress),
+    StageDone(StageId, u32, StageProgress),
     /// It cannot be moved; the source is untouched.
     StageFailed(StageId, u32, StageFailure),
     /// It was stopped.

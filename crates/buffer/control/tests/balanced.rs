@@ -80,7 +80,7 @@ impl SimPeers for Willing {
             }
             (Peer::StorageNode(node), Command::StartStage(plan)) => {
                 self.stages.push((node.0, plan.clone()));
-                ReportBody::StageDone(plan.stage, plan.attempt, Progress::default())
+                ReportBody::StageDone(plan.stage, plan.attempt, StageProgress::default())
             }
             (Peer::StorageNode(_), Command::CancelStage(stage)) => {
                 ReportBody::StageCancelled(stage)

@@ -1,109 +1,234 @@
-//! How far a stage is, as plain data.
+//! Progress of a stage, as the mover counts it, the storage node reports it and the controller
+//! stores it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a stage is doing.
+/// The phase of a stage.
 ///
-/// With reading back it goes through all of them in this order, and
-/// in the end puts on stable storage what finishing has changed; without, it is on stable storage
-/// when all is finished.
+/// A stage that reads its copies back passes through all phases in this order, and syncs the
+/// changes of the last phase at its end. Any other stage copies, finishes and then syncs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum StagePhase {
     /// Files are found and copied.
     #[default]
     Copying,
-    /// Copies are put on stable storage. How far that is nobody knows.
+    /// Copies are written to stable storage. This phase has no measurable progress.
     Syncing,
-    /// Copies are read from stable storage and compared with what was read at the source.
+    /// Copies are read from stable storage and compared with the checksums of the source.
     ReadingBack,
-    /// Files get their further names, and directories what belongs to them.
+    /// Hard links are created, and directories get their attributes.
     Finishing,
 }
 
-impl Phase {
-    /// All of them, in order.
-    pub const ALL: [Phase; 4] = [
-        Phase::Copying,
-        Phase::Syncing,
-        Phase::ReadingBack,
-        Phase::Finishing,
+impl StagePhase {
+    /// All phases, in order.
+    pub const ALL: [StagePhase; 4] = [
+        StagePhase::Copying,
+        StagePhase::Syncing,
+        StagePhase::ReadingBack,
+        StagePhase::Finishing,
     ];
 
-    /// What the stage is doing, in words.
+    /// The phase in words.
     pub fn words(self) -> &'static str {
         match self {
-            Phase::Copying => "copying",
-            Phase::Syncing => "syncing",
-            Phase::ReadingBack => "reading back",
-            Phase::Finishing => "finishing",
+            StagePhase::Copying => "copying",
+            StagePhase::Syncing => "syncing",
+            StagePhase::ReadingBack => "reading back",
+            StagePhase::Finishing => "finishing",
         }
-    }
-
-    /// The phase with this index in [`Phase::ALL`].
-    pub fn from_index(index: u8) -> Phase {
-        let phase = Phase::ALL.get(usize::from(index));
-        phase.copied().unwrap_or(Phase::Finishing)
     }
 }
 
-/// So many of so many.
+/// Files and bytes, done and in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageAmount {
-    /// Files that are done.
+    /// Files done.
     pub files: u64,
-    /// Of so many.
+    /// Files in total.
     pub files_total: u64,
-    /// Bytes that are done.
+    /// Bytes done.
     pub bytes: u64,
-    /// Of so many.
+    /// Bytes in total.
     pub bytes_total: u64,
 }
 
-/// How long a stage was in each phase. The phase that it is in counts when it is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+/// Time spent in each completed phase; in microseconds when serialized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseTimes {
     /// Finding and copying.
+    #[serde(with = "micros")]
     pub copying: Duration,
-    /// Putting on stable storage what was copied.
+    /// Writing the copies to stable storage.
+    #[serde(with = "micros")]
     pub syncing: Duration,
     /// Reading back and comparing.
+    #[serde(with = "micros")]
     pub reading_back: Duration,
-    /// Further names and directories.
+    /// Hard links and directory attributes.
+    #[serde(with = "micros")]
     pub finishing: Duration,
 }
 
-impl Times {
-    /// Until all copies were on stable storage.
+impl PhaseTimes {
+    /// Time spent in `phase`.
+    pub fn of(&self, phase: StagePhase) -> Duration {
+        match phase {
+            StagePhase::Copying => self.copying,
+            StagePhase::Syncing => self.syncing,
+            StagePhase::ReadingBack => self.reading_back,
+            StagePhase::Finishing => self.finishing,
+        }
+    }
+
+    /// Time spent in all phases.
+    pub fn sum(&self) -> Duration {
+        StagePhase::ALL
+            .into_iter()
+            .map(|phase| self.of(phase))
+            .sum()
+    }
+
+    /// Time until all copies were on stable storage.
     pub fn until_durable(&self) -> Duration {
         self.copying + self.syncing
     }
+
+    /// The sum with `other`, phase by phase.
+    pub fn plus(&self, other: &PhaseTimes) -> PhaseTimes {
+        PhaseTimes {
+            copying: self.copying.saturating_add(other.copying),
+            syncing: self.syncing.saturating_add(other.syncing),
+            reading_back: self.reading_back.saturating_add(other.reading_back),
+            finishing: self.finishing.saturating_add(other.finishing),
+        }
+    }
 }
 
-/// The counters at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A `Duration` as a whole number of microseconds.
+mod micros {
+    use super::Duration;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_micros)
+    }
+}
+
+/// Progress of a stage. Fields that later versions have added are absent in earlier records and
+/// take their defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
-    /// Of the files and links found so far, those copied, and their bytes.
-    pub copied: StageAmount,
-    /// Whether everything was found: the totals are final.
+    /// Files and links copied.
+    pub files: u64,
+    /// Files and links found so far.
+    pub files_total: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Bytes found so far.
+    pub bytes_total: u64,
+    /// Whether everything is found, so that the totals are final.
     pub all_found: bool,
-    /// What the stage is doing.
-    pub phase: Phase,
-    /// Of the files copied so far that are to be read back, those that were. Nothing, if nothing
-    /// is to be.
+    /// The current phase; of an ended stage, the last one.
+    #[serde(default)]
+    pub phase: StagePhase,
+    /// Copies to read back, and those read back so far. All zero if none are to be read back.
+    #[serde(default)]
     pub read_back: StageAmount,
-    /// How long the phases took that are over.
-    pub times: Times,
+    /// Time spent in the completed phases.
+    #[serde(default)]
+    pub times: PhaseTimes,
 }
 
 impl StageProgress {
-    /// What the present phase has done and has to do.
+    /// Copying: done and in total.
+    pub fn copied(&self) -> StageAmount {
+        StageAmount {
+            files: self.files,
+            files_total: self.files_total,
+            bytes: self.bytes,
+            bytes_total: self.bytes_total,
+        }
+    }
+
+    /// The current phase: done and in total.
     pub fn present(&self) -> StageAmount {
         match self.phase {
-            Phase::ReadingBack => self.read_back,
-            Phase::Copying | Phase::Syncing | Phase::Finishing => self.copied,
+            StagePhase::ReadingBack => self.read_back,
+            StagePhase::Copying | StagePhase::Syncing | StagePhase::Finishing => self.copied(),
         }
+    }
+
+    /// Files and links that only need finishing: copied, and read back if they are to be.
+    pub fn good_files(&self) -> u64 {
+        let unread = self
+            .read_back
+            .files_total
+            .saturating_sub(self.read_back.files);
+        self.files.saturating_sub(unread)
+    }
+
+    /// The sum of two stages. The phase is the earlier of the two.
+    pub fn plus(&self, other: &StageProgress) -> StageProgress {
+        let (one, two) = (&self.read_back, &other.read_back);
+        StageProgress {
+            files: self.files + other.files,
+            files_total: self.files_total + other.files_total,
+            bytes: self.bytes + other.bytes,
+            bytes_total: self.bytes_total + other.bytes_total,
+            all_found: self.all_found && other.all_found,
+            phase: self.phase.min(other.phase),
+            read_back: StageAmount {
+                files: one.files + two.files,
+                files_total: one.files_total + two.files_total,
+                bytes: one.bytes + two.bytes,
+                bytes_total: one.bytes_total + two.bytes_total,
+            },
+            times: self.times.plus(&other.times),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_earlier_versions_deserialize_with_defaults() {
+        let old = r#"{"files":1,"files_total":2,"bytes":3,"bytes_total":4,"all_found":true}"#;
+        let progress: StageProgress = serde_json::from_str(old).unwrap();
+        assert_eq!((progress.files, progress.bytes_total), (1, 4));
+        assert_eq!(progress.read_back, StageAmount::default());
+        let text = serde_json::to_string(&progress).unwrap();
+        assert!(text.contains(r#""phase":"copying""#), "{text}");
+        assert!(text.contains(r#""copying":0"#), "{text}");
+        assert_eq!(
+            serde_json::from_str::<StageProgress>(&text).unwrap(),
+            progress
+        );
+    }
+
+    #[test]
+    fn files_not_yet_read_back_are_not_good() {
+        // Two files and a link are copied; one of the files was read back.
+        let mut progress = StageProgress {
+            files: 3,
+            files_total: 4,
+            phase: StagePhase::ReadingBack,
+            ..StageProgress::default()
+        };
+        assert_eq!(progress.good_files(), 3, "nothing is to be read back");
+        (progress.read_back.files, progress.read_back.files_total) = (1, 2);
+        assert_eq!(progress.good_files(), 2);
+        assert_eq!(progress.present().files_total, 2);
+        progress.phase = StagePhase::Finishing;
+        assert_eq!(progress.present().files_total, 4);
     }
 }

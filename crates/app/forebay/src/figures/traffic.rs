@@ -78,7 +78,7 @@ pub fn links(run: &TrafficRun, palette: &Palette) -> Svg {
     bars::draw("Busy share of links by class", &bars, 560.0, palette)
 }
 
-/// The picture of a traffic run: latency, hops and links below each other.
+/// The picture of a traffic run: latency, hops and links, one below the other.
 pub fn overview(run: &TrafficRun, palette: &Palette) -> Svg {
     let title = format!(
         "{} traffic on {}, load {}",

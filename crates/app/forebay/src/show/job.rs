@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use forebay_control::controller::Cause;
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
-use forebay_stage::Phase::{self, Copying, Finishing, ReadingBack, Syncing};
+use forebay_protocol::progress::StagePhase::{self, Copying, Finishing, ReadingBack, Syncing};
 use forebay_units::human::{bytes, counted, percent, rate, seconds};
 
 use crate::table::{Column, Table};
@@ -46,7 +46,7 @@ fn rows_of_parts(step: &RunPhase) -> Vec<Vec<String>> {
     if moved.read_back.files_total == 0 || sum <= 0.0 {
         return Vec::new();
     }
-    let row = |name: &str, phases: &[Phase], amount: Option<u64>| {
+    let row = |name: &str, phases: &[StagePhase], amount: Option<u64>| {
         let spent: Duration = phases.iter().map(|phase| times.of(*phase)).sum();
         let time = step.time.as_secs_f64() * spent.as_secs_f64() / sum;
         let mut row = vec![format!("  {name}"), seconds(time)];
@@ -64,7 +64,7 @@ fn rows_of_parts(step: &RunPhase) -> Vec<Vec<String>> {
 }
 
 /// The result of a stage: `staged 3 files, 2.00 GiB`, and the time of reading back, if any.
-pub fn staged(moved: &Progress) -> String {
+pub fn staged(moved: &StageProgress) -> String {
     let mut text = format!(
         "staged {}, {}",
         counted(moved.files, "file"),
@@ -113,19 +113,19 @@ pub fn recovered(list: &[Recovered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::messages::PhaseTimes;
-    use forebay_stage::StageAmount;
+    use forebay_protocol::progress::PhaseTimes;
+    use forebay_protocol::progress::StageAmount;
     use std::time::Duration;
 
     #[test]
     fn summary_lists_time_share_and_rate_of_each_phase() {
-        let moved = Progress {
+        let moved = StageProgress {
             files: 3,
             files_total: 3,
             bytes: 3 << 20,
             bytes_total: 3 << 20,
             all_found: true,
-            ..Progress::default()
+            ..StageProgress::default()
         };
         let phase = |name, seconds, moved| RunPhase {
             name,
@@ -138,7 +138,7 @@ mod tests {
             kept: false,
             phases: vec![
                 phase("stage in", 1, moved),
-                phase("run", 3, Progress::default()),
+                phase("run", 3, StageProgress::default()),
             ],
         };
         let expected = "\
@@ -152,14 +152,14 @@ total     4.00 s
     }
 
     /// Two files, and a link, which is not read back.
-    fn read_back() -> Progress {
-        Progress {
+    fn read_back() -> StageProgress {
+        StageProgress {
             files: 3,
             files_total: 3,
             bytes: 3 << 20,
             bytes_total: 3 << 20,
             all_found: true,
-            phase: forebay_stage::Phase::Finishing,
+            phase: forebay_protocol::progress::StagePhase::Finishing,
             read_back: StageAmount {
                 files: 2,
                 files_total: 2,
@@ -167,10 +167,10 @@ total     4.00 s
                 bytes_total: 3 << 20,
             },
             times: PhaseTimes {
-                copying: 600_000,
-                syncing: 400_000,
-                reading_back: 500_000,
-                finishing: 100_000,
+                copying: Duration::from_millis(600),
+                syncing: Duration::from_millis(400),
+                reading_back: Duration::from_millis(500),
+                finishing: Duration::from_millis(100),
             },
         }
     }
@@ -189,12 +189,12 @@ total     4.00 s
             }],
         };
         let expected = "\
-                    time  share  files      data        rate
-stage out         800 ms   100%      3  3.00 MiB  3.75 MiB/s
-  copied, synced  500 ms                3.00 MiB  6.00 MiB/s
-  read back       250 ms                3.00 MiB  12.0 MiB/s
+                     time  share  files      data        rate
+stage out          800 ms   100%      3  3.00 MiB  3.75 MiB/s
+  copied, synced   500 ms                3.00 MiB  6.00 MiB/s
+  read back        250 ms                3.00 MiB  12.0 MiB/s
   finished        50.0 ms
-total             800 ms
+total              800 ms
 ";
         let text = summary(&report);
         assert_eq!(text.trim_start(), expected.trim_start(), "\n{text}");

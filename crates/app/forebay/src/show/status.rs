@@ -323,7 +323,7 @@ fn add_advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::messages::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_job_script::Direction;
@@ -367,13 +367,13 @@ mod tests {
             direction,
             line: 3 + id as u32,
             state,
-            progress: Progress {
+            progress: StageProgress {
                 files: 1,
                 files_total: 3,
                 bytes,
                 bytes_total: 3 << 20,
                 all_found: id > 0,
-                ..Progress::default()
+                ..StageProgress::default()
             },
         };
         ControlStatus {
@@ -476,8 +476,8 @@ job 42 was interrupted: its data is here; `forebay recover` stages it out
         let mut status = example();
         let stage = &mut status.stages[1];
         stage.state = StageState::Running;
-        stage.progress.phase = forebay_stage::Phase::ReadingBack;
-        stage.progress.read_back = forebay_stage::StageAmount {
+        stage.progress.phase = forebay_protocol::progress::StagePhase::ReadingBack;
+        stage.progress.read_back = forebay_protocol::progress::StageAmount {
             files: 0,
             files_total: 1,
             bytes: 1 << 20,

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use forebay_control::controller::StageStatus;
-use forebay_control::messages::{Progress as StageProgress, StageId};
+use forebay_control::messages::StageId;
 use forebay_job::Observer;
-use forebay_stage::{Meter, Phase};
+use forebay_protocol::progress::{StagePhase, StageProgress};
 use forebay_units::human::{bytes, rate, seconds};
 
 use crate::console::print_stderr;
 use crate::progress::{Display, Progress};
+use crate::stage_meter::StageMeter;
 
 /// An observer that writes to standard error.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct Terminal {
     display: Display,
     /// The progress of the current phase.
     progress: Option<Progress>,
-    meters: BTreeMap<StageId, Meter>,
+    meters: BTreeMap<StageId, StageMeter>,
 }
 
 impl Default for Terminal {
@@ -59,7 +60,7 @@ impl Observer for Terminal {
             .retain(|id, _| stages.iter().any(|stage| stage.id == *id));
         for stage in stages {
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(now, stage.progress.into());
+            meter.add(now, stage.progress);
             let direction = stage.direction.name();
             // A stage of `forebay stage` has no line.
             let line = match stage.line {
@@ -87,15 +88,15 @@ impl Observer for Terminal {
 
 /// Phase, amount, rate and remaining time of a running stage:
 /// `reading back 2 of 9 files, 1.20 GiB of 2.00 GiB at 1.80 GiB/s, 444 ms left`.
-fn stage_activity(progress: &StageProgress, meter: &Meter) -> String {
+fn stage_activity(progress: &StageProgress, meter: &StageMeter) -> String {
     let (phase, now) = (progress.phase, progress.present());
     // The totals still grow while the source is walked.
     let open = if progress.all_found { "" } else { "+" };
     let mut text = match phase {
         // The kernel does not report how much is left.
-        Phase::Syncing => format!("syncing {}", bytes(now.bytes)),
-        Phase::Finishing => format!("finishing {} of {} files", now.files, now.files_total),
-        Phase::Copying | Phase::ReadingBack => format!(
+        StagePhase::Syncing => format!("syncing {}", bytes(now.bytes)),
+        StagePhase::Finishing => format!("finishing {} of {} files", now.files, now.files_total),
+        StagePhase::Copying | StagePhase::ReadingBack => format!(
             "{} {} of {}{open} files, {} of {}{open}",
             phase.words(),
             now.files,
@@ -107,10 +108,10 @@ fn stage_activity(progress: &StageProgress, meter: &Meter) -> String {
     if let Some(bytes_per_second) = meter.rate() {
         text.push_str(&format!(" at {}", rate(bytes_per_second)));
     }
-    if let Some(left) = meter.time_to_go() {
+    if let Some(left) = meter.time_left() {
         text.push_str(&format!(", {} left", seconds(left.as_secs_f64())));
     }
-    if phase < Phase::ReadingBack && progress.read_back.files_total > 0 {
+    if phase < StagePhase::ReadingBack && progress.read_back.files_total > 0 {
         text.push_str(", then reading back");
     }
     text
@@ -119,15 +120,15 @@ fn stage_activity(progress: &StageProgress, meter: &Meter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_stage::StageAmount;
+    use forebay_protocol::progress::StageAmount;
     use std::time::Duration;
 
     #[test]
     fn line_shows_phase_amount_rate_and_time_left() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut meter = Meter::default();
+        let mut meter = StageMeter::default();
         let mut at = |seconds: u32, progress: &StageProgress| {
-            meter.add(start + seconds * second, (*progress).into());
+            meter.add(start + seconds * second, *progress);
             stage_activity(progress, &meter)
         };
         let mut progress = StageProgress {
@@ -147,9 +148,9 @@ mod tests {
                         then reading back";
         assert_eq!(text, expected);
         (progress.files, progress.bytes) = (2, 2 << 30);
-        progress.phase = Phase::Syncing;
+        progress.phase = StagePhase::Syncing;
         assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
-        progress.phase = Phase::ReadingBack;
+        progress.phase = StagePhase::ReadingBack;
         progress.read_back = StageAmount {
             files_total: 2,
             bytes_total: 2 << 30,
@@ -159,7 +160,7 @@ mod tests {
         (progress.read_back.files, progress.read_back.bytes) = (1, 3 << 29);
         let expected = "reading back 1 of 2 files, 1.50 GiB of 2.00 GiB at 1.50 GiB/s, 1.00 s left";
         assert_eq!(at(4, &progress), expected);
-        progress.phase = Phase::Finishing;
+        progress.phase = StagePhase::Finishing;
         assert_eq!(at(5, &progress), "finishing 2 of 3 files");
     }
 }

@@ -1,12 +1,12 @@
 //! The content of a frame, computed from the last two statuses.
 
+use crate::stage_meter::StageMeter;
 use forebay_control::controller::{
     InstanceStatus, Lifetime, PoolStatus, SessionStatus, StageState, StageStatus,
 };
 use forebay_control::messages::{InstanceId, StageId};
 use forebay_daemon::activity::HostActivity;
 use forebay_daemon::activity::Status;
-use forebay_stage::Meter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Sort {
 pub struct History {
     before: Option<Status>,
     now: Status,
-    meters: BTreeMap<StageId, Meter>,
+    meters: BTreeMap<StageId, StageMeter>,
 }
 
 /// The activity of a host's storage daemon.
@@ -111,7 +111,7 @@ impl History {
     pub fn add(&mut self, status: Status, at: Instant) {
         for stage in &status.stages {
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(at, stage.progress.into());
+            meter.add(at, stage.progress);
         }
         let known = |id: &StageId| status.stages.iter().any(|stage| stage.id == *id);
         self.meters.retain(|id, _| known(id));
@@ -245,8 +245,8 @@ impl History {
             let meter = meter.filter(|_| running);
             Stage {
                 status: status.clone(),
-                rate: meter.and_then(Meter::rate),
-                left: meter.and_then(Meter::time_to_go),
+                rate: meter.and_then(StageMeter::rate),
+                left: meter.and_then(StageMeter::time_left),
             }
         };
         let mut all: Vec<Stage> = self.now.stages.iter().map(stage).collect();

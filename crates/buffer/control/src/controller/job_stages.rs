@@ -92,7 +92,7 @@ pub struct RequestedStage {
     /// How far.
     pub state: StageState,
     /// Files and bytes.
-    pub progress: Progress,
+    pub progress: StageProgress,
     /// If it failed: the files that were in the way, as far as they are remembered.
     pub failed_files: Vec<FailedFile>,
 }

@@ -44,7 +44,9 @@ pub use status::{
     ControlStatus, InstanceStatus, NodeStatus, PoolStatus, SessionStatus, StageStatus,
 };
 
-use crate::messages::{Peer, Progress, Report, SessionId, StageId, StampedCommand, UnixMillis};
+use crate::messages::{
+    Peer, Report, SessionId, StageId, StageProgress, StampedCommand, UnixMillis,
+};
 use crate::records::{Change, CorruptRecord};
 
 /// Times and limits; all times in milliseconds.
@@ -193,7 +195,7 @@ pub struct Controller {
     /// When each command was last sent, by object.
     last_sent: BTreeMap<commands::CommandTarget, UnixMillis>,
     /// How far running stages are.
-    progress: BTreeMap<StageId, Progress>,
+    progress: BTreeMap<StageId, StageProgress>,
     /// The last stage that running jobs have asked for at each path.
     job_stages: job_stages::JobStages,
     /// Clients whose request is not answered yet.

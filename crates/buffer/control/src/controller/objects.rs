@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::request::{Outcome, Setup};
 use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, NameSpaceId, Owner,
-    Progress, RegistrationId, SessionId, StageId, UnixMillis,
+    RegistrationId, SessionId, StageId, StageProgress, UnixMillis,
 };
 
 /// A pool: storage of one granularity.
@@ -323,7 +323,7 @@ pub struct StageRecord {
     /// When it was last queued.
     pub queued: UnixMillis,
     /// What was moved, once it is over.
-    pub moved: Progress,
+    pub moved: StageProgress,
     /// If it failed: the files that were in the way, as far as they are remembered.
     #[serde(default)]
     pub failed_files: Vec<FailedFile>,

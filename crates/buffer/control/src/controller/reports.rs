@@ -60,7 +60,7 @@ impl Controller {
             }
             (ReportBody::StageCancelled(id), Peer::StorageNode(_)) => {
                 if let Some(attempt) = self.state.stages.get(id.0).map(|stage| stage.attempt) {
-                    self.stage_ended(id, attempt, StageState::Cancelled, Progress::default());
+                    self.stage_ended(id, attempt, StageState::Cancelled, StageProgress::default());
                 }
             }
             (ReportBody::Mounted(id, turn), Peer::ComputeNode(host)) => {
@@ -178,7 +178,7 @@ impl Controller {
         }
     }
 
-    fn stage_ended(&mut self, id: StageId, attempt: u32, state: StageState, moved: Progress) {
+    fn stage_ended(&mut self, id: StageId, attempt: u32, state: StageState, moved: StageProgress) {
         let Some(stage) = self.state.stages.get(id.0) else {
             return;
         };

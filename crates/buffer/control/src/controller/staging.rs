@@ -57,7 +57,7 @@ impl Controller {
             attempt,
             state,
             queued: self.now,
-            moved: Progress::default(),
+            moved: StageProgress::default(),
             failed_files: Vec::new(),
         };
         self.job_stages.insert(session, id, &row.directive);

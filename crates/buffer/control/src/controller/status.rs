@@ -114,7 +114,7 @@ pub struct StageStatus {
     /// How far.
     pub state: StageState,
     /// Files and bytes.
-    pub progress: Progress,
+    pub progress: StageProgress,
 }
 
 /// All of it.

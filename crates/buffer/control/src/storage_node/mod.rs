@@ -12,8 +12,8 @@ use forebay_policy::pool::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{
-    Command, FragmentId, FragmentPlan, InstanceId, Peer, Progress, Report, ReportBody,
-    StageFailure, StageId, StagePlan, StampedCommand, UnixMillis,
+    Command, FragmentId, FragmentPlan, InstanceId, Peer, Report, ReportBody, StageFailure, StageId,
+    StagePlan, StageProgress, StampedCommand, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, Table};
 
@@ -40,7 +40,7 @@ pub enum StorageInput {
     /// [`Effect::Destroy`] was carried out.
     Destroyed(FragmentId, Result<(), String>),
     /// A copy has come so far.
-    MoverProgress(StageId, u32, Progress),
+    MoverProgress(StageId, u32, StageProgress),
     /// A copy ended.
     MoverEnded(StageId, u32, MoverOutcome),
     /// Time to say that it lives; about once a second.
@@ -51,7 +51,7 @@ pub enum StorageInput {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoverOutcome {
     /// All of it is on stable storage.
-    Completed(Progress),
+    Completed(StageProgress),
     /// It failed; why.
     Failed(StageFailure),
     /// [`Effect::StopCopy`] stopped it.
@@ -93,7 +93,7 @@ struct FragmentRow {
 #[serde(rename_all = "lowercase")]
 enum LocalStageState {
     Running,
-    Done(Progress),
+    Done(StageProgress),
     Failed(StageFailure),
     Cancelling,
     Cancelled,
@@ -117,7 +117,7 @@ pub struct StorageNode {
     counts: Table<u64>,
     count: u64,
     /// Copies that run in this process, and how far they are.
-    movers: BTreeMap<StageId, (u32, Progress)>,
+    movers: BTreeMap<StageId, (u32, StageProgress)>,
     effects: Vec<StorageEffect>,
 }
 

@@ -60,7 +60,7 @@ impl StorageNode {
 
     pub(super) fn start_mover(&mut self, plan: StagePlan) {
         self.movers
-            .insert(plan.stage, (plan.attempt, Progress::default()));
+            .insert(plan.stage, (plan.attempt, StageProgress::default()));
         self.effects.push(StorageEffect::StartMover(plan));
     }
 

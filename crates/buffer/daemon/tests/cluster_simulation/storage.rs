@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use forebay_control::messages::UnixMillis;
 use forebay_control::storage_node::{self, StorageNode};
-use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
@@ -340,7 +339,7 @@ impl World {
                 storage_node::StorageInput::MoverProgress(
                     *stage,
                     *attempt,
-                    movers::mover_progress(counters),
+                    counters.snapshot().into(),
                 )
             })
             .collect();

@@ -80,7 +80,7 @@ impl WrittenObjects {
 }
 
 /// Start the thread. It records checksums every `interval`, and when it ends: soon after the queue
-/// is disconnected and the mailbox was told to stop.
+/// is disconnected and a stop was requested.
 pub fn start_checksummer(
     objects: DiskObjects,
     mailbox: Arc<Mailbox>,
@@ -159,6 +159,7 @@ impl WaitingObjects {
 
     /// The next due object. One that was written again is queued again instead.
     fn pop_due(&mut self) -> Option<WaitingObject> {
+        assert_eq!(self.queue.len(), self.written_again.len());
         while self.next_due()?.is_zero() {
             let next = self.queue.pop_front()?;
             if self.written_again.remove(&next.id) == Some(true) {
@@ -345,4 +346,5 @@ fn list_damaged(report: &mut ScrubReport, ino: Ino, offset: u64) {
     if report.damaged.len() < MAX_DAMAGED_LISTED {
         report.damaged.push((ino, offset));
     }
+    assert!(report.damaged.len() <= MAX_DAMAGED_LISTED);
 }

@@ -24,7 +24,7 @@ const UNIX: u64 = 1;
 const TCP: u64 = 2;
 const FIRST_CONNECTION: u64 = 16;
 /// Most events per call of `epoll_wait`.
-const MAX_EVENTS: usize = 256;
+pub const MAX_EVENTS: usize = 256;
 /// Bytes per read from a socket.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Pause after a failed `accept`, e.g. without free descriptors. The listener stays ready, so the
@@ -38,6 +38,18 @@ pub enum Ready {
     UnixListener,
     TcpListener,
     Connection(ConnId, EventFlags),
+}
+
+impl Ready {
+    /// What an event reports.
+    pub fn of(event: &epoll::Event) -> Ready {
+        match event.data.u64() {
+            MAILBOX => Ready::Mailbox,
+            UNIX => Ready::UnixListener,
+            TCP => Ready::TcpListener,
+            id => Ready::Connection(ConnId(id), event.flags),
+        }
+    }
 }
 
 /// Outcome of reading from a connection.
@@ -94,25 +106,23 @@ impl Connections {
         })
     }
 
-    /// Wait up to `timeout`, or without limit, until something is ready.
-    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
+    /// Wait up to `timeout`, or without limit, until something is ready. Replaces `events`.
+    pub fn wait(
+        &self,
+        timeout: Option<Duration>,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        let mut events = Vec::with_capacity(MAX_EVENTS);
-        let spare = rustix::buffer::spare_capacity(&mut events);
+        events.clear();
+        let spare = rustix::buffer::spare_capacity(events);
         match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let ready = |event: &epoll::Event| match event.data.u64() {
-            MAILBOX => Ready::Mailbox,
-            UNIX => Ready::UnixListener,
-            TCP => Ready::TcpListener,
-            id => Ready::Connection(ConnId(id), event.flags),
-        };
-        Ok(events.iter().map(ready).collect())
+        Ok(())
     }
 
     /// Number of open connections.

@@ -1,7 +1,7 @@
 //! The event loop: the thread that owns the node and its connections, and waits only in `epoll`.
 
 use super::clock::Clock;
-use super::connections::{Connections, Ready, Received};
+use super::connections::{Connections, MAX_EVENTS, Ready, Received};
 use super::counters::{StoreCounters, StoreGauges};
 use super::data_service::DataService;
 use super::log_writer::LogWriter;
@@ -78,11 +78,13 @@ impl EventLoop {
         self.commit()?; // the start record, for which space was ensured
         // If it were lost, inode numbers assigned from now on would be assigned again.
         self.log.sync()?;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
         while !self.mailbox.is_stop_requested() {
-            let ready = self.connections.wait(self.wait_timeout())?;
+            let timeout = self.wait_timeout();
+            self.connections.wait(timeout, &mut events)?;
             self.ensure_log_space()?;
-            for ready in ready {
-                match ready {
+            for event in &events {
+                match Ready::of(event) {
                     Ready::Mailbox => self.process_mailbox()?,
                     Ready::UnixListener => self.accept_unix(),
                     Ready::TcpListener => self.accept_tcp(),

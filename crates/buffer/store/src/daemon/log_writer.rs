@@ -94,6 +94,7 @@ impl LogWriter {
 
     /// Whether there are records whose sync was not requested.
     pub fn is_dirty(&self) -> bool {
+        debug_assert!(self.sync_requested <= self.log.last_sequence());
         self.log.last_sequence() > self.sync_requested
     }
 

@@ -99,7 +99,7 @@ impl ObjectWorkers {
         self.checksummer.try_submit(job).is_ok()
     }
 
-    /// Stop the threads that may post events. The mailbox must have been told to stop, which
+    /// Stop the threads that may post events. A stop must have been requested, which
     /// interrupts the checksummer.
     pub fn shut_down(self) -> RemovalWorker {
         debug_assert!(self.mailbox.is_stop_requested());

@@ -91,6 +91,7 @@ impl Syncer {
                 self.mailbox.post(LoopEvent::LogFailed);
                 continue;
             }
+            assert_eq!(results.len(), batch.len());
             let replies = batch.into_iter().zip(results).filter_map(|(job, result)| {
                 let (conn, seq) = job.caller?;
                 let reply = result.map_or_else(Reply::Failed, |()| Reply::Done);
@@ -106,6 +107,7 @@ impl Syncer {
         if wanted <= self.durable_puts || self.put_result.is_err() {
             return;
         }
+        assert!(wanted > self.durable_puts);
         self.put_result = self.objects.sync_all();
         self.durable_puts = wanted;
         if let Err(error) = &self.put_result {

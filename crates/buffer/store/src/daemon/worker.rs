@@ -38,6 +38,7 @@ impl<T: Send + 'static> Worker<T> {
         count: usize,
         carry_out: impl Fn(T) + Clone + Send + 'static,
     ) -> io::Result<Worker<T>> {
+        assert!(count > 0, "a pool without threads");
         let (sender, jobs) = sync_channel(capacity);
         let jobs = Arc::new(Mutex::new(jobs));
         let start = |number| {

@@ -10,11 +10,13 @@
 use forebay_protocol::Timestamp;
 
 /// The extended attribute that holds an object's checksums.
-pub const CHECKSUMS_XATTR: &str = "user.forebay.seal";
+pub const CHECKSUMS_XATTR: &str = "user.forebay.checksums";
 /// Smallest block, in bytes.
 pub const MIN_BLOCK_BYTES: u64 = 64 << 10;
 /// Most blocks per object: their checksums fit into 4 KiB.
 const MAX_BLOCKS: u64 = 960;
+/// Longest encoded checksums.
+pub const MAX_ENCODED_BYTES: usize = 4096;
 const MAGIC: &[u8; 4] = b"FBs3";
 /// Magic of the previous format, without a generation.
 const MAGIC_WITHOUT_GENERATION: &[u8; 4] = b"FBs2";
@@ -76,12 +78,14 @@ impl ChecksumBuilder {
     /// For an object of `size` bytes that was last modified at `mtime`.
     pub fn new(size: u64, mtime: Timestamp) -> ChecksumBuilder {
         let block_bytes = size.div_ceil(MAX_BLOCKS).next_power_of_two();
+        let block_bytes = block_bytes.max(MIN_BLOCK_BYTES);
+        assert!(size.div_ceil(block_bytes) <= MAX_BLOCKS);
         ChecksumBuilder {
             checksums: BlockChecksums {
                 epoch: ChecksumEpoch::default(),
                 size,
                 mtime,
-                block_bytes: block_bytes.max(MIN_BLOCK_BYTES),
+                block_bytes,
                 sums: Vec::new(),
             },
             sum: 0,
@@ -184,6 +188,7 @@ impl BlockChecksums {
         }
         let own = crc32c::crc32c(&out);
         out.extend_from_slice(&own.to_le_bytes());
+        assert!(out.len() <= MAX_ENCODED_BYTES);
         out
     }
 
@@ -236,6 +241,7 @@ impl BlockChecksums {
     pub fn block_range(&self, at: u64) -> Option<(u64, u64)> {
         let from = at / self.block_bytes * self.block_bytes;
         let to = from.saturating_add(self.block_bytes).min(self.size);
+        debug_assert!(at >= self.size || (from..to).contains(&at));
         (at < self.size).then_some((from, to))
     }
 

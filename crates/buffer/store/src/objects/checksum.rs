@@ -300,6 +300,7 @@ fn compute_checksums(
                 Ok(count) => {
                     builder.add_bytes(&buffer[..count]);
                     at += count as u64;
+                    assert!(at <= end);
                     throttle.account_bytes(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -177,6 +177,7 @@ impl Objects for MemoryObjects {
             object.bytes.resize(size as usize, 0);
             let end = size.div_ceil(BLOCK_BYTES);
             object.blocks.retain(|block| *block < end);
+            debug_assert!(object.blocks.last().is_none_or(|last| *last < end));
         })
     }
 

@@ -78,6 +78,7 @@ impl RemovalQueue {
 
     /// Hide the directory of an instance, which may be missing, and queue it for removal.
     pub(super) fn enqueue(&self, id: InstanceId, directory: &Path) -> io::Result<()> {
+        assert_eq!(directory.parent(), Some(&*self.root));
         for number in 0u32.. {
             let to = self.root.join(format!("{PREFIX}{:016x}-{number}", id.0));
             match fs::rename(directory, &to) {

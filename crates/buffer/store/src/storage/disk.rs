@@ -139,6 +139,7 @@ impl Storage for DiskStorage {
     }
 
     fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
+        assert!(part.start <= part.end);
         let file = self.open_file(name)?;
         write_zeros(&file, part)?;
         match allocate_space(&file, reserve) {

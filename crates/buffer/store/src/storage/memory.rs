@@ -135,6 +135,7 @@ impl MemoryStorage {
                     _ => apply_write(&mut file.durable, offset, data.as_deref()),
                 }
             }
+            assert!(file.pending.is_empty());
         }
     }
 
@@ -259,6 +260,7 @@ impl Storage for MemoryStorage {
     }
 
     fn zero_tail(&self, name: &str, part: Range<u64>, reserve: u64) -> io::Result<u64> {
+        assert!(part.start <= part.end);
         self.mutate(|directory, crashes| {
             let id = directory.id(name)?;
             if directory.takes_effect(crashes) {

@@ -144,7 +144,8 @@ impl Drop for FenceEpoch {
                 None => slots.remove(&self.key),
             };
         }
-        *self.fence.ended.lock() = true;
+        let has_ended = std::mem::replace(&mut *self.fence.ended.lock(), true);
+        assert!(!has_ended, "a connection ends once");
         self.fence.has_ended.notify_all();
     }
 }

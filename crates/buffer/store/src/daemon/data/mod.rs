@@ -159,6 +159,7 @@ impl DataInput<'_> {
         let end = self.consumed + count;
         into[..count].copy_from_slice(&self.received[self.consumed..end]);
         self.consumed = end;
+        assert!(self.consumed <= self.received.len());
         count
     }
 

@@ -134,6 +134,7 @@ impl OpenObject {
         writers.fences.iter().for_each(|fence| fence.shut_down());
         let is_active = |writers: &mut Writers| !writers.fences.is_empty();
         self.writer_left.wait_while(&mut writers, is_active);
+        assert!(writers.closed && writers.fences.is_empty());
     }
 
     /// The object's file, opened on first use; `None` if it has no object yet.
@@ -195,6 +196,7 @@ impl OpenObject {
             offset.checked_add(length as u64).ok_or(Errno::EFBIG)?;
             block_bytes(offset, length as u64)
         };
+        debug_assert!(cost >= length as u64, "a write without space");
         let deducted = self
             .grant
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |grant| {

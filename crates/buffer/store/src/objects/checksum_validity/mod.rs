@@ -26,7 +26,7 @@ mod watermarks;
 
 pub use watermarks::{WATERMARK_FILE, Watermarks};
 
-use super::block_checksums::{BlockChecksums, ChecksumEpoch};
+use super::block_checksums::{BlockChecksums, ChecksumEpoch, MAX_ENCODED_BYTES};
 use forebay_protocol::{Errno, Timestamp};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Replaces checksums while they are invalidated durably.
 const BROKEN: &[u8] = b"FBbr";
 /// Longest encoded checksums.
-pub const MAX_CHECKSUMS_BYTES: usize = 4096;
+pub const MAX_CHECKSUMS_BYTES: usize = MAX_ENCODED_BYTES;
 
 /// Length and times of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +214,7 @@ impl ChecksumValidity {
         mut checksums: BlockChecksums,
         before: FileState,
     ) -> Result<StoreOutcome, Errno> {
+        assert!(self.can_store(), "checksums need a boot id");
         let mut bytes = [0; MAX_CHECKSUMS_BYTES];
         // Excludes invalidations: a writer that opened the object before is seen below, and one
         // that opens it later finds these checksums.
@@ -243,6 +244,7 @@ impl ChecksumValidity {
         object: &impl ChecksummedFile,
         mut checksums: BlockChecksums,
     ) -> Result<(), Errno> {
+        assert!(self.can_store(), "checksums need a boot id");
         let closed = self.closed.read();
         checksums.set_epoch(self.current_epoch(*closed, true));
         object.set_attribute(&checksums.encode())?;

@@ -4,7 +4,7 @@
 use std::io;
 
 /// Name of the file, in the directory of all objects.
-pub const WATERMARK_FILE: &str = "seals";
+pub const WATERMARK_FILE: &str = "checksum-watermarks";
 const MAGIC: &[u8; 8] = b"FBAYSEA1";
 /// Boots that are remembered. Older checksums become invalid.
 const MAX_BOOTS: usize = 4096;
@@ -23,6 +23,7 @@ impl Watermarks {
 
     /// Generations of this boot up to `generation` are valid. May drop the oldest boot.
     pub fn set_last_durable_generation(&mut self, boot: u128, generation: u64) {
+        assert!(generation > 0, "generations begin with 1");
         match self.0.iter_mut().find(|(known, _)| *known == boot) {
             Some((_, known)) => {
                 assert!(generation >= *known, "watermarks never decrease");

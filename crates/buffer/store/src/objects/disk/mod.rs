@@ -254,6 +254,7 @@ impl Objects for DiskObjects {
             file.write_all_at(data, 0)?;
             rustix::fs::futimens(&file, &times)?;
             let stat = object_stat(&rustix::fs::fstat(&file)?);
+            debug_assert_eq!(stat.size, data.len() as u64);
             // Checksums are optional, so a failure is ignored. Nobody else has the object open.
             let validity = &self.validity;
             let _ = checksum::store_checksums_of_new_object(&file, validity, data, stat.mtime);
