@@ -9,6 +9,7 @@ pub mod activity;
 mod controller_client;
 pub mod database;
 pub mod embedded;
+mod flash_wear;
 pub mod hosts;
 pub mod job_api;
 pub mod mounts;

@@ -19,7 +19,7 @@ pub use pool::{PoolHandle, PoolSelection, pool_status, request_once};
 pub use recover::{Recovered, Recovery, recover, stage_now};
 pub use wait::{Observer, SilentObserver};
 
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use life::JobLife;
 
 /// How long a reader of metrics waits for the pool.
@@ -65,7 +65,7 @@ pub struct RunPhase {
     /// How long it took.
     pub time: Duration,
     /// What was moved in it.
-    pub moved: Progress,
+    pub moved: StageProgress,
 }
 
 /// How a job went.

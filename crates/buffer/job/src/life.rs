@@ -10,7 +10,7 @@ use super::{OnFailure, PoolHandle, RunError, RunOptions, RunPhase, process, scri
 use forebay_control::controller::{
     Cause, Failure, InstanceSpec, Lifetime, Request, Setup, StageState, StageStatus, mount_variable,
 };
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::job_api::JobApi;
 
@@ -126,10 +126,10 @@ impl<'a> JobLife<'a> {
                 hosts.join(", ")
             ));
         }
-        let mount = Request::Run {
+        let mount = Request::Activate {
             token: self.token.to_owned(),
             hosts,
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
         };
         self.step("mount", mount, None)
     }
@@ -162,17 +162,17 @@ impl<'a> JobLife<'a> {
 
     /// The job is to be unmounted, unless another run has taken it over.
     fn leave(&self) -> Request {
-        Request::Leave {
+        Request::Deactivate {
             token: self.token.to_owned(),
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
         }
     }
 
     /// The job is to be taken down, unless another run has taken it over.
     fn end(&self, hurry: bool) -> Request {
-        Request::End {
+        Request::Teardown {
             token: self.token.to_owned(),
-            creator: self.creator.clone(),
+            creator: Some(self.creator.clone()),
             hurry,
         }
     }
@@ -260,7 +260,7 @@ impl<'a> JobLife<'a> {
             self.interrupt,
             self.observer,
         );
-        let mut moved = Progress::default();
+        let mut moved = StageProgress::default();
         if let (Some(direction), Ok(status)) = (direction, self.control().status()) {
             moved = wait::sum_progress(&status, self.token, direction);
         }
@@ -406,7 +406,7 @@ impl<'a> JobLife<'a> {
         self.phases.push(RunPhase {
             name: "run",
             time: begun.elapsed(),
-            moved: Progress::default(),
+            moved: StageProgress::default(),
         });
         Ok(code)
     }

@@ -6,14 +6,14 @@ use super::life::StepError;
 use super::wait::{self, Interrupt, Observer};
 use super::{PoolHandle, PoolSelection, RunError};
 use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 
 /// What became of an interrupted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Its results are staged out and it is taken down.
-    StagedOut(Progress),
+    StagedOut(StageProgress),
     /// It had not run, so there was nothing to save.
     NothingToSave,
     /// Its results were destroyed, as was asked for.
@@ -105,7 +105,11 @@ fn one(
         Recovery::NothingToSave
     };
     if written {
-        ask("unmount", Request::Deactivate { token: owned() })?;
+        let unmount = Request::Deactivate {
+            token: owned(),
+            creator: None,
+        };
+        ask("unmount", unmount)?;
         if !discard {
             ask("stage out", Request::StageOut { token: owned() })?;
             let status = pool.status().map_err(StepError::Failed)?;
@@ -116,6 +120,7 @@ fn one(
         "tear down",
         Request::Teardown {
             token: owned(),
+            creator: None,
             hurry: discard,
         },
     )?;
@@ -128,7 +133,7 @@ pub fn stage_now(
     token: &str,
     what: Stage,
     observer: &mut dyn Observer,
-) -> Result<Progress, RunError> {
+) -> Result<StageProgress, RunError> {
     let interrupt = Interrupt::install();
     let pool = PoolHandle::open_existing(which)?;
     let fail = |failure| RunError::Step("stage", failure);
@@ -140,7 +145,7 @@ pub fn stage_now(
         })
         .map_err(fail)?;
     let Answer::Stage(stage) = answer else {
-        return Ok(Progress::default());
+        return Ok(StageProgress::default());
     };
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };

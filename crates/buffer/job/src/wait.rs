@@ -11,7 +11,7 @@ use forebay_store::objects::RemovalProgress;
 
 use super::life::StepError;
 use forebay_control::controller::{Cause, Failure, NodeStatus, Request, StageState, StageStatus};
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
 
@@ -144,12 +144,9 @@ fn job(request: &Request) -> Option<&str> {
         Request::Setup { token, .. }
         | Request::StageIn { token }
         | Request::Activate { token, .. }
-        | Request::Run { token, .. }
-        | Request::Deactivate { token }
-        | Request::Leave { token, .. }
+        | Request::Deactivate { token, .. }
         | Request::StageOut { token }
-        | Request::Teardown { token, .. }
-        | Request::End { token, .. } => Some(token),
+        | Request::Teardown { token, .. } => Some(token),
         _ => None,
     }
 }
@@ -192,7 +189,7 @@ fn why(status: Result<Status, Failure>, job: Option<&str>) -> String {
 }
 
 /// What a session's stages of one direction have moved.
-pub(super) fn sum_progress(status: &Status, token: &str, direction: Direction) -> Progress {
+pub(super) fn sum_progress(status: &Status, token: &str, direction: Direction) -> StageProgress {
     let of = |stage: &&StageStatus| stage.token == token && stage.direction == direction;
     status
         .stages

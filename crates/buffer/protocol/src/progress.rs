@@ -1,30 +1,30 @@
-//! How far a stage is, as plain data.
+//! Progress of a stage, as plain data.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a stage is doing.
+/// Phase of a stage.
 ///
-/// With reading back it goes through all of them in this order, and
-/// in the end puts on stable storage what finishing has changed; without, it is on stable storage
-/// when all is finished.
+/// A stage that is read back passes through all phases in this order, and in the end makes durable
+/// what the last phase has changed. Other stages skip to [`Phase::Finishing`] and make everything
+/// durable at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Files are found and copied.
     #[default]
     Copying,
-    /// Copies are put on stable storage. How far that is nobody knows.
+    /// Copies are made durable; the progress of this phase is not known.
     Syncing,
     /// Copies are read from stable storage and compared with what was read at the source.
     ReadingBack,
-    /// Files get their further names, and directories what belongs to them.
+    /// Hard links are created, and directories get their metadata.
     Finishing,
 }
 
 impl Phase {
-    /// All of them, in order.
+    /// All phases, in order.
     pub const ALL: [Phase; 4] = [
         Phase::Copying,
         Phase::Syncing,
@@ -32,7 +32,7 @@ impl Phase {
         Phase::Finishing,
     ];
 
-    /// What the stage is doing, in words.
+    /// The phase in words.
     pub fn words(self) -> &'static str {
         match self {
             Phase::Copying => "copying",
@@ -49,61 +49,159 @@ impl Phase {
     }
 }
 
-/// So many of so many.
+/// Files and bytes: done, and in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageAmount {
     /// Files that are done.
     pub files: u64,
-    /// Of so many.
+    /// Files in total.
     pub files_total: u64,
     /// Bytes that are done.
     pub bytes: u64,
-    /// Of so many.
+    /// Bytes in total.
     pub bytes_total: u64,
 }
 
-/// How long a stage was in each phase. The phase that it is in counts when it is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Finding and copying.
+impl StageAmount {
+    /// The sum of two amounts.
+    pub fn plus(&self, other: &StageAmount) -> StageAmount {
+        StageAmount {
+            files: self.files.saturating_add(other.files),
+            files_total: self.files_total.saturating_add(other.files_total),
+            bytes: self.bytes.saturating_add(other.bytes),
+            bytes_total: self.bytes_total.saturating_add(other.bytes_total),
+        }
+    }
+}
+
+/// Time that a stage has spent in each phase that is over; in microseconds when serialized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseTimes {
+    /// Finding and copying files.
+    #[serde(with = "microseconds")]
     pub copying: Duration,
-    /// Putting on stable storage what was copied.
+    /// Making copies durable.
+    #[serde(with = "microseconds")]
     pub syncing: Duration,
-    /// Reading back and comparing.
+    /// Reading copies back and comparing them.
+    #[serde(with = "microseconds")]
     pub reading_back: Duration,
-    /// Further names and directories.
+    /// Hard links and directories.
+    #[serde(with = "microseconds")]
     pub finishing: Duration,
 }
 
-impl Times {
-    /// Until all copies were on stable storage.
+impl PhaseTimes {
+    /// Time in one phase.
+    pub fn of(&self, phase: Phase) -> Duration {
+        match phase {
+            Phase::Copying => self.copying,
+            Phase::Syncing => self.syncing,
+            Phase::ReadingBack => self.reading_back,
+            Phase::Finishing => self.finishing,
+        }
+    }
+
+    /// Time in all phases.
+    pub fn sum(&self) -> Duration {
+        Phase::ALL.into_iter().map(|phase| self.of(phase)).sum()
+    }
+
+    /// The sums of two stages' times.
+    pub fn plus(&self, other: &PhaseTimes) -> PhaseTimes {
+        PhaseTimes {
+            copying: self.copying.saturating_add(other.copying),
+            syncing: self.syncing.saturating_add(other.syncing),
+            reading_back: self.reading_back.saturating_add(other.reading_back),
+            finishing: self.finishing.saturating_add(other.finishing),
+        }
+    }
+
+    /// Time until all copies were durable.
     pub fn until_durable(&self) -> Duration {
         self.copying + self.syncing
     }
 }
 
-/// The counters at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+mod microseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Ok(Duration::from_micros(u64::deserialize(deserializer)?))
+    }
+}
+
+/// Progress of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
-    /// Of the files and links found so far, those copied, and their bytes.
+    /// Files and links that are copied, of those found so far, and their bytes.
+    #[serde(flatten)]
     pub copied: StageAmount,
-    /// Whether everything was found: the totals are final.
+    /// Whether everything was found, so that the totals are final.
     pub all_found: bool,
-    /// What the stage is doing.
+    /// Current phase; of an ended stage, the last one.
     pub phase: Phase,
-    /// Of the files copied so far that are to be read back, those that were. Nothing, if nothing
-    /// is to be.
+    /// Files that were read back, of those copied so far that are to be read back. Zero if none is.
     pub read_back: StageAmount,
-    /// How long the phases took that are over.
-    pub times: Times,
+    /// Time in each phase that is over.
+    pub times: PhaseTimes,
 }
 
 impl StageProgress {
-    /// What the present phase has done and has to do.
+    /// Progress of the current phase.
     pub fn present(&self) -> StageAmount {
         match self.phase {
             Phase::ReadingBack => self.read_back,
             Phase::Copying | Phase::Syncing | Phase::Finishing => self.copied,
         }
+    }
+
+    /// Files and links that are copied, and read back if they are to be.
+    pub fn verified_files(&self) -> u64 {
+        let read_back = &self.read_back;
+        let unread = read_back.files_total.saturating_sub(read_back.files);
+        self.copied.files.saturating_sub(unread)
+    }
+
+    /// Progress of two stages together. The phase is the earlier one of the two.
+    pub fn plus(&self, other: &StageProgress) -> StageProgress {
+        StageProgress {
+            copied: self.copied.plus(&other.copied),
+            all_found: self.all_found && other.all_found,
+            phase: self.phase.min(other.phase),
+            read_back: self.read_back.plus(&other.read_back),
+            times: self.times.plus(&other.times),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_to_be_read_back_are_not_verified_yet() {
+        // Two files and a link are copied; one of the files was read back.
+        let mut progress = StageProgress {
+            copied: StageAmount {
+                files: 3,
+                files_total: 4,
+                ..StageAmount::default()
+            },
+            phase: Phase::ReadingBack,
+            ..StageProgress::default()
+        };
+        assert_eq!(progress.verified_files(), 3, "nothing is to be read back");
+        (progress.read_back.files, progress.read_back.files_total) = (1, 2);
+        assert_eq!(progress.verified_files(), 2);
+        assert_eq!(progress.present().files_total, 2);
+        progress.phase = Phase::Finishing;
+        assert_eq!(progress.present().files_total, 4);
     }
 }

@@ -43,5 +43,5 @@ pub use journal::{AppendFile, JournalHost, Os};
 pub use meter::Meter;
 pub use mover::run_stage;
 pub use path::StageLocation;
-pub use progress::{Phase, ProgressCounters, StageAmount, StageProgress, Times};
+pub use progress::{Phase, PhaseTimes, ProgressCounters, StageAmount, StageProgress};
 pub use request::{ItemKind, StageItem, StageOptions, StageReport, StageRequest, Verify};

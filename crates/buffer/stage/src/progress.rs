@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use forebay_protocol::progress::{Phase, StageAmount, StageProgress, Times};
+pub use forebay_protocol::progress::{Phase, PhaseTimes, StageAmount, StageProgress};
 
 /// Counters that a stage's threads advance and anyone may read; also how it is cancelled.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl ProgressCounters {
             all_found: self.walked.load(Relaxed),
             phase: Phase::from_index(self.phase.load(Relaxed)),
             read_back: self.read_back.amount(),
-            times: Times {
+            times: PhaseTimes {
                 copying: time(Phase::Copying),
                 syncing: time(Phase::Syncing),
                 reading_back: time(Phase::ReadingBack),

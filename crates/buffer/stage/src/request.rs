@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::Problem;
 use crate::journal::{JournalHost, Os};
 use crate::path::StageLocation;
-use crate::progress::Times;
+use crate::progress::PhaseTimes;
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub struct StageReport {
     /// How long it took.
     pub time: Duration,
     /// How long its phases took.
-    pub times: Times,
+    pub times: PhaseTimes,
     /// What could not be kept although everything was copied; at most a thousand.
     pub warnings: Vec<Problem>,
 }

@@ -192,13 +192,16 @@ fn instances(text: &mut String, status: &Status, now: UnixMillis) {
 fn amount(stage: &StageStatus) -> (String, String) {
     let progress = &stage.progress;
     if stage.state == StageState::Done {
-        return (progress.files.to_string(), size(progress.bytes));
+        return (
+            progress.copied.files.to_string(),
+            size(progress.copied.bytes),
+        );
     }
     // While files are still being found nobody knows how many there are.
     let open = if progress.all_found { "" } else { "+" };
     let moved = match stage.state {
         StageState::Running => progress.present(),
-        _ => progress.copied(),
+        _ => progress.copied,
     };
     (
         format!("{} of {}{open}", moved.files, moved.files_total),
@@ -307,7 +310,7 @@ fn advice(text: &mut String, status: &Status) {
 mod tests {
     use super::*;
     use forebay_control::controller::{ControlStatus, NodeStatus, PoolStatus};
-    use forebay_control::messages::{InstanceId, Owner, Progress, SessionId, StageId};
+    use forebay_control::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
     use forebay_daemon::activity::HostActivity;
     use forebay_job_script::AccessMode;
     use forebay_policy::pool::NodeId;
@@ -350,13 +353,15 @@ mod tests {
             direction,
             line: 3 + id as u32,
             state,
-            progress: Progress {
-                files: 1,
-                files_total: 3,
-                bytes,
-                bytes_total: 3 << 20,
+            progress: StageProgress {
+                copied: forebay_stage::StageAmount {
+                    files: 1,
+                    files_total: 3,
+                    bytes,
+                    bytes_total: 3 << 20,
+                },
                 all_found: id > 0,
-                ..Progress::default()
+                ..StageProgress::default()
             },
         };
         ControlStatus {

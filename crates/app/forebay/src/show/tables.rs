@@ -1,7 +1,7 @@
 //! Tables.
 
 use forebay_control::controller::Cause;
-use forebay_control::messages::Progress;
+use forebay_control::messages::StageProgress;
 use forebay_job::{Recovered, Recovery, RunPhase, RunReport};
 
 use super::{size, time};
@@ -53,10 +53,10 @@ pub fn summary(report: &RunReport) -> String {
         let seconds = phase.time.as_secs_f64();
         let share = format!("{:.0} %", 100.0 * seconds / total.max(f64::MIN_POSITIVE));
         let mut line = vec![phase.name.to_owned(), time(seconds), share];
-        if phase.moved.files > 0 {
-            let rate = phase.moved.bytes as f64 / seconds.max(1e-9);
-            line.push(phase.moved.files.to_string());
-            line.push(size(phase.moved.bytes));
+        if phase.moved.copied.files > 0 {
+            let rate = phase.moved.copied.bytes as f64 / seconds.max(1e-9);
+            line.push(phase.moved.copied.files.to_string());
+            line.push(size(phase.moved.copied.bytes));
             line.push(format!("{}/s", size(rate as u64)));
         }
         rows.push(line);
@@ -90,7 +90,11 @@ fn parts(step: &RunPhase) -> Vec<Vec<String>> {
         line
     };
     vec![
-        part("copied, synced", &[Copying, Syncing], Some(moved.bytes)),
+        part(
+            "copied, synced",
+            &[Copying, Syncing],
+            Some(moved.copied.bytes),
+        ),
         part("read back", &[ReadingBack], Some(moved.read_back.bytes)),
         part("finished", &[Finishing], None),
     ]
@@ -105,9 +109,13 @@ pub fn files(count: u64) -> String {
 }
 
 /// What a stage has done: `staged 3 files, 2.00 GiB`, and if they were read back how long that took.
-pub fn staged(moved: &Progress) -> String {
+pub fn staged(moved: &StageProgress) -> String {
     use forebay_stage::Phase::{Copying, ReadingBack, Syncing};
-    let mut text = format!("staged {}, {}", files(moved.files), size(moved.bytes));
+    let mut text = format!(
+        "staged {}, {}",
+        files(moved.copied.files),
+        size(moved.copied.bytes)
+    );
     if moved.read_back.files_total > 0 {
         let seconds = |phase| moved.times.of(phase).as_secs_f64();
         text.push_str(&format!(
@@ -126,7 +134,11 @@ pub fn recovered(list: &[Recovered]) -> String {
     for Recovered { token, recovery } in list {
         let what = match recovery {
             Recovery::StagedOut(moved) => {
-                format!("staged out {}, {}", files(moved.files), size(moved.bytes))
+                format!(
+                    "staged out {}, {}",
+                    files(moved.copied.files),
+                    size(moved.copied.bytes)
+                )
             }
             Recovery::NothingToSave => "had not run; taken down".to_owned(),
             Recovery::Discarded => "results destroyed, as asked".to_owned(),
@@ -149,19 +161,20 @@ pub fn recovered(list: &[Recovered]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::messages::PhaseTimes;
-    use forebay_stage::StageAmount;
+    use forebay_stage::{PhaseTimes, StageAmount};
     use std::time::Duration;
 
     #[test]
     fn the_summary_says_where_time_went() {
-        let moved = Progress {
-            files: 3,
-            files_total: 3,
-            bytes: 3 << 20,
-            bytes_total: 3 << 20,
+        let moved = StageProgress {
+            copied: StageAmount {
+                files: 3,
+                files_total: 3,
+                bytes: 3 << 20,
+                bytes_total: 3 << 20,
+            },
             all_found: true,
-            ..Progress::default()
+            ..StageProgress::default()
         };
         let phase = |name, seconds, moved| RunPhase {
             name,
@@ -174,7 +187,7 @@ mod tests {
             kept: false,
             phases: vec![
                 phase("stage in", 1, moved),
-                phase("run", 3, Progress::default()),
+                phase("run", 3, StageProgress::default()),
             ],
         };
         let expected = "\
@@ -188,12 +201,14 @@ total     4.0 s
     }
 
     /// Two files, and a link, which is not read back.
-    fn read_back() -> Progress {
-        Progress {
-            files: 3,
-            files_total: 3,
-            bytes: 3 << 20,
-            bytes_total: 3 << 20,
+    fn read_back() -> StageProgress {
+        StageProgress {
+            copied: StageAmount {
+                files: 3,
+                files_total: 3,
+                bytes: 3 << 20,
+                bytes_total: 3 << 20,
+            },
             all_found: true,
             phase: forebay_stage::Phase::Finishing,
             read_back: StageAmount {

@@ -9,7 +9,7 @@ use forebay_job_script::Direction;
 use forebay_stage::{Meter, Phase};
 
 use forebay_control::controller::StageStatus;
-use forebay_control::messages::{Progress, StageId};
+use forebay_control::messages::{StageId, StageProgress};
 use forebay_job::Observer;
 
 use super::{size, time};
@@ -92,7 +92,7 @@ impl Observer for Terminal {
             .retain(|id, _| stages.iter().any(|stage| stage.id == *id));
         for stage in stages {
             let meter = self.meters.entry(stage.id).or_default();
-            meter.add(now, stage.progress.into());
+            meter.add(now, stage.progress);
             let way = match stage.direction {
                 Direction::In => "in",
                 Direction::Out => "out",
@@ -131,7 +131,7 @@ impl Drop for Terminal {
 
 /// What a running stage is doing, how far it is with that, how fast, and when that will be done:
 /// `reading back 2 of 9 files, 1.20 GiB of 2.00 GiB at 1.80 GiB/s, 444 ms to go`.
-fn doing(progress: &Progress, meter: &Meter) -> String {
+fn doing(progress: &StageProgress, meter: &Meter) -> String {
     let (phase, now) = (progress.phase, progress.present());
     // Files are still being found.
     let open = if progress.all_found { "" } else { "+" };
@@ -169,18 +169,25 @@ mod tests {
     fn a_line_says_what_is_done_and_how_long_that_takes() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut meter = Meter::default();
-        let mut at = |seconds: u32, progress: &Progress| {
-            meter.add(start + seconds * second, (*progress).into());
+        let mut at = |seconds: u32, progress: &StageProgress| {
+            meter.add(start + seconds * second, *progress);
             doing(progress, &meter)
         };
-        let mut progress = Progress {
-            files_total: 3,
-            bytes_total: 2 << 30,
-            ..Progress::default()
+        let mut progress = StageProgress {
+            copied: StageAmount {
+                files_total: 3,
+                bytes_total: 2 << 30,
+                ..StageAmount::default()
+            },
+            ..StageProgress::default()
         };
         let text = at(0, &progress);
         assert_eq!(text, "copying 0 of 3+ files, 0 B of 2.00 GiB+");
-        (progress.files, progress.bytes, progress.all_found) = (1, 1 << 30, true);
+        (
+            progress.copied.files,
+            progress.copied.bytes,
+            progress.all_found,
+        ) = (1, 1 << 30, true);
         (
             progress.read_back.files_total,
             progress.read_back.bytes_total,
@@ -189,7 +196,7 @@ mod tests {
         let expected = "copying 1 of 3 files, 1.00 GiB of 2.00 GiB at 1.00 GiB/s, 2.0 s to go, \
                         then reading back";
         assert_eq!(text, expected);
-        (progress.files, progress.bytes) = (2, 2 << 30);
+        (progress.copied.files, progress.copied.bytes) = (2, 2 << 30);
         progress.phase = Phase::Syncing;
         assert_eq!(at(2, &progress), "syncing 2.00 GiB, then reading back");
         progress.phase = Phase::ReadingBack;

@@ -241,7 +241,7 @@ fn stages(frame: &Frame) -> Block {
         let progress = stage.status.progress;
         let moved = match stage.status.state {
             StageState::Running => progress.present(),
-            _ => progress.copied(),
+            _ => progress.copied,
         };
         let way = match stage.status.direction {
             Direction::In => "in",

@@ -16,7 +16,8 @@ pub use exposition::exposition;
 pub use forebay_metrics::Exporter;
 
 use forebay_control::controller::ControlStatus;
-use forebay_control::messages::{InstanceId, PhaseTimes, UnixMillis};
+use forebay_control::messages::{InstanceId, UnixMillis};
+use forebay_protocol::progress::PhaseTimes;
 
 /// What stages of one direction have done on one host since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,16 +1,17 @@
 //! Asking an open pool, from any thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::time::Duration;
 
 use forebay_job_script::BufferPath;
 
-use super::{Event, now};
+use super::Event;
 use crate::activity::Status;
-use crate::controller_client::{ControllerClient, controller_gone};
-use forebay_control::controller::{Envelope, Failure, JobView, Outcome, Request, RequestedStage};
+use crate::controller_client::{ControllerClient, RequestIds, controller_gone};
+use forebay_control::controller::{
+    Failure, JobView, Outcome, Request, RequestEnvelope, RequestedStage,
+};
 use forebay_control::messages::{Owner, StageId};
 
 /// One who makes requests of an open pool; clones may do so from any thread. Once the pool is
@@ -19,21 +20,17 @@ use forebay_control::messages::{Owner, StageId};
 pub struct Asker {
     events: Sender<Event>,
     caller: Owner,
-    client: u64,
-    number: Arc<AtomicU64>,
+    ids: Arc<RequestIds>,
 }
 
 impl Asker {
     /// For `caller`, of the driver that takes `events`.
-    pub(super) fn new(events: Sender<Event>, caller: Owner) -> Asker {
-        Asker {
+    pub(super) fn new(events: Sender<Event>, caller: Owner) -> std::io::Result<Asker> {
+        Ok(Asker {
             events,
             caller,
-            // Requests of an earlier process are never mistaken for ours: times only rise, and
-            // only one process at a time has the pool.
-            client: now().0,
-            number: Arc::new(AtomicU64::new(0)),
-        }
+            ids: Arc::new(RequestIds::new()?),
+        })
     }
 
     /// Ends the driver.
@@ -70,11 +67,8 @@ impl ControllerClient for Asker {
     }
 
     fn submit(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
-        let envelope = Box::new(Envelope {
-            // Every request has a client of its own, so that several can be under way.
-            client: (self.client << 20) | (number & 0xf_ffff),
-            number,
+        let envelope = Box::new(RequestEnvelope {
+            id: self.ids.next_id(),
             caller: self.caller,
             request,
         });

@@ -15,8 +15,10 @@ use crate::activity::Status;
 use crate::database::Database;
 use crate::mounts::{Mounts, StorageAccess};
 use forebay_control::compute_node::{self, ComputeNode};
-use forebay_control::controller::{self, ControlStatus, Controller, Outcome, Settings, StageState};
-use forebay_control::messages::{MountPlan, Owner, Peer, StampedCommand};
+use forebay_control::controller::{
+    self, ControlStatus, Controller, Outcome, RequestId, Settings, StageState,
+};
+use forebay_control::messages::{MountPlan, Owner};
 use forebay_control::storage_node::{self, StorageNode};
 
 /// The host's name in the embedded pool.
@@ -47,7 +49,7 @@ pub(super) struct Driver {
     flash: StorageDriver,
     host: ComputeNode,
     views: Arc<Mounts>,
-    replies: BTreeMap<(u64, u64), SyncSender<Outcome>>,
+    replies: BTreeMap<RequestId, SyncSender<Outcome>>,
     steps: VecDeque<Step>,
     /// Where other processes look for the status, and what was last written there.
     shown: (PathBuf, Option<ControlStatus>, std::time::Instant),
@@ -71,8 +73,8 @@ impl Driver {
         let controller = Controller::restore(settings, rows).map_err(|e| text(&e))?;
         let granules = controller
             .state()
-            .nodes
-            .get(0)
+            .storage
+            .node(NodeId(0))
             .map_or(0, |node| node.granules);
         let rows = node_records.load_records().map_err(|e| text(&e))?;
         let node = StorageNode::restore(NodeId(0), granules, now(), rows).map_err(|e| text(&e))?;
@@ -125,7 +127,7 @@ impl Driver {
     /// Removes journals that nobody needs any more; no copy may be under way.
     fn sweep(&self) {
         let wanted = |id| {
-            let stage = self.controller.stage(id);
+            let stage = self.controller.stage_status(id);
             stage.is_some_and(|stage| stage.state != StageState::Cancelled)
         };
         self.flash.sweep(wanted);
@@ -186,9 +188,8 @@ impl Driver {
         // Whoever asked may have gone; then nobody takes the answer.
         match event {
             Event::Ask(envelope, answer) => {
-                tracing::debug!(client = envelope.client, request = ?envelope.request, "asked");
-                self.replies
-                    .insert((envelope.client, envelope.number), answer);
+                tracing::debug!(request_id = %envelope.id, request = ?envelope.request, "asked");
+                self.replies.insert(envelope.id, answer);
                 self.steps
                     .push_back(Step::Controller(controller::ControllerInput::Request(
                         envelope,
@@ -245,17 +246,21 @@ impl Driver {
                         .commit(&changes)
                         .map_err(|e| e.to_string())?;
                 }
-                controller::ControllerEffect::Send(peer, order) => self.deliver(&peer, order),
-                controller::ControllerEffect::Reply {
-                    client,
-                    number,
-                    outcome,
-                } => {
+                controller::ControllerEffect::SendToStorageNode(_, command) => {
+                    self.flash
+                        .take(storage_node::StorageInput::Command(command));
+                }
+                controller::ControllerEffect::SendToComputeNode(_, command) => self
+                    .steps
+                    .push_back(Step::Host(compute_node::ComputeInput::Command(command))),
+                controller::ControllerEffect::Reply(id, outcome) => {
                     match &outcome {
-                        Ok(answer) => tracing::debug!(client, ?answer, "answered"),
-                        Err(failure) => tracing::info!(client, %failure, "refused or failed"),
+                        Ok(answer) => tracing::debug!(request_id = %id, ?answer, "answered"),
+                        Err(failure) => {
+                            tracing::info!(request_id = %id, %failure, "refused or failed")
+                        }
                     }
-                    if let Some(answer) = self.replies.remove(&(client, number)) {
+                    if let Some(answer) = self.replies.remove(&id) {
                         let _ = answer.send(outcome);
                     }
                 }
@@ -265,20 +270,11 @@ impl Driver {
         let granules = self
             .controller
             .state()
-            .nodes
-            .get(0)
+            .storage
+            .node(NodeId(0))
             .map_or(0, |node| node.granules);
         self.flash.set_granules(granules);
         Ok(())
-    }
-
-    fn deliver(&mut self, peer: &Peer, order: StampedCommand) {
-        match peer {
-            Peer::StorageNode(_) => self.flash.take(storage_node::StorageInput::Command(order)),
-            Peer::ComputeNode(_) => self
-                .steps
-                .push_back(Step::Host(compute_node::ComputeInput::Command(order))),
-        }
     }
 
     fn host_step(&mut self, input: compute_node::ComputeInput) {

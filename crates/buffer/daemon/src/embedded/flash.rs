@@ -17,6 +17,7 @@ use super::movers::Movers;
 use super::{Event, now};
 use crate::activity::HostActivity;
 use crate::database::Database;
+use crate::flash_wear::WrittenBytes;
 use crate::mounts::Mounts;
 use forebay_control::messages::{FragmentId, FragmentPlan, InstanceId, Report, StageId, StagePlan};
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
@@ -40,6 +41,7 @@ pub(crate) struct StorageDriver {
     leaving: BTreeMap<FragmentId, InstanceId>,
     events: Sender<Event>,
     inputs: VecDeque<StorageInput>,
+    written: WrittenBytes,
 }
 
 impl StorageDriver {
@@ -61,6 +63,7 @@ impl StorageDriver {
             daemon,
             admin,
             views,
+            written: WrittenBytes::of_device(&journals),
             copies: Movers::new(journals),
             attaching: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -147,7 +150,9 @@ impl StorageDriver {
         }
         self.inputs.extend(self.copies.progress());
         self.look_after_removals();
-        self.inputs.push_back(StorageInput::Tick);
+        self.inputs.push_back(StorageInput::Tick {
+            written: self.written.since_start(),
+        });
         Ok(())
     }
 

@@ -31,9 +31,12 @@ use crate::database::Database;
 use crate::hosts::Welcome;
 use crate::mounts;
 use forebay_control::controller::{
-    Cause, Controller, Envelope, Failure, JobView, Outcome, Request, RequestedStage, Settings,
+    Cause, Controller, Failure, JobView, Outcome, Request, RequestEnvelope, RequestedStage,
+    Settings,
 };
-use forebay_control::messages::{Owner, StageId, StagePlan, StampedCommand, UnixMillis};
+use forebay_control::messages::{
+    Owner, StageId, StagePlan, StampedCommand, StorageCommand, UnixMillis,
+};
 use forebay_units::human;
 
 /// Name of the pool and of its only node.
@@ -92,7 +95,7 @@ impl std::error::Error for PoolError {}
 
 /// What a driver's thread is told.
 pub(crate) enum Event {
-    Ask(Box<Envelope>, SyncSender<Outcome>),
+    Ask(Box<RequestEnvelope>, SyncSender<Outcome>),
     Status(SyncSender<Status>),
     Paths(String, SyncSender<Result<Vec<(String, String)>, Failure>>),
     Job(String, SyncSender<Result<JobView, Failure>>),
@@ -103,7 +106,7 @@ pub(crate) enum Event {
         SyncSender<Result<Vec<RequestedStage>, Failure>>,
     ),
     Node(forebay_control::storage_node::StorageInput),
-    Order(StampedCommand),
+    Order(StampedCommand<StorageCommand>),
     Welcome(Welcome),
     Attached(StagePlan, Result<forebay_client::Fs, String>),
     Activity(SyncSender<HostActivity>),
@@ -150,12 +153,13 @@ impl EmbeddedPool {
         let (events, inbox): (Sender<Event>, Receiver<Event>) = channel();
         let driver = driver::Driver::start(&directory, caller, events.clone())
             .map_err(|reason| PoolError::new(&directory, reason))?;
+        let asker = Asker::new(events, caller).map_err(|e| PoolError::new(&directory, e))?;
         let thread = std::thread::Builder::new().name("forebay-driver".into());
         let driver = thread
             .spawn(move || driver.run(&inbox))
             .map_err(|e| PoolError::new(&directory, format!("no thread can be made: {e}")))?;
         let pool = EmbeddedPool {
-            asker: Asker::new(events, caller),
+            asker,
             driver: Some(driver),
             directory: directory.clone(),
             _lock: lock,

@@ -18,7 +18,9 @@ use forebay_stage::{
 use super::Event;
 use crate::activity::StageTotals;
 use crate::mounts::STRIPED_DIRECTORY;
-use forebay_control::messages::{FailedFile, Owner, Progress, StageFailure, StageId, StagePlan};
+use forebay_control::messages::{
+    FailedFile, Owner, StageFailure, StageId, StagePlan, StageProgress,
+};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 
 /// Largest list of files, in bytes.
@@ -175,8 +177,8 @@ fn of(totals: &mut (StageTotals, StageTotals), direction: Direction) -> &mut Sta
 
 fn count(total: &mut StageTotals, copy: &Copy) {
     let now = mover_progress(&copy.progress);
-    total.files += now.files;
-    total.bytes += now.bytes;
+    total.files += now.copied.files;
+    total.bytes += now.copied.bytes;
     total.read_back += now.read_back.bytes;
     total.times = total.times.plus(&now.times);
 }
@@ -186,8 +188,8 @@ fn tell(outcome: &MoverOutcome) {
         MoverOutcome::Completed(moved) => {
             let seconds = |phase| moved.times.of(phase).as_secs_f64();
             tracing::info!(
-                files = moved.files,
-                bytes = moved.bytes,
+                files = moved.copied.files,
+                bytes = moved.copied.bytes,
                 read_back = moved.read_back.bytes,
                 copying = seconds(Phase::Copying),
                 syncing = seconds(Phase::Syncing),
@@ -202,7 +204,7 @@ fn tell(outcome: &MoverOutcome) {
 }
 
 /// What a mover has done so far, as it is reported.
-pub fn mover_progress(counters: &forebay_stage::ProgressCounters) -> Progress {
+pub fn mover_progress(counters: &forebay_stage::ProgressCounters) -> StageProgress {
     counters.snapshot().into()
 }
 
@@ -281,7 +283,7 @@ impl<'a> Ends<'a> {
                 checked: false,
             }),
         };
-        let named = plan.space.as_ref().or(plan.directive.instance());
+        let named = plan.instance_ref.as_ref().or(plan.directive.instance());
         let named = named.unwrap_or(&InstanceRef::Job).clone();
         let shown = named.variable();
         let space = forebay_stage::Namespace::new(fs, Path::new(STRIPED_DIRECTORY), &shown);

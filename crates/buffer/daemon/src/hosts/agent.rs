@@ -23,7 +23,7 @@ use crate::embedded::now;
 use crate::job_api::AgentJobApi;
 use crate::mounts::{Mounts, StorageAccess, unmount_stale};
 use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
-use forebay_control::messages::{MountPlan, StampedCommand};
+use forebay_control::messages::{ComputeCommand, MountPlan, StampedCommand};
 
 /// Time between reports that the host lives.
 const TICK: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const WAITING: usize = 1024;
 const MAX_WORK: usize = 256;
 
 enum Event {
-    Order(StampedCommand),
+    Order(StampedCommand<ComputeCommand>),
     Done(ComputeInput),
     Activity(SyncSender<HostActivity>),
     Stop,
@@ -73,7 +73,9 @@ impl AgentDaemon {
         let told = events.clone();
         let deliver = move |received| match received {
             Delivery::Welcome(_) => true,
-            Delivery::Order(order) => {
+            // From a controller that takes this host for a storage node.
+            Delivery::StorageCommand(_) => true,
+            Delivery::ComputeCommand(order) => {
                 let _ = told.try_send(Event::Order(order));
                 true
             }

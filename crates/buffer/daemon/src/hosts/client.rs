@@ -19,8 +19,10 @@ use super::messages::{FromController, Query, QueryReply, Role, ToController, Wel
 use super::server::hang_up;
 use super::{ConfigError, DaemonError};
 use crate::activity::Status;
-use crate::controller_client::{ControllerClient, controller_gone};
-use forebay_control::controller::{Cause, Failure, JobView, Outcome, Request, RequestedStage};
+use crate::controller_client::{ControllerClient, RequestIds, controller_gone};
+use forebay_control::controller::{
+    Cause, Failure, JobView, Outcome, Request, RequestId, RequestedStage,
+};
 use forebay_control::messages::{Owner, StageId};
 
 /// Requests and answers that wait for the connection's thread.
@@ -39,8 +41,7 @@ pub struct RemoteController {
     caller: Owner,
     host: Option<String>,
     calls_socket: PathBuf,
-    /// A random number that nobody else asks with.
-    client: u64,
+    ids: RequestIds,
     number: AtomicU64,
 }
 
@@ -48,7 +49,7 @@ type TellOutcome = SyncSender<Outcome>;
 type TellAnswer = SyncSender<Result<QueryReply, Failure>>;
 
 enum Work {
-    Ask(u64, u64, Box<Request>, TellOutcome),
+    Ask(RequestId, Box<Request>, TellOutcome),
     Query(u64, Query, TellAnswer),
     /// From the connection of this number.
     Came(u64, Box<FromController>),
@@ -88,9 +89,7 @@ impl RemoteController {
     ) -> Result<RemoteController, DaemonError> {
         let (out, input, welcome) = connect(&ways)
             .map_err(|reason| DaemonError::new(format!("pool `{}`: {reason}", config.name)))?;
-        let mut random = [0; 8];
-        forebay_protocol::random::fill_random(&mut random)
-            .map_err(DaemonError::with_context("/dev/urandom"))?;
+        let ids = RequestIds::new().map_err(DaemonError::with_context("/dev/urandom"))?;
         let (work, inbox) = sync_channel(WAITING);
         let line = Line {
             ways,
@@ -110,7 +109,7 @@ impl RemoteController {
             caller,
             calls_socket: config.job_api_socket(),
             host: welcome.host,
-            client: u64::from_le_bytes(random),
+            ids,
             number: AtomicU64::new(0),
         })
     }
@@ -144,12 +143,10 @@ impl ControllerClient for RemoteController {
     }
 
     fn submit(&self, request: Request) -> Result<Receiver<Outcome>, Failure> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
-        // Every request has a client of its own, so that several can be under way.
-        let client = self.client.wrapping_add(number << 40);
+        let id = self.ids.next_id();
         let (answer, receiver) = sync_channel(1);
         self.work
-            .send(Work::Ask(client, number, Box::new(request), answer))
+            .send(Work::Ask(id, Box::new(request), answer))
             .map_err(|_| controller_gone())?;
         Ok(receiver)
     }
@@ -256,7 +253,7 @@ struct Line {
     /// Number of the connection.
     number: u64,
     /// What is not answered yet.
-    asked: BTreeMap<(u64, u64), (Box<Request>, TellOutcome)>,
+    asked: BTreeMap<RequestId, (Box<Request>, TellOutcome)>,
     queried: BTreeMap<u64, (Query, TellAnswer)>,
 }
 
@@ -290,9 +287,9 @@ impl Line {
 
     fn work(&mut self, work: Work) {
         match work {
-            Work::Ask(client, number, request, answer) => {
-                let message = ToController::Request(client, number, request.clone());
-                self.asked.insert((client, number), (request, answer));
+            Work::Ask(id, request, answer) => {
+                let message = ToController::Request(id, request.clone());
+                self.asked.insert(id, (request, answer));
                 self.send(&message);
             }
             Work::Query(number, query, answer) => {
@@ -307,8 +304,8 @@ impl Line {
             Work::Came(connection, message) if connection == self.number => {
                 // Whoever asked may have given up.
                 match *message {
-                    FromController::Reply(client, number, outcome) => {
-                        if let Some((_, answer)) = self.asked.remove(&(client, number)) {
+                    FromController::Reply(id, outcome) => {
+                        if let Some((_, answer)) = self.asked.remove(&id) {
                             let _ = answer.try_send(outcome);
                         }
                     }
@@ -357,9 +354,7 @@ impl Line {
         self.current = Some(out);
         let asked = self.asked.iter();
         let again: Vec<ToController> = asked
-            .map(|((client, number), (request, _))| {
-                ToController::Request(*client, *number, request.clone())
-            })
+            .map(|(id, (request, _))| ToController::Request(*id, request.clone()))
             .chain(
                 self.queried
                     .iter()

@@ -15,7 +15,7 @@ use super::messages::{FromController, Role, ToController, Welcome};
 use super::server::hang_up;
 use super::{DaemonError, greet};
 use crate::activity::HostActivity;
-use forebay_control::messages::{Report, StampedCommand};
+use forebay_control::messages::{ComputeCommand, Report, StampedCommand, StorageCommand};
 
 /// Reports that wait to be sent; more are dropped, as the protocol allows.
 const WAITING: usize = 1024;
@@ -28,8 +28,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 pub enum Delivery {
     /// A connection has been made.
     Welcome(Welcome),
-    /// It wants something.
-    Order(StampedCommand),
+    /// A command to a storage node.
+    StorageCommand(StampedCommand<StorageCommand>),
+    /// A command to a compute node.
+    ComputeCommand(StampedCommand<ComputeCommand>),
 }
 
 /// The connection.
@@ -181,8 +183,13 @@ impl Line {
 fn listen(mut input: Incoming, deliver: &Deliver) -> io::Error {
     loop {
         match input.receive(MAX_BODY) {
-            Ok(FromController::Order(order)) => {
-                if !deliver(Delivery::Order(*order)) {
+            Ok(FromController::StorageCommand(command)) => {
+                if !deliver(Delivery::StorageCommand(*command)) {
+                    return io::ErrorKind::Interrupted.into();
+                }
+            }
+            Ok(FromController::ComputeCommand(command)) => {
+                if !deliver(Delivery::ComputeCommand(*command)) {
                     return io::ErrorKind::Interrupted.into();
                 }
             }

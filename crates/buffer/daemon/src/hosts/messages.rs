@@ -21,8 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::HostActivity;
 use crate::activity::Status;
-use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestedStage};
-use forebay_control::messages::{Owner, Report, StageId, StampedCommand};
+use forebay_control::controller::{Failure, JobView, Outcome, Request, RequestId, RequestedStage};
+use forebay_control::messages::{
+    ComputeCommand, Owner, Report, StageId, StampedCommand, StorageCommand,
+};
 
 /// Version of all that is said here; both sides must speak the same one.
 pub const VERSION: u16 = 4;
@@ -108,9 +110,9 @@ pub enum ToController {
     Report(Report),
     /// What a storage node or an agent has done so far; about once a second.
     Activity(Box<HostActivity>),
-    /// A request of a client: its number, and which of its requests it is. The same may be asked
-    /// again until it is answered; it is carried out once.
-    Request(u64, u64, Box<Request>),
+    /// A request under its idempotency key: it may be repeated until there is a reply, and is
+    /// carried out once.
+    Request(RequestId, Box<Request>),
     /// A question and its number.
     Query(u64, Query),
 }
@@ -128,10 +130,12 @@ pub enum FromController {
     Welcome(Box<Welcome>),
     /// You are not, and why.
     Refused(String),
-    /// To a storage node or an agent.
-    Order(Box<StampedCommand>),
+    /// To a storage node.
+    StorageCommand(Box<StampedCommand<StorageCommand>>),
+    /// To a compute node's agent.
+    ComputeCommand(Box<StampedCommand<ComputeCommand>>),
     /// The answer to [`Upward::Ask`].
-    Reply(u64, u64, Outcome),
+    Reply(RequestId, Outcome),
     /// The answer to [`Upward::Query`].
     QueryReply(u64, Result<QueryReply, Failure>),
 }

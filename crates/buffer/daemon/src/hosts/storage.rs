@@ -71,7 +71,9 @@ impl StorageDaemon {
         let (told, count) = (events.clone(), waiting.clone());
         let deliver = move |received| match received {
             Delivery::Welcome(welcome) => told.send(Event::Welcome(welcome)).is_ok(),
-            Delivery::Order(order) => {
+            // From a controller that takes this host for a compute node.
+            Delivery::ComputeCommand(_) => true,
+            Delivery::StorageCommand(order) => {
                 if count.fetch_add(1, Ordering::AcqRel) >= WAITING {
                     count.fetch_sub(1, Ordering::AcqRel);
                     return true;

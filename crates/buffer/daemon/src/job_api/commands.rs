@@ -232,7 +232,7 @@ impl JobContext<'_> {
         };
         let answer = self.service.control.submit(Request::LimitStages {
             token: self.service.token.clone(),
-            space: root.space.clone(),
+            instance: root.space.clone(),
             max_concurrent: most,
         })?;
         wait_for_outcome(&answer)?;

@@ -127,7 +127,7 @@ impl JobService {
         Ok(JobContext {
             service: self,
             roots: roots(&view.mount_variables),
-            stripes: view.stripes,
+            stripes: view.striping,
         })
     }
 }

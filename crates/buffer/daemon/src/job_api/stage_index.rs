@@ -186,7 +186,7 @@ pub(super) fn count_files(
         let progress = &report.progress;
         let whole = kind == PathKind::Directory && matches!(part, StageMatch::Whole(_));
         // Until it was read back a copy may turn out to be bad.
-        let files = if whole { progress.good_files() } else { 0 };
+        let files = if whole { progress.verified_files() } else { 0 };
         match &report.state {
             StageState::Waiting => counts.deferred += 1,
             StageState::Done => counts.complete += files.max(1),
@@ -197,7 +197,7 @@ pub(super) fn count_files(
                 counts.complete += files;
             }
             state if is_active(state) => {
-                let left = progress.files_total.saturating_sub(files);
+                let left = progress.copied.files_total.saturating_sub(files);
                 counts.pending += if whole { left.max(1) } else { 1 };
                 counts.complete += files;
             }
@@ -210,7 +210,8 @@ pub(super) fn count_files(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_control::messages::Progress;
+    use forebay_control::messages::StageProgress;
+    use forebay_protocol::progress::StageAmount;
     use forebay_stage::Phase;
 
     fn spot(path: &str) -> InstancePath {
@@ -261,15 +262,18 @@ mod tests {
     /// Whoever removes what is complete must not remove what may turn out to be damaged.
     #[test]
     fn files_that_are_still_to_be_read_back_are_pending() {
-        let mut progress = Progress {
-            files: 10,
-            files_total: 10,
+        let mut progress = StageProgress {
+            copied: StageAmount {
+                files: 10,
+                files_total: 10,
+                ..StageAmount::default()
+            },
             all_found: true,
             phase: Phase::ReadingBack,
-            ..Progress::default()
+            ..StageProgress::default()
         };
         (progress.read_back.files, progress.read_back.files_total) = (3, 9);
-        let counted = |state: StageState, progress: Progress| {
+        let counted = |state: StageState, progress: StageProgress| {
             let inside = forebay_job_script::BufferPath {
                 instance: forebay_job_script::InstanceRef::Job,
                 path: "a".into(),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use forebay_net::stream::Stream;
-use forebay_policy::pool::NodeId;
 
 use super::steps::{CLIENT_OUTBOX, Connection, OUTBOX, Server};
 use super::{Admitted, ConnId, Entry};
@@ -83,15 +82,14 @@ impl Server {
         let (peer, owner) = match &caller.role {
             Role::Storage(name) => {
                 trusted("be a storage node")?;
-                let nodes = &self.controller.state().nodes;
-                let known = nodes.iter().find(|(_, node)| node.name == *name);
+                let mut nodes = self.controller.state().storage.nodes();
+                let known = nodes.find(|(_, node)| node.name == *name);
                 let (number, node) = known.ok_or_else(|| {
                     format!(
                         "there is no storage node `{name}` in the controller's configuration; \
                          add it there and start the controller again"
                     )
                 })?;
-                let number = NodeId(u32::try_from(number).unwrap_or(u32::MAX));
                 self.comes_from(name, caller)?;
                 welcome.node = Some(number);
                 welcome.granules = node.granules;

@@ -12,6 +12,7 @@ use forebay_net::stream::Stream;
 use super::{ConnId, Event};
 use crate::activity::HostActivity;
 use crate::activity::Status;
+use crate::controller_client::RequestIds;
 use crate::database::Database;
 use crate::embedded::now;
 use crate::hosts::DaemonError;
@@ -19,8 +20,8 @@ use crate::hosts::config::{AllowedSources, PoolConfig};
 use crate::hosts::messages::{FromController, Query, QueryReply, ToController};
 use crate::hosts::server::hang_up;
 use forebay_control::controller::{
-    Answer, Cause, Controller, ControllerEffect, ControllerInput, Envelope, Failure, Outcome,
-    Request,
+    Answer, Cause, Controller, ControllerEffect, ControllerInput, Failure, Outcome, Request,
+    RequestEnvelope, RequestId,
 };
 use forebay_control::messages::{Owner, Peer};
 
@@ -62,7 +63,7 @@ pub(super) struct Server {
     /// What those that are connected have done.
     activity: BTreeMap<Peer, HostActivity>,
     /// Who waits for the answer to a client's request.
-    asked: BTreeMap<(u64, u64), ConnId>,
+    asked: BTreeMap<RequestId, ConnId>,
     pub(super) next: u64,
     _lock: std::fs::File,
 }
@@ -168,7 +169,7 @@ impl Server {
             return Ok(());
         };
         match message {
-            ToController::Report(report) if connection.peer.as_ref() == Some(&report.from) => {
+            ToController::Report(report) if connection.peer.as_ref() == Some(&report.sender()) => {
                 self.step(ControllerInput::Report(report))
             }
             ToController::Activity(activity) if connection.peer.is_some() => {
@@ -176,15 +177,15 @@ impl Server {
                 self.activity.extend(peer.map(|peer| (peer, *activity)));
                 Ok(())
             }
-            ToController::Request(client, number, request) => {
+            ToController::Request(request_id, request) => {
                 if connection.asked >= MAX_ASKED {
                     let reason = format!("{MAX_ASKED} requests are under way; wait for one");
                     let busy = Err(Failure::new(Cause::Busy, reason));
-                    self.tell(id, FromController::Reply(client, number, busy));
+                    self.tell(id, FromController::Reply(request_id, busy));
                     return Ok(());
                 }
                 let caller = connection.caller;
-                let before = self.asked.insert((client, number), id);
+                let before = self.asked.insert(request_id, id);
                 if before != Some(id) {
                     connection.asked += 1;
                 }
@@ -194,9 +195,8 @@ impl Server {
                 {
                     old.asked = old.asked.saturating_sub(1);
                 }
-                self.step(ControllerInput::Request(Box::new(Envelope {
-                    client,
-                    number,
+                self.step(ControllerInput::Request(Box::new(RequestEnvelope {
+                    id: request_id,
                     caller,
                     request: *request,
                 })))
@@ -263,29 +263,34 @@ impl Server {
                 ControllerEffect::Persist(changes) => {
                     self.records.commit(&changes).map_err(|e| e.to_string())?;
                 }
-                ControllerEffect::Send(peer, order) => {
-                    if let Some(id) = self.peers.get(&peer).copied() {
-                        self.tell(id, FromController::Order(Box::new(order)));
-                    }
+                ControllerEffect::SendToStorageNode(node, command) => {
+                    let message = FromController::StorageCommand(Box::new(command));
+                    self.tell_peer(&Peer::StorageNode(node), message);
                 }
-                ControllerEffect::Reply {
-                    client,
-                    number,
-                    outcome,
-                } => self.reply(client, number, outcome),
+                ControllerEffect::SendToComputeNode(host, command) => {
+                    let message = FromController::ComputeCommand(Box::new(command));
+                    self.tell_peer(&Peer::ComputeNode(host), message);
+                }
+                ControllerEffect::Reply(request_id, outcome) => self.reply(request_id, outcome),
             }
         }
         Ok(())
     }
 
-    fn reply(&mut self, client: u64, number: u64, outcome: Outcome) {
-        let Some(id) = self.asked.remove(&(client, number)) else {
+    fn tell_peer(&mut self, peer: &Peer, message: FromController) {
+        if let Some(id) = self.peers.get(peer).copied() {
+            self.tell(id, message);
+        }
+    }
+
+    fn reply(&mut self, request_id: RequestId, outcome: Outcome) {
+        let Some(id) = self.asked.remove(&request_id) else {
             return;
         };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.asked = connection.asked.saturating_sub(1);
         }
-        self.tell(id, FromController::Reply(client, number, outcome));
+        self.tell(id, FromController::Reply(request_id, outcome));
     }
 
     /// Makes pool and nodes as the configuration says.
@@ -305,7 +310,7 @@ impl Server {
             };
             self.order(request)?;
         }
-        for (_, node) in self.controller.state().nodes.iter() {
+        for (_, node) in self.controller.state().storage.nodes() {
             if config.storage_node(&node.name).is_none() {
                 tracing::warn!(node = node.name, "no longer in the configuration");
             }
@@ -315,10 +320,9 @@ impl Server {
 
     /// A request of the configuration's.
     fn order(&mut self, request: Request) -> Result<Answer, DaemonError> {
-        self.next += 1;
-        let envelope = Envelope {
-            client: now().0,
-            number: self.next,
+        let id = RequestIds::new().map_err(DaemonError::new)?.next_id();
+        let envelope = RequestEnvelope {
+            id,
             caller: Owner { uid: 0, gid: 0 },
             request,
         };
@@ -331,9 +335,10 @@ impl Server {
                 ControllerEffect::Persist(changes) => {
                     self.records.commit(&changes).map_err(DaemonError::new)?;
                 }
-                ControllerEffect::Reply { outcome, .. } => answer = Some(outcome),
+                ControllerEffect::Reply(_, outcome) => answer = Some(outcome),
                 // Nobody is connected yet; it is sent again.
-                ControllerEffect::Send(..) => {}
+                ControllerEffect::SendToStorageNode(..)
+                | ControllerEffect::SendToComputeNode(..) => {}
             }
         }
         match answer {

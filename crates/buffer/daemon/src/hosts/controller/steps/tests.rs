@@ -9,7 +9,7 @@ use forebay_units::Bytes;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::sync_channel;
 
-const CLIENT: u64 = 9;
+const REQUEST: RequestId = RequestId(9);
 
 /// A controller with one storage node, which never answers.
 fn server(directory: &std::path::Path) -> Server {
@@ -31,7 +31,7 @@ fn server(directory: &std::path::Path) -> Server {
     };
     server.order(add).unwrap();
     let mut node = StorageNode::restore(NodeId(0), 10, now(), Vec::new()).unwrap();
-    for effect in node.step(storage_node::StorageInput::Tick) {
+    for effect in node.step(storage_node::StorageInput::Tick { written: Bytes(0) }) {
         if let storage_node::StorageEffect::Report(report) = effect {
             server.step(ControllerInput::Report(report)).unwrap();
         }
@@ -63,7 +63,7 @@ fn ask(server: &mut Server, id: ConnId) {
         creator: "test".into(),
         setup: Setup::from_script(&JobScript::parse(script, None).unwrap()),
     };
-    let ask = ToController::Request(CLIENT, 1, Box::new(setup));
+    let ask = ToController::Request(REQUEST, Box::new(setup));
     server.said(id, ask).unwrap();
 }
 
@@ -81,10 +81,10 @@ fn a_request_is_of_the_connection_that_asked_it_last() {
     let asked = [first, second].map(|id| server.connections[&id].asked);
     assert_eq!(asked, [0, 1]);
     server.forget(first);
-    server.reply(CLIENT, 1, Ok(Answer::Done));
+    server.reply(REQUEST, Ok(Answer::Done));
     assert!(matches!(
         told_second.try_recv(),
-        Ok(FromController::Reply(CLIENT, 1, Ok(_)))
+        Ok(FromController::Reply(REQUEST, Ok(_)))
     ));
     assert!(told_first.try_recv().is_err());
     assert!(server.asked.is_empty() && server.connections[&second].asked == 0);
