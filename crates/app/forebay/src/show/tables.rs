@@ -218,10 +218,10 @@ total     4.0 s
                 bytes_total: 3 << 20,
             },
             times: PhaseTimes {
-                copying: 600_000,
-                syncing: 400_000,
-                reading_back: 500_000,
-                finishing: 100_000,
+                copying: Duration::from_millis(600),
+                syncing: Duration::from_millis(400),
+                reading_back: Duration::from_millis(500),
+                finishing: Duration::from_millis(100),
             },
         }
     }

@@ -112,6 +112,11 @@ impl StorageTable {
         }
     }
 
+    /// Whether there is no instance, fragment or configuration.
+    pub fn is_unused(&self) -> bool {
+        self.instances.is_empty() && self.fragments.is_empty() && self.configurations.is_empty()
+    }
+
     /// A pool by name; the default pool for `None`.
     pub fn pool(&self, name: Option<&str>) -> Result<&Pool, Failure> {
         let mut pools = self.pools();
