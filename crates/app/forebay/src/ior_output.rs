@@ -35,7 +35,7 @@ pub fn text(
         .collect();
     let report = TestReport {
         ior: test,
-        layout,
+        pattern: layout,
         started_seconds: 0.0,
         lines: &lines,
     };

@@ -136,11 +136,11 @@ fn counts_rise_by_what_a_job_does() {
         |name: &str, labels: &[(&str, &str)]| after.get(name, labels) - before.get(name, labels);
     let of = |kind: &'static str| [("host", "localhost"), ("kind", kind)];
     let requests = "forebay_store_request_duration_seconds_count";
-    assert_eq!(rise(requests, &of("make")), 10.0);
+    assert_eq!(rise(requests, &of("mknod")), 10.0);
     assert_eq!(rise(requests, &of("create")), 1.0);
     // The mount has the object's descriptor and syncs the object itself.
-    assert_eq!(rise(requests, &of("sync_rest")), 1.0);
-    assert!(rise("forebay_store_request_duration_seconds_sum", &of("make")) > 0.0);
+    assert_eq!(rise(requests, &of("sync_metadata")), 1.0);
+    assert!(rise("forebay_store_request_duration_seconds_sum", &of("mknod")) > 0.0);
     assert!(rise("forebay_store_request_errors_total", &of("lookup")) >= 1.0);
     let host = [("host", "localhost")];
     assert!(rise("forebay_store_log_records_total", &host) >= 11.0);

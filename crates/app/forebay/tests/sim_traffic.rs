@@ -180,7 +180,7 @@ fn run_directories_are_numbered() {
 fn wrong_input_is_refused_and_nothing_is_written() {
     let place = Place::new();
     for (options, word) in [
-        ("--pattern unifrom", "no traffic pattern"),
+        ("--pattern unifrom", "unknown traffic pattern"),
         ("--pattern hot-spot:nodes=0", "nodes"),
         ("--load 1.5", "at most 1"),
         ("--load 0", "above 0"),

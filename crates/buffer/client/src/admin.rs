@@ -3,6 +3,7 @@
 use crate::session::{ClientOptions, Session};
 use crate::sessions::NodeAddresses;
 use forebay_protocol::address::Address;
+use forebay_protocol::message::AdminRequest;
 use forebay_protocol::message::{InstanceSpec, InstanceUsage, ScrubReport};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId, Reply, Request};
@@ -24,22 +25,29 @@ impl Admin {
 
     /// Make an instance. `EEXIST` if there is one of that number.
     pub fn create_instance(&self, spec: InstanceSpec) -> Result<(), Errno> {
-        self.done(Request::CreateInstance(spec))
+        self.done(Request::Admin(AdminRequest::CreateInstance(spec)))
     }
 
     /// Remove an instance with all its data. `EBUSY` while clients are attached, unless `force`.
     pub fn remove_instance(&self, id: InstanceId, force: bool) -> Result<(), Errno> {
-        self.done(Request::RemoveInstance { id, force })
+        self.done(Request::Admin(AdminRequest::RemoveInstance { id, force }))
     }
 
     /// Change an instance's capacity. `EBUSY` if it holds more than that.
     pub fn resize_instance(&self, id: InstanceId, capacity: u64) -> Result<(), Errno> {
-        self.done(Request::ResizeInstance { id, capacity })
+        self.done(Request::Admin(AdminRequest::ResizeInstance {
+            id,
+            capacity,
+        }))
     }
 
     /// Read all of an instance's data on the node and compare them with their checksums.
     pub fn scrub(&self, id: InstanceId) -> Result<ScrubReport, Errno> {
-        match self.0.call(None, Request::Scrub { id })?.reply {
+        match self
+            .0
+            .call(None, Request::Admin(AdminRequest::ScrubInstance { id }))?
+            .reply
+        {
             Reply::ScrubReport(found) => Ok(found),
             _ => Err(Errno::EPROTO),
         }
@@ -47,7 +55,11 @@ impl Admin {
 
     /// All instances on the node and how full they are.
     pub fn instances(&self) -> Result<Vec<InstanceUsage>, Errno> {
-        match self.0.call(None, Request::ListInstances)?.reply {
+        match self
+            .0
+            .call(None, Request::Admin(AdminRequest::ListInstances))?
+            .reply
+        {
             Reply::Instances(list) => Ok(list),
             _ => Err(Errno::EPROTO),
         }
@@ -208,7 +220,7 @@ impl StripedAdmin {
         let peers: Vec<String> = peers.0.iter().map(Address::to_string).collect();
         for (address, admin) in &self.0 {
             let peers = peers.clone();
-            let told = admin.done(Request::SetPeers { id, peers });
+            let told = admin.done(Request::Admin(AdminRequest::SetPeers { id, peers }));
             told.map_err(|errno| refused(address, errno))?;
         }
         Ok(())

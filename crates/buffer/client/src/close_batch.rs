@@ -3,6 +3,7 @@
 
 use crate::session::lock;
 use crate::sessions::Sessions;
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::MAX_CLOSED_HANDLES;
 use forebay_protocol::{HandleId, NodeIndex, Request};
 use std::collections::BTreeMap;
@@ -107,7 +108,8 @@ fn run(inbox: &Inbox, sessions: &Weak<Sessions>) {
             for some in handles.chunks(MAX_CLOSED_HANDLES) {
                 let handles = some.to_vec();
                 // What has lost its session is closed.
-                let _ = sessions.exchange(node, None, Request::CloseAll { handles });
+                let _ =
+                    sessions.exchange(node, None, Request::File(FileRequest::CloseAll { handles }));
             }
         }
     }

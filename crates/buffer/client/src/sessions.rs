@@ -14,7 +14,8 @@ use crate::truncations::{BootIds, Truncations};
 use forebay_protocol::address::Address;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::CACHE_LIFETIME_NS;
-use forebay_protocol::{Caller, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::message::InodeRequest;
+use forebay_protocol::{Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -267,7 +268,7 @@ impl Sessions {
     pub fn exchange(
         &self,
         node: NodeIndex,
-        caller: Option<&Caller>,
+        caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
         if !self.striped() {
@@ -302,7 +303,9 @@ impl Sessions {
             alone.asked = Some(now);
         }
         let first = self.places.first().and_then(|place| place.session.get());
-        if let Some(said) = first.and_then(|session| session.call_best_effort(Request::StatFs)) {
+        if let Some(said) =
+            first.and_then(|session| session.call_best_effort(Request::Inode(InodeRequest::StatFs)))
+        {
             self.limit(NodeIndex(0), said.ttl);
         }
     }
@@ -326,7 +329,7 @@ impl Sessions {
     /// one each. `take` gets every answer, in the same order.
     pub fn call_nodes(
         &self,
-        caller: Option<&Caller>,
+        caller: Option<&Credentials>,
         requests: impl IntoIterator<Item = (NodeIndex, Request)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply, Errno>),
     ) {

@@ -112,7 +112,7 @@ fn requests_are_counted_by_kind_and_failures_beside_them() {
     let after = watch.collect_report(PATIENCE);
     let rise = |kind: &str| count(&after, kind) - count(&before, kind);
     assert_eq!(
-        (rise("make"), rise("create"), rise("lookup"), rise("sync")),
+        (rise("mknod"), rise("create"), rise("lookup"), rise("sync")),
         (1, 20, 2, 1)
     );
     let failed = |report: &StoreReport, kind: &str| report.requests[kind].failed;

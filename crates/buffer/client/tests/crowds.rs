@@ -11,7 +11,8 @@ use forebay_net::connection::Connection;
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
+use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
+use forebay_protocol::message::{NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon, DoorLimits};
 use std::io::{Read, Write};
@@ -52,14 +53,14 @@ fn from_another_host(daemon: &Daemon) -> Result<Fs, Errno> {
 }
 
 fn hello(bulk: bool) -> Request {
-    Request::Hello(Hello {
+    Request::Session(SessionRequest::Attach(Attach {
         version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
         token: None,
         slot: 0,
         data_connection: bulk,
         single_cache: false,
-    })
+    }))
 }
 
 fn local(daemon: &Daemon) -> Connection {
@@ -153,10 +154,10 @@ fn a_greeting_must_end_in_time_and_be_short() {
     // More than anybody has to say who is not known yet.
     let mut long = Vec::new();
     let name = vec![b'x'; 100 << 10];
-    let request = Request::Lookup {
+    let request = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name,
-    };
+    });
     frame::encode_call(
         &mut long,
         &Call {

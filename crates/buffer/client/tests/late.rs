@@ -8,6 +8,7 @@ use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, 
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
+use forebay_protocol::message::{DataRequest, FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,12 +134,15 @@ impl Channel for Wire {
         let mut state = self.network.state();
         let sized = |set: &SetAttr| set.size.is_some();
         self.cuts = match &call.request {
-            Request::Create { open, .. } | Request::Open { open, .. } => open.truncate,
-            Request::SetAttr { set, .. } => sized(set),
+            Request::Name(NameRequest::Create { open, .. })
+            | Request::File(FileRequest::Open { open, .. }) => open.truncate,
+            Request::Inode(InodeRequest::SetAttr { set, .. }) => sized(set),
             _ => false,
         };
-        state.set_attrs += u32::from(self.cuts && matches!(call.request, Request::SetAttr { .. }));
-        let is_write = matches!(call.request, Request::Write { .. });
+        state.set_attrs += u32::from(
+            self.cuts && matches!(call.request, Request::Inode(InodeRequest::SetAttr { .. })),
+        );
+        let is_write = matches!(call.request, Request::Data(DataRequest::Write { .. }));
         if is_write && state.holds_writes {
             let link = self.link.take().unwrap();
             state.held.push((link, call.clone(), payload.to_vec()));

@@ -14,7 +14,8 @@ use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::identity::Proof;
-use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
+use forebay_protocol::message::SessionRequest;
+use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::io::Read;
@@ -148,7 +149,7 @@ fn a_credential_is_good_for_one_challenge() {
     let daemon = pool(munged.munge(), &temporary);
     let address = daemon.tcp_address().unwrap();
     let munge = munged.munge();
-    let hello = Hello {
+    let hello = Attach {
         version: PROTOCOL_VERSION,
         instance: Some(INSTANCE),
         token: None,
@@ -169,7 +170,10 @@ fn a_credential_is_good_for_one_challenge() {
         };
         link.call(&call, &[], &mut []).unwrap().reply
     };
-    let challenge = |link: &mut Connection| match say(link, Request::Hello(hello.clone())) {
+    let challenge = |link: &mut Connection| match say(
+        link,
+        Request::Session(SessionRequest::Attach(hello.clone())),
+    ) {
         Reply::Challenge { nonce } => nonce,
         reply => panic!("{reply:?} instead of a challenge"),
     };
@@ -195,16 +199,19 @@ fn a_credential_is_good_for_one_challenge() {
     let proved = say(&mut second, other.prove().unwrap());
     assert!(dialling.check(&proved).is_err());
     assert!(matches!(
-        say(&mut first, Request::Hello(hello.clone())),
+        say(
+            &mut first,
+            Request::Session(SessionRequest::Attach(hello.clone()))
+        ),
         Reply::Attached { .. }
     ));
     // Nonsense is refused, and a proof without a challenge too.
     let mut third = connect();
     challenge(&mut third);
-    let nonsense = Request::Prove {
+    let nonsense = Request::Session(SessionRequest::Prove {
         proof: Proof::Munge(vec![7; 100]),
         nonce: [0; 32],
-    };
+    });
     assert_eq!(say(&mut third, nonsense), refused);
     let late = dial([0; 32]).prove().unwrap();
     assert_eq!(say(&mut third, late), refused);
@@ -267,7 +274,7 @@ fn lie(listener: &TcpListener, munge: &Munge) -> bool {
     let nonce = [9; 32];
     answer(hear().seq, &Reply::Challenge { nonce });
     let proof = hear();
-    let Request::Prove { nonce: client, .. } = proof.request else {
+    let Request::Session(SessionRequest::Prove { nonce: client, .. }) = proof.request else {
         panic!("{proof:?} instead of a proof");
     };
     let opening = Opening {

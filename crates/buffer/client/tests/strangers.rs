@@ -10,8 +10,9 @@ use forebay_net::connection::Connection;
 use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, OpenMode, PROTOCOL_VERSION, SetAttr};
-use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use forebay_protocol::message::{Attach, OpenMode, PROTOCOL_VERSION, SetAttr};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
+use forebay_protocol::{Call, Credentials, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{self, Daemon, StartError};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -68,7 +69,7 @@ fn an_instance_is_for_its_user_and_group() {
         );
         assert_eq!(fs.unlink(Ino::ROOT, b"f"), Err(Errno::EACCES));
         // Claiming to be someone else is for root.
-        let liar = fs.on_behalf_of(Caller {
+        let liar = fs.on_behalf_of(Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
@@ -119,7 +120,7 @@ fn noise_closes_the_connection_and_hurts_nobody_else() {
     let (daemon, _temporary) = pool();
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
     let mut call = Vec::new();
-    let request = Request::GetAttr { ino: Ino::ROOT };
+    let request = Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
     frame::encode_call(
         &mut call,
         &Call {
@@ -186,7 +187,7 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
         link.call(&call, &[], &mut []).unwrap().reply
     };
     assert_eq!(
-        ask(Request::GetAttr { ino: Ino::ROOT }),
+        ask(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
         Reply::Failed(Errno::ENOTCONN)
     );
     let fs = Fs::attach(daemon.address(), INSTANCE, ClientOptions::default()).unwrap();
@@ -195,7 +196,7 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
             session: forebay_protocol::SessionId(session),
             secret: 42,
         };
-        let hello = Hello {
+        let hello = Attach {
             version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
             token: Some(resume),
@@ -204,14 +205,17 @@ fn nothing_works_before_the_greeting_or_with_a_guessed_session() {
             single_cache: false,
         };
         assert_eq!(
-            ask(Request::Hello(hello.clone())),
+            ask(Request::Session(SessionRequest::Attach(hello.clone()))),
             Reply::Failed(Errno::ESTALE)
         );
-        let hello = Hello {
+        let hello = Attach {
             version: PROTOCOL_VERSION + 1,
             ..hello
         };
-        assert_eq!(ask(Request::Hello(hello)), Reply::Failed(Errno::EPROTO));
+        assert_eq!(
+            ask(Request::Session(SessionRequest::Attach(hello))),
+            Reply::Failed(Errno::EPROTO)
+        );
     }
     drop(fs);
 }
@@ -244,7 +248,7 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
             };
             link.call(&call, &[], &mut []).unwrap()
         };
-        let hello = Hello {
+        let hello = Attach {
             version: PROTOCOL_VERSION,
             instance: Some(INSTANCE),
             token: None,
@@ -252,15 +256,17 @@ fn a_handle_for_reading_does_not_become_one_for_writing() {
             data_connection: false,
             single_cache: false,
         };
-        ask(0, Request::Hello(hello));
-        let open = |handle, open| Request::Open { ino, handle, open };
-        let create = |handle, open| Request::Create {
-            parent: Ino::ROOT,
-            name: b"theirs".to_vec(),
-            mode: 0o644,
-            exclusive: false,
-            handle,
-            open,
+        ask(0, Request::Session(SessionRequest::Attach(hello)));
+        let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });
+        let create = |handle, open| {
+            Request::Name(NameRequest::Create {
+                parent: Ino::ROOT,
+                name: b"theirs".to_vec(),
+                mode: 0o644,
+                exclusive: false,
+                handle,
+                open,
+            })
         };
         let read = OpenMode {
             read: true,

@@ -3,6 +3,7 @@
 use crate::chunk::{self, Chunk, ChunkSource};
 use crate::frame::{self, Direction, Flags, FrameError, HEADER_BYTES, Header};
 use crate::stream::Stream;
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::message::{Call, Reply, Request};
 use std::collections::VecDeque;
 use std::io;
@@ -77,7 +78,7 @@ impl Connection {
         self.out.clear();
         frame::encode_call(&mut self.out, call, payload.len())?;
         let offset = match &call.request {
-            Request::Write { offset, .. } => *offset,
+            Request::Data(DataRequest::Write { offset, .. }) => *offset,
             _ => 0,
         };
         chunk::send_payload(&self.stream, &self.out, payload, offset)
@@ -183,6 +184,7 @@ impl ChunkSource for Connection {
 mod tests {
     use super::*;
     use forebay_protocol::ids::{Errno, Ino};
+    use forebay_protocol::message::InodeRequest;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -217,7 +219,7 @@ mod tests {
         let call = Call {
             seq: 3,
             caller: None,
-            request: Request::GetAttr { ino: Ino::ROOT },
+            request: Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }),
         };
         let mut into = [0; 16];
         let answer = link.call(&call, &[], &mut into).unwrap();

@@ -218,6 +218,7 @@ mod tests {
     use super::*;
     use forebay_protocol::ids::{Ino, Timestamp};
     use forebay_protocol::message::{Attr, FileKind, MAX_REQUEST_INODES, Request};
+    use forebay_protocol::message::{InodeRequest, NameRequest};
     use proptest::prelude::*;
 
     fn frame(call: &Call) -> Vec<u8> {
@@ -231,7 +232,7 @@ mod tests {
         let call = Call {
             seq: 7,
             caller: None,
-            request: Request::StatFs,
+            request: Request::Inode(InodeRequest::StatFs),
         };
         let mut head = *frame(&call).first_chunk::<HEADER_BYTES>().unwrap();
         head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
@@ -285,14 +286,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_in_comes_out(seq: u64, ino: u64, name: Vec<u8>) {
-            let request = Request::Lookup { parent: Ino(ino), name };
+            let request = Request::Name(NameRequest::Lookup { parent: Ino(ino), name });
             let call = Call { seq, caller: None, request };
             prop_assert_eq!(parse(&frame(&call)), Ok(call));
         }
 
         #[test]
         fn a_flipped_bit_is_seen(at: prop::sample::Index, bit in 0u8..8) {
-            let call = Call { seq: 7, caller: None, request: Request::GetAttr { ino: Ino(9) } };
+            let call = Call { seq: 7, caller: None, request: Request::Inode(InodeRequest::GetAttr { ino: Ino(9) }) };
             let mut bytes = frame(&call);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;

@@ -19,6 +19,7 @@
 use crate::auth::{self, PoolKey, challenge};
 use crate::munge::{DecodedCredential, Munge};
 use forebay_protocol::identity::{PeerIdentity, Proof};
+use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Errno, Reply, Request};
 use std::fmt;
 use std::io;
@@ -160,10 +161,10 @@ impl<'a> Dialling<'a> {
     /// What proves to the daemon who this process is.
     pub fn prove(&self) -> io::Result<Request> {
         let proof = auth::answer(self.munge, self.key, &self.opening.of_client())?;
-        Ok(Request::Prove {
+        Ok(Request::Session(SessionRequest::Prove {
             proof,
             nonce: self.opening.client,
-        })
+        }))
     }
 
     /// Whether the answer to [`prove`](Dialling::prove) proves that this is a daemon of the pool's.
@@ -230,7 +231,7 @@ mod tests {
 
     fn proof(dialling: &Dialling<'_>) -> Proof {
         match dialling.prove().unwrap() {
-            Request::Prove { proof, .. } => proof,
+            Request::Session(SessionRequest::Prove { proof, .. }) => proof,
             other => panic!("{other:?}"),
         }
     }

@@ -110,7 +110,7 @@ pub struct Errno(pub i32);
 
 impl Errno {
     /// Whether it works depends on the groups that the caller is in, which were not told: say the
-    /// request again with [`Caller::groups`](crate::Caller::groups). Between client and daemon
+    /// request again with [`Credentials::groups`](crate::Credentials::groups). Between client and daemon
     /// only; not an error number of Linux, whose largest is 4095.
     pub const EGROUPS: Errno = Errno(5001);
 }

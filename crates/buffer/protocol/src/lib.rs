@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod credentials;
 pub mod identity;
 pub mod ids;
 pub mod layout;
@@ -19,5 +20,6 @@ pub mod random;
 pub mod staging;
 pub mod writeback;
 
+pub use credentials::Credentials;
 pub use ids::{Errno, HandleId, Ino, InstanceId, LockOwner, NodeIndex, SessionId, Timestamp};
-pub use message::{Attr, Call, Caller, FileKind, Reply, Request};
+pub use message::{Attr, Call, FileKind, Reply, Request};

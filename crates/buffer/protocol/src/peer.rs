@@ -1,5 +1,6 @@
 //! What the storage daemons of one instance say to each other.
 
+use crate::credentials::Credentials;
 use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
 use crate::message::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
@@ -38,19 +39,6 @@ pub struct PeerMessage {
 )]
 #[serde(transparent)]
 pub struct TxId(pub u64);
-
-/// On whose behalf a transaction is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Further groups; `None` as in [`Caller::groups`](crate::Caller::groups).
-    pub groups: Option<Vec<u32>>,
-    /// Permission bits and owners have been checked already.
-    pub checked: bool,
-}
 
 /// What a transaction needs of one inode or directory entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +156,7 @@ pub enum PeerPayload {
         /// Numbers what one node is asked for one after the other.
         round: u8,
         /// For whom.
-        who: Who,
+        who: Credentials,
         /// The time of the change.
         now: Timestamp,
         /// What to get ready for.

@@ -1,10 +1,14 @@
 //! One storage node's flash: data objects, name space, log and recovery.
 #![warn(missing_docs)]
 
+mod context;
 pub mod daemon;
+mod driver;
 pub mod log;
 pub mod namespace;
 pub mod node;
 pub mod objects;
 pub mod recovery;
+mod state;
 pub mod storage;
+mod volume;

@@ -6,7 +6,10 @@ use forebay_net::connection::Connection;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+    AdminRequest, FileRequest, InodeRequest, NameRequest, SessionRequest,
+};
+use forebay_protocol::message::{
+    Attach, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
@@ -48,7 +51,7 @@ impl Client {
             seq,
             resume,
         };
-        let hello = Hello {
+        let hello = Attach {
             version: PROTOCOL_VERSION,
             instance,
             token: resume,
@@ -56,7 +59,9 @@ impl Client {
             data_connection: false,
             single_cache: false,
         };
-        let Reply::Attached { token: resume, .. } = client.say(Request::Hello(hello)) else {
+        let Reply::Attached { token: resume, .. } =
+            client.say(Request::Session(SessionRequest::Attach(hello)))
+        else {
             panic!("no session");
         };
         client.resume = Some(resume);
@@ -114,7 +119,8 @@ fn spread(temporary: &TempDir, count: u16, over_tcp: bool) -> (Vec<Daemon>, Vec<
         .collect();
     let places = Placement::distributed(STRIPE, &peers).unwrap();
     for (daemon, place) in daemons.iter().zip(places) {
-        let reply = Client::new(daemon, None).say(Request::CreateInstance(spec(place)));
+        let reply = Client::new(daemon, None)
+            .say(Request::Admin(AdminRequest::CreateInstance(spec(place))));
         assert_eq!(reply, Reply::Done);
     }
     let clients = daemons
@@ -130,12 +136,12 @@ fn home(clients: &mut [Client], ino: Ino) -> &mut Client {
 
 /// Make a directory and say where it is.
 fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
-    let request = Request::Make {
+    let request = Request::Name(NameRequest::Mknod {
         parent,
         name: name.into(),
         new: NewInode::Dir,
         mode: 0o755,
-    };
+    });
     match home(clients, parent).say(request) {
         Reply::Attr(attr) => attr.ino,
         Reply::Referral { ino, kind } => {
@@ -177,14 +183,16 @@ fn work(over_tcp: bool) {
             .filter(|dir| dir.metadata_node() == NodeIndex(node));
         assert!(here.count() > 0, "no directory is on node {node}");
     }
-    let Reply::Attr(root) = clients[0].say(Request::GetAttr { ino: Ino::ROOT }) else {
+    let Reply::Attr(root) =
+        clients[0].say(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }))
+    else {
         panic!("no attributes");
     };
     assert_eq!(root.nlink, 14);
 
     // A file with a stripe on each node.
     let dir = dirs[0];
-    let create = Request::Create {
+    let create = Request::Name(NameRequest::Create {
         parent: dir,
         name: b"f".to_vec(),
         mode: 0o644,
@@ -194,7 +202,7 @@ fn work(over_tcp: bool) {
             write: true,
             ..OpenMode::default()
         },
-    };
+    });
     let Reply::Opened {
         attr,
         capability: permit,
@@ -212,30 +220,30 @@ fn work(over_tcp: bool) {
             ..OpenMode::default()
         };
         let handle = HandleId(2);
-        let request = Request::OpenObject {
+        let request = Request::File(FileRequest::OpenObject {
             handle,
             capability: permit,
             open,
-        };
+        });
         let (reply, object) = client.ask(request);
         assert!(matches!(reply, Reply::Object(Some(_))), "{reply:?}");
         object.unwrap().write_all_at(&[7; 5000], 0).unwrap();
         let returned = 0;
-        client.say(Request::Close { handle, returned });
-        let forged = Request::OpenObject {
+        client.say(Request::File(FileRequest::Close { handle, returned }));
+        let forged = Request::File(FileRequest::OpenObject {
             handle: HandleId(3),
             capability: forebay_protocol::placement::Capability {
                 ino: Ino(99),
                 ..permit
             },
             open,
-        };
+        });
         assert_eq!(client.say(forged), Reply::Failed(Errno::EACCES));
     }
     let (handle, returned) = (HandleId(1), 0);
-    home(&mut clients, dir).say(Request::Close { handle, returned });
+    home(&mut clients, dir).say(Request::File(FileRequest::Close { handle, returned }));
     wait_until("the length is settled", || {
-        match home(&mut clients, dir).say(Request::GetAttr { ino: attr.ino }) {
+        match home(&mut clients, dir).say(Request::Inode(InodeRequest::GetAttr { ino: attr.ino })) {
             Reply::Attr(now) => now.provisional.is_none() && now.size == 2 * STRIPE + 5000,
             other => panic!("{other:?}"),
         }
@@ -247,16 +255,16 @@ fn work(over_tcp: bool) {
         .iter()
         .find(|to| to.metadata_node() != dir.metadata_node())
         .unwrap();
-    let rename = Request::Rename {
+    let rename = Request::Name(NameRequest::Rename {
         parent: dir,
         name: b"f".to_vec(),
         to,
         to_name: b"g".to_vec(),
         existing: forebay_protocol::message::OnExisting::Replace,
-    };
+    });
     assert_eq!(home(&mut clients, dir).say(rename), Reply::Done);
     let (parent, name) = (to, b"g".to_vec());
-    let unlink = Request::Unlink { parent, name };
+    let unlink = Request::Name(NameRequest::Unlink { parent, name });
     assert_eq!(home(&mut clients, to).say(unlink), Reply::Done);
     wait_until("the data objects go", || {
         (0..3).all(|node| objects(&temporary, node) == 0)
@@ -300,58 +308,66 @@ fn what_needs_a_daemon_that_is_down_waits_until_it_is_back() {
     // Others go on.
     let mut other = Client::new(&daemons[0], Some(INSTANCE));
     assert!(matches!(
-        other.say(Request::GetAttr { ino: Ino::ROOT }),
+        other.say(Request::Inode(InodeRequest::GetAttr { ino: Ino::ROOT })),
         Reply::Attr(_)
     ));
     daemons.push(start(&temporary.path().join("1"), None));
     let (_, ino) = waiting.join().unwrap();
     assert_eq!(ino.metadata_node(), NodeIndex(1));
     let mut back = Client::new(&daemons[1], Some(INSTANCE));
-    assert!(matches!(back.say(Request::GetAttr { ino }), Reply::Attr(_)));
+    assert!(matches!(
+        back.say(Request::Inode(InodeRequest::GetAttr { ino })),
+        Reply::Attr(_)
+    ));
 }
 
 #[test]
 fn what_a_client_is_about_to_open_again_is_not_taken_away() {
     let temporary = TempDir::new().unwrap();
     let daemon = start(temporary.path(), None);
-    Client::new(&daemon, None).say(Request::CreateInstance(spec(Placement::single_node())));
+    Client::new(&daemon, None).say(Request::Admin(AdminRequest::CreateInstance(spec(
+        Placement::single_node(),
+    ))));
     let mut first = Client::new(&daemon, Some(INSTANCE));
     let mut second = Client::new(&daemon, Some(INSTANCE));
     let open = OpenMode {
         write: true,
         ..OpenMode::default()
     };
-    let create = Request::Create {
+    let create = Request::Name(NameRequest::Create {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
         mode: 0o644,
         exclusive: true,
         handle: HandleId(1),
         open,
-    };
+    });
     let Reply::Opened { attr, .. } = first.say(create) else {
         panic!("no file");
     };
-    second.say(Request::GetAttr { ino: attr.ino });
+    second.say(Request::Inode(InodeRequest::GetAttr { ino: attr.ino }));
     daemon.stop().unwrap();
 
     // The second client is back first, and removes the only name.
     let daemon = start(temporary.path(), None);
     let mut second = Client::join(&daemon, Some(INSTANCE), second.resume, 0, second.seq);
     let (parent, name) = (Ino::ROOT, b"f".to_vec());
-    assert_eq!(second.say(Request::Unlink { parent, name }), Reply::Done);
+    assert_eq!(
+        second.say(Request::Name(NameRequest::Unlink { parent, name })),
+        Reply::Done
+    );
     std::thread::sleep(Duration::from_millis(200));
     let mut again = Client::join(&daemon, Some(INSTANCE), first.resume, RECOVERY_SLOT, 0);
     let (ino, handle) = (attr.ino, HandleId(1));
-    let reply = again.say(Request::Open { ino, handle, open });
+    let reply = again.say(Request::File(FileRequest::Open { ino, handle, open }));
     assert!(matches!(reply, Reply::Opened { .. }), "{reply:?}");
 
     // When all are back and it is closed, it goes.
     let mut first = Client::join(&daemon, Some(INSTANCE), first.resume, 0, first.seq);
     let returned = 0;
-    first.say(Request::Close { handle, returned });
+    first.say(Request::File(FileRequest::Close { handle, returned }));
     wait_until("the file goes", || {
-        second.say(Request::GetAttr { ino }) == Reply::Failed(Errno::ESTALE)
+        second.say(Request::Inode(InodeRequest::GetAttr { ino })) == Reply::Failed(Errno::ESTALE)
     });
 }
 
@@ -361,12 +377,14 @@ fn a_removed_instance_leaves_nothing_behind_when_the_daemon_stops() {
     let daemon = start(temporary.path(), None);
     let mut admin = Client::new(&daemon, None);
     assert_eq!(
-        admin.say(Request::CreateInstance(spec(Placement::single_node()))),
+        admin.say(Request::Admin(AdminRequest::CreateInstance(spec(
+            Placement::single_node()
+        )))),
         Reply::Done
     );
     let (id, force) = (INSTANCE, false);
     assert_eq!(
-        admin.say(Request::RemoveInstance { id, force }),
+        admin.say(Request::Admin(AdminRequest::RemoveInstance { id, force })),
         Reply::Done
     );
     drop(admin);

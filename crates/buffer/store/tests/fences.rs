@@ -10,7 +10,10 @@ use forebay_net::handshake::Dialling;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    Hello, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
+    AdminRequest, DataRequest, FileRequest, NameRequest, SessionRequest,
+};
+use forebay_protocol::message::{
+    Attach, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
@@ -65,11 +68,11 @@ fn ask(stream: &Stream, seq: u64, request: Request) -> Reply {
 }
 
 fn write_request() -> Request {
-    Request::Write {
+    Request::Data(DataRequest::Write {
         handle: HANDLE,
         offset: 0,
         append: false,
-    }
+    })
 }
 
 /// A daemon, and a session whose file is open.
@@ -99,7 +102,14 @@ impl Scene {
             inodes: 1000,
             placement: Placement::single_node(),
         };
-        assert_eq!(ask(&admin, 2, Request::CreateInstance(spec)), Reply::Done);
+        assert_eq!(
+            ask(
+                &admin,
+                2,
+                Request::Admin(AdminRequest::CreateInstance(spec))
+            ),
+            Reply::Done
+        );
         let (slot, resume) = connect(&daemon, Some(INSTANCE), None, (0, false));
         let mut scene = Scene {
             daemon,
@@ -108,20 +118,20 @@ impl Scene {
             seq: 1,
             _dir: dir,
         };
-        let create = Request::Create {
+        let create = Request::Name(NameRequest::Create {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
             mode: 0o644,
             exclusive: true,
             handle: HANDLE,
             open: BOTH,
-        };
+        });
         assert!(matches!(scene.say(create), Reply::Opened { .. }));
-        let reserve = Request::Reserve {
+        let reserve = Request::File(FileRequest::ReserveSpace {
             handle: HANDLE,
             returned: 0,
             want: 8 << 20,
-        };
+        });
         assert!(matches!(scene.say(reserve), Reply::SpaceGranted(_)));
         scene
     }
@@ -136,11 +146,11 @@ impl Scene {
     }
 
     fn read(&self) -> Vec<u8> {
-        let request = Request::Read {
+        let request = Request::Data(DataRequest::Read {
             handle: HANDLE,
             offset: 0,
             length: 4 << 20,
-        };
+        });
         let mut link = Connection::new(self.lane(7));
         let mut into = vec![0; 4 << 20];
         let got = link.call(&call(1, request), &[], &mut into).unwrap();
@@ -175,7 +185,7 @@ fn connect(
     let Address::Tcp(at) = address else {
         panic!("not over TCP")
     };
-    let hello = Hello {
+    let hello = Attach {
         version: PROTOCOL_VERSION,
         instance,
         token: resume,
@@ -183,14 +193,20 @@ fn connect(
         data_connection: bulk,
         single_cache: false,
     };
-    let Reply::Challenge { nonce } = ask(&stream, 1, Request::Hello(hello.clone())) else {
+    let Reply::Challenge { nonce } = ask(
+        &stream,
+        1,
+        Request::Session(SessionRequest::Attach(hello.clone())),
+    ) else {
         panic!("nothing to prove");
     };
     let key = key();
     let dialling = Dialling::new(None, Some(&key), at, nonce).unwrap();
     let proved = ask(&stream, 1, dialling.prove().unwrap());
     dialling.check(&proved).unwrap();
-    let Reply::Attached { token: resume, .. } = ask(&stream, 1, Request::Hello(hello)) else {
+    let Reply::Attached { token: resume, .. } =
+        ask(&stream, 1, Request::Session(SessionRequest::Attach(hello)))
+    else {
         panic!("no session");
     };
     (stream, resume)
@@ -243,16 +259,16 @@ fn other_lanes_go_on() {
 fn nothing_is_written_through_a_handle_after_it_is_closed() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
-    let close = Request::Close {
+    let close = Request::File(FileRequest::Close {
         handle: HANDLE,
         returned: 0,
-    };
+    });
     assert_eq!(scene.say(close), Reply::Done);
     end_old_write(&old);
-    let attr = scene.say(Request::Lookup {
+    let attr = scene.say(Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
-    });
+    }));
     assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
 
@@ -260,13 +276,16 @@ fn nothing_is_written_through_a_handle_after_it_is_closed() {
 fn nothing_is_written_by_a_session_after_its_end() {
     let mut scene = Scene::new();
     let old = scene.begin_old_write();
-    assert_eq!(scene.say(Request::Bye), Reply::Done);
+    assert_eq!(
+        scene.say(Request::Session(SessionRequest::Detach)),
+        Reply::Done
+    );
     end_old_write(&old);
     let (slot, _) = connect(&scene.daemon, Some(INSTANCE), None, (0, false));
-    let lookup = Request::Lookup {
+    let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
-    };
+    });
     let attr = ask(&slot, 2, lookup);
     assert!(matches!(attr, Reply::Attr(attr) if attr.size == MAX_CHUNK_BYTES as u64));
 }
@@ -274,11 +293,13 @@ fn nothing_is_written_by_a_session_after_its_end() {
 #[test]
 fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
     let mut scene = Scene::new();
-    let make = |name: &[u8]| Request::Make {
-        parent: Ino::ROOT,
-        name: name.to_vec(),
-        new: NewInode::Dir,
-        mode: 0o755,
+    let make = |name: &[u8]| {
+        Request::Name(NameRequest::Mknod {
+            parent: Ino::ROOT,
+            name: name.to_vec(),
+            new: NewInode::Dir,
+            mode: 0o755,
+        })
     };
     let late = encoded(&call(scene.seq + 1, make(b"late")), 0);
     let (now, later) = late.split_at(late.len() / 2);
@@ -289,9 +310,9 @@ fn a_request_on_an_old_connection_of_a_slot_is_not_carried_out() {
     assert!(matches!(scene.say(make(b"new")), Reply::Attr(_)));
     let _ = old.send_all(later, &[], None);
     assert_eq!(answer(&old), None);
-    let lookup = Request::Lookup {
+    let lookup = Request::Name(NameRequest::Lookup {
         parent: Ino::ROOT,
         name: b"late".to_vec(),
-    };
+    });
     assert_eq!(scene.say(lookup), Reply::Failed(Errno::ENOENT));
 }

@@ -1,5 +1,6 @@
 //! A machine: dragonfly network, nodes on its routers, burst buffers, clients.
 
+use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
 
@@ -171,6 +172,8 @@ pub struct BurstBuffer {
     pub card_capacity: Bytes,
     /// Unit in which a file goes round the nodes of an instance.
     pub stripe: Bytes,
+    /// Order of a file's stripes over the nodes of an instance.
+    pub stripe_order: StripeOrder,
     /// Unit in which a node spreads a file's object over its SSD controllers.
     pub substripe: Bytes,
     /// Objects (each with one lock) a file has on one node.

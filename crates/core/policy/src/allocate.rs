@@ -1,56 +1,76 @@
-//! Which nodes an instance gets its granules from.
+//! Allocation of an instance's granules on storage nodes.
 //!
-//! As the original's users know it: a request is rounded up to granules, granules go to distinct
-//! servers before any server gets a second one, so the size asked for picks the bandwidth.
-//! Nodes that are offline or drained get nothing; no node gets more than it has free.
+//! As in DataWarp, a request is rounded up to granules, and granules go to distinct nodes before any
+//! node gets a second one, so the requested size determines the bandwidth. Nodes that are offline
+//! or drained get nothing; no node gets more than it has free.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use forebay_job_script::Capacity;
+use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::pool::{NodeId, StorageNode};
+use crate::pool::{NodeId, NodeState, StorageNode, granules_for};
 
-/// How much is wanted.
+/// Size of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many granules.
+    /// A number of granules.
     Granules(u64),
-    /// All granules of so many nodes that hold nothing else.
+    /// All granules of a number of nodes that hold nothing else.
     WholeNodes(u32),
-    /// So many granules on each node: every node is to hold a copy of everything. There are as
-    /// many copies as granules in one, as other requests are spread, as far as nodes have room for
-    /// a whole one.
+    /// A complete copy of this many granules on each node. The number of copies is the number of
+    /// granules, or of nodes with space for a complete copy if that is less.
     Copies(u64),
-    /// Copies on so many nodes that hold nothing else, each as large as the smallest of them.
+    /// Copies on a number of nodes that hold nothing else, each as large as the smallest node.
     WholeNodeCopies(u32),
 }
 
-/// What the nodes are chosen for.
+impl Size {
+    /// The allocation for an instance of this capacity, with a copy on each node if `replicated`,
+    /// in granules of `granularity`; `None` if the granularity is zero.
+    pub fn of_instance(capacity: Capacity, replicated: bool, granularity: Bytes) -> Option<Size> {
+        Some(match (capacity, replicated) {
+            (Capacity::Bytes(size), false) => Size::Granules(granules_for(size, granularity)?),
+            (Capacity::Bytes(size), true) => Size::Copies(granules_for(size, granularity)?),
+            (Capacity::Nodes(count), false) => Size::WholeNodes(count),
+            (Capacity::Nodes(count), true) => Size::WholeNodeCopies(count),
+        })
+    }
+
+    fn is_zero(self) -> bool {
+        match self {
+            Size::Granules(count) | Size::Copies(count) => count == 0,
+            Size::WholeNodes(count) | Size::WholeNodeCopies(count) => count == 0,
+        }
+    }
+}
+
+/// Criterion by which nodes are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preference {
-    /// Over as many nodes as there are granules, emptiest nodes first.
+    /// As many nodes as granules, emptiest nodes first.
     #[default]
     Bandwidth,
-    /// On as few nodes as will hold it, leaving the least remainder.
-    Capacity,
-    /// Over nodes with the fewest other instances.
+    /// Nodes with the fewest other instances first.
     Interference,
-    /// Over nodes to which least has been written.
+    /// Nodes with the fewest bytes written to their flash first.
     Wear,
 }
 
 /// A request for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationRequest {
-    /// How much.
+    /// Requested size.
     pub size: Size,
-    /// What for.
+    /// Criterion for the choice of nodes.
     pub preference: Preference,
-    /// Enlarge the request, if need be, so that all shares are equal.
+    /// Enlarge the request where necessary to make all shares equal.
     pub equalize: bool,
-    /// At most so many nodes; `None` for any number.
+    /// Largest number of nodes; `None`: any number.
     pub max_nodes: Option<u32>,
 }
 
@@ -59,41 +79,41 @@ pub struct AllocationRequest {
 pub struct Share {
     /// The node.
     pub node: NodeId,
-    /// How many of its granules; at least one.
+    /// Number of its granules; at least one.
     pub granules: u64,
 }
 
-/// Why a request cannot be met now.
+/// A request that cannot be satisfied now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationError {
-    /// Nothing was asked for.
+    /// The requested size is zero.
     Nothing,
     /// No node is in service.
     NoNodes,
-    /// Fewer granules are free, on the nodes that may be used, than are wanted.
+    /// Fewer granules are free, on the usable nodes, than requested.
     Full {
-        /// Granules wanted.
+        /// Granules requested.
         wanted: u64,
         /// Granules free.
         free: u64,
     },
-    /// Fewer nodes are wholly free than are wanted.
+    /// Fewer nodes are entirely free than requested.
     TooFewNodes {
-        /// Nodes wanted.
+        /// Nodes requested.
         wanted: u32,
-        /// Nodes wholly free.
+        /// Nodes entirely free.
         free: u32,
     },
-    /// No node has room for a whole copy.
+    /// No node has space for a complete copy.
     NoRoomForCopy {
         /// Granules of one copy.
         wanted: u64,
-        /// Most granules that are free on one node.
+        /// Largest number of free granules on one node.
         free: u64,
     },
     /// Enough granules are free, but they cannot be divided into equal shares.
     Unequal {
-        /// Granules wanted.
+        /// Granules requested.
         wanted: u64,
         /// Granules free.
         free: u64,
@@ -101,7 +121,7 @@ pub enum AllocationError {
 }
 
 impl AllocationError {
-    /// Granules that are wanted and that are free, where it is for want of them.
+    /// Granules requested and granules free, where too few are free.
     pub fn wanted_and_free(&self) -> Option<(u64, u64)> {
         match *self {
             AllocationError::Full { wanted, free }
@@ -118,25 +138,25 @@ impl fmt::Display for AllocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AllocationError::Nothing => {
-                write!(f, "the request asks for nothing; ask for at least one byte")
+                write!(f, "a request for zero bytes; request at least one byte")
             }
-            AllocationError::NoNodes => write!(f, "no storage node of the pool is in service"),
+            AllocationError::NoNodes => write!(f, "no storage node of the pool is online"),
             AllocationError::Full { wanted, free } => {
                 write!(
                     f,
-                    "the pool is full: {wanted} granules are wanted, {free} are free"
+                    "the pool is full: {wanted} granules requested, {free} free"
                 )
             }
             AllocationError::TooFewNodes { wanted, free } => {
-                write!(f, "{wanted} whole nodes are wanted, {free} are wholly free")
+                write!(f, "{wanted} whole nodes requested, {free} entirely free")
             }
             AllocationError::NoRoomForCopy { wanted, free } => write!(
                 f,
-                "no storage node has room for a whole copy: {wanted} granules are wanted on each, at most {free} are free on one"
+                "no storage node has space for a complete copy: {wanted} granules requested on each node, at most {free} free on one"
             ),
             AllocationError::Unequal { wanted, free } => write!(
                 f,
-                "{wanted} granules are wanted in equal shares; {free} are free, but not so"
+                "{wanted} granules requested in equal shares; {free} are free, but not in equal shares"
             ),
         }
     }
@@ -144,7 +164,8 @@ impl fmt::Display for AllocationError {
 
 impl std::error::Error for AllocationError {}
 
-/// Chooses nodes for a request: distinct nodes in ascending order of their number.
+/// Allocates a request: shares of distinct nodes, in ascending order of [`NodeId`]. Ties are broken by
+/// [`NodeId`], so the order of `nodes` is irrelevant.
 pub fn allocate(
     nodes: &[StorageNode],
     request: &AllocationRequest,
@@ -153,16 +174,16 @@ pub fn allocate(
     let most = request
         .max_nodes
         .map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    if request.size.is_zero() {
+        return Err(AllocationError::Nothing);
+    }
+    if !nodes
+        .iter()
+        .any(|n| n.state == NodeState::Online && n.total > 0)
+    {
+        return Err(AllocationError::NoNodes);
+    }
     let mut shares = match request.size {
-        Size::Granules(0) | Size::WholeNodes(0) | Size::Copies(0) | Size::WholeNodeCopies(0) => {
-            return Err(AllocationError::Nothing);
-        }
-        _ if !nodes
-            .iter()
-            .any(|n| n.state == crate::pool::NodeState::Online && n.total > 0) =>
-        {
-            return Err(AllocationError::NoNodes);
-        }
         Size::WholeNodes(wanted) => whole_nodes(nodes, request, &ranked, wanted)?,
         Size::WholeNodeCopies(wanted) => {
             let mut shares = whole_nodes(nodes, request, &ranked, wanted)?;
@@ -174,13 +195,6 @@ pub fn allocate(
         }
         Size::Copies(wanted) => copies(&ranked, wanted, most)?,
         Size::Granules(wanted) => {
-            if ranked.len() > most
-                && request.preference != Preference::Interference
-                && request.preference != Preference::Wear
-            {
-                // A bound on the number of nodes must not refuse what the largest could hold.
-                ranked.sort_by_key(|(id, free)| (Reverse(*free), *id));
-            }
             ranked.truncate(most);
             let free = ranked
                 .iter()
@@ -188,17 +202,18 @@ pub fn allocate(
             if free < wanted {
                 return Err(AllocationError::Full { wanted, free });
             }
-            let pack = request.preference == Preference::Capacity;
-            match (request.equalize, pack) {
-                (true, _) => {
-                    equal(&ranked, wanted, pack).ok_or(AllocationError::Unequal { wanted, free })?
-                }
-                (false, true) => packed(&ranked, wanted),
-                (false, false) => spread(&ranked, wanted),
+            if request.equalize {
+                equal(&ranked, wanted).ok_or(AllocationError::Unequal { wanted, free })?
+            } else {
+                round_robin(&ranked, wanted)
             }
         }
     };
     shares.sort_by_key(|share| share.node);
+    assert!(
+        shares.windows(2).all(|pair| pair[0].node < pair[1].node),
+        "two shares of one node: {shares:?}"
+    );
     Ok(shares)
 }
 
@@ -210,14 +225,14 @@ fn ranked(nodes: &[StorageNode], preference: Preference) -> Vec<(NodeId, u64)> {
         .collect();
     usable.sort_by_key(|node| {
         let first = match preference {
-            Preference::Bandwidth | Preference::Capacity => 0,
+            Preference::Bandwidth => 0,
             Preference::Interference => u64::from(node.instances),
             Preference::Wear => node.written.0,
         };
         (first, Reverse(node.free_granules()), node.id)
     });
-    // A node given twice counts once: its granules exist once.
-    let mut seen = std::collections::BTreeSet::new();
+    // A node listed twice counts once: its granules exist once.
+    let mut seen = BTreeSet::new();
     usable.retain(|node| seen.insert(node.id));
     usable
         .iter()
@@ -238,7 +253,7 @@ fn whole_nodes(
         .filter(|(id, _)| empty(*id))
         .collect();
     if request.equalize {
-        // Equal shares: as many nodes of one size as there are, the largest such size.
+        // Nodes of one size: the largest size of which there are enough nodes.
         let enough = |size: u64| {
             free.iter()
                 .filter(|(_, granules)| *granules == size)
@@ -271,7 +286,7 @@ fn whole_nodes(
         .collect())
 }
 
-/// `wanted` granules on each of as many nodes, or as many as have room for them.
+/// `wanted` granules on each of `wanted` nodes, or on all that have space for them.
 fn copies(
     ranked: &[(NodeId, u64)],
     wanted: u64,
@@ -282,18 +297,19 @@ fn copies(
         return Err(AllocationError::NoRoomForCopy { wanted, free });
     }
     let count = usize::try_from(wanted).unwrap_or(usize::MAX).min(most);
-    let roomy = ranked.iter().filter(|(_, free)| *free >= wanted);
+    let eligible = ranked.iter().filter(|(_, free)| *free >= wanted);
     let share = |(node, _): &(NodeId, u64)| Share {
         node: *node,
         granules: wanted,
     };
-    Ok(roomy.take(count).map(share).collect())
+    Ok(eligible.take(count).map(share).collect())
 }
 
-/// One granule to each node in turn until all are given; the sum of `ranked` is at least `wanted`.
-fn spread(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
-    // The highest number of whole rounds that does not give more than wanted.
-    let given = |rounds: u64| {
+/// One granule to each node in turn until all are allocated; the sum of `ranked` is at least
+/// `wanted`.
+fn round_robin(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
+    // Binary search for the number of complete rounds.
+    let allocated = |rounds: u64| {
         ranked.iter().fold(0u128, |sum, (_, free)| {
             sum + u128::from((*free).min(rounds))
         })
@@ -301,13 +317,13 @@ fn spread(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
     let (mut low, mut high) = (0u64, wanted);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        if given(middle) <= u128::from(wanted) {
+        if allocated(middle) <= u128::from(wanted) {
             low = middle
         } else {
             high = middle - 1
         }
     }
-    let mut left = u128::from(wanted) - given(low);
+    let mut left = u128::from(wanted) - allocated(low);
     let mut shares = Vec::new();
     for (node, free) in ranked {
         let extra = u64::from(left > 0 && *free > low);
@@ -323,42 +339,10 @@ fn spread(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
     shares
 }
 
-/// The fullest nodes that hold it, on as few nodes as possible.
-fn packed(ranked: &[(NodeId, u64)], wanted: u64) -> Vec<Share> {
-    let mut left: Vec<(NodeId, u64)> = ranked.to_vec();
-    let mut shares = Vec::new();
-    let mut missing = wanted;
-    while missing > 0 {
-        let fits = left
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, free))| *free >= missing);
-        // The tightest node that holds the rest, else the one that holds most of it.
-        let best = fits.min_by_key(|(_, (id, free))| (*free, *id)).or_else(|| {
-            left.iter()
-                .enumerate()
-                .max_by_key(|(_, (id, free))| (*free, Reverse(*id)))
-        });
-        let Some(index) = best.map(|(index, _)| index) else {
-            break;
-        };
-        let (node, free) = left.swap_remove(index);
-        let granules = free.min(missing);
-        missing -= granules;
-        shares.push(Share { node, granules });
-    }
-    shares
-}
-
-/// Equal shares that hold at least `wanted`: over many nodes, or few when packing.
-fn equal(ranked: &[(NodeId, u64)], wanted: u64, pack: bool) -> Option<Vec<Share>> {
-    let most = u64::try_from(ranked.len()).unwrap_or(u64::MAX).min(wanted);
-    let mut counts: Box<dyn Iterator<Item = u64>> = if pack {
-        Box::new(1..=most)
-    } else {
-        Box::new((1..=most).rev())
-    };
-    counts.find_map(|count| {
+/// Equal shares of at least `wanted` in total, on as many nodes as possible.
+fn equal(ranked: &[(NodeId, u64)], wanted: u64) -> Option<Vec<Share>> {
+    let max_count = u64::try_from(ranked.len()).unwrap_or(u64::MAX).min(wanted);
+    (1..=max_count).rev().find_map(|count| {
         let granules = wanted.div_ceil(count);
         let chosen: Vec<Share> = ranked
             .iter()

@@ -1,10 +1,10 @@
-//! Which copy of a load-balanced instance a client host reads from.
+//! The copy of a load-balanced instance that a compute node reads.
 
-/// The copy for the host with this number among those of its job, counted from 0. `usable` says
-/// of each copy whether it can be read now; `None` if none can.
+/// The copy for compute node `number` of a job, counted from 0. `usable` has an entry for each copy:
+/// whether it is readable now. `None` if none is.
 ///
-/// Hosts go round the copies. Those whose own copy cannot be read go round the others, so that they
-/// do not all fall upon the next one.
+/// Compute nodes take the copies round-robin. Those whose copy is not readable take the others
+/// round-robin, so that they do not all load the next one.
 pub fn choose_copy(number: u32, usable: &[bool]) -> Option<usize> {
     let number = usize::try_from(number).unwrap_or(usize::MAX);
     let own = number.checked_rem(usable.len())?;
@@ -21,18 +21,18 @@ pub fn choose_copy(number: u32, usable: &[bool]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::choose_copy;
 
-    fn readers(usable: &[bool], hosts: u32) -> Vec<usize> {
+    fn readers(usable: &[bool], compute_nodes: u32) -> Vec<usize> {
         let mut readers = vec![0; usable.len()];
-        for host in 0..hosts {
-            readers[choose_copy(host, usable).unwrap()] += 1;
+        for number in 0..compute_nodes {
+            readers[choose_copy(number, usable).unwrap()] += 1;
         }
         readers
     }
 
     #[test]
-    fn copies_are_read_evenly_also_when_one_cannot_be() {
+    fn unreadable_copy_leaves_the_others_evenly_loaded() {
         assert_eq!(readers(&[true; 3], 12), [4, 4, 4]);
         assert_eq!(readers(&[true, false, true], 12), [6, 0, 6]);
         assert_eq!(readers(&[false, false, true], 12), [0, 0, 12]);
@@ -41,11 +41,11 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_copy_that_can_be_read_stays_there() {
-        for host in 0..9 {
-            if host % 3 != 1 {
-                let all = choose_copy(host, &[true; 3]);
-                assert_eq!(choose_copy(host, &[true, false, true]), all);
+    fn unreadable_copy_does_not_move_readers_of_other_copies() {
+        for number in 0..9 {
+            if number % 3 != 1 {
+                let all = choose_copy(number, &[true; 3]);
+                assert_eq!(choose_copy(number, &[true, false, true]), all);
             }
         }
     }

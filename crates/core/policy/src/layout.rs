@@ -1,134 +1,280 @@
-//! How a file's bytes are laid over the nodes of its instance.
+//! File layout: the storage node of each stripe, and the metadata node of each directory.
+//!
+//! A file is cut into stripes, and stripes are distributed round-robin over the nodes of an
+//! instance: each *round* puts one stripe on every node. A node keeps all its stripes of a file
+//! packed in one data object, so that on an instance of one node object and file are byte for byte
+//! the same. A directory's entries are on the node named by its inode; a new directory goes to the
+//! node selected by the hash of parent and name.
 
-use forebay_units::Bytes;
+use forebay_random::{hash, hash_number, stream_label};
 use serde::{Deserialize, Serialize};
 
-/// Smallest stripe: below it, the cost of a request outweighs what a further server adds.
-pub const MIN_STRIPE: Bytes = Bytes(64 << 10);
-/// Largest stripe, and the one used when nothing is known about a file.
-pub const DEFAULT_STRIPE: Bytes = Bytes(1 << 20);
+/// Index of a storage node among an instance's nodes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct NodeIndex(pub u16);
 
-/// What is known of a file when it is created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileHint {
-    /// Its size, if known beforehand (a file that is staged in, for instance).
-    pub size: Option<Bytes>,
-    /// Stripe size that was asked for.
-    pub stripe_size: Option<Bytes>,
-    /// Number of servers that was asked for.
-    pub stripe_count: Option<u32>,
+/// The node of each round's first stripe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StripeOrder {
+    /// Every round begins at the node selected by the hash of the file's number: Forebay's order.
+    #[default]
+    Hashed,
+    /// The first round begins at node (file number mod nodes), each further one at a hashed node:
+    /// the order assumed for DataWarp. Processes whose blocks in a shared file have equal distances
+    /// then do not all use the same few nodes at a time.
+    Rotated,
 }
 
-/// A file's stripes: stripe `i` is on server `(first + i % count) % servers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The layout of an instance's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes in a stripe: a power of two times 4 KiB or what was asked for.
-    pub stripe_size: Bytes,
-    /// Servers the file is on, from 1 to the number of servers.
-    pub count: u32,
-    /// The server with the first stripe.
-    pub first: u32,
+    nodes: u16,
+    stripe: u64,
+    order: StripeOrder,
+}
+
+/// A contiguous range of a file that is contiguous in one data object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The node of the data object.
+    pub node: NodeIndex,
+    /// Offset in the node's data object.
+    pub object_offset: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
 }
 
 impl Layout {
-    /// The server, out of `servers`, that has the byte at `offset`.
-    pub fn server(&self, offset: u64, servers: u32) -> u32 {
-        let stripe = offset / self.stripe_size.0.max(1);
-        let along = u32::try_from(stripe % u64::from(self.count.max(1))).unwrap_or(0);
-        (self.first.wrapping_add(along)) % servers.max(1)
-    }
-}
+    /// Nodes of an instance, at most.
+    pub const MAX_NODES: u16 = 1024;
 
-/// Chooses the layout of the file with number `file` over `servers` servers.
-///
-/// A file that is known to be small stays on few servers, so that opening it costs few messages;
-/// all others use every server. First stripes rotate with the file's number, so that many small
-/// files spread evenly. Returns `None` if there is no server.
-pub fn choose(file: u64, servers: u32, hint: &FileHint) -> Option<Layout> {
-    if servers == 0 {
-        return None;
+    /// The layout of an instance on one node.
+    pub const ONE_NODE: Layout = Layout {
+        nodes: 1,
+        stripe: 1 << 20,
+        order: StripeOrder::Hashed,
+    };
+
+    /// A layout over `nodes` nodes with stripes of `stripe` bytes in [`StripeOrder::Hashed`];
+    /// `None` if either is 0.
+    pub fn new(nodes: u16, stripe: u64) -> Option<Layout> {
+        (nodes > 0 && stripe > 0).then_some(Layout {
+            nodes,
+            stripe,
+            order: StripeOrder::Hashed,
+        })
     }
-    let asked = hint.stripe_size.filter(|size| size.0 > 0);
-    let stripe_size = match (asked, hint.size) {
-        (Some(size), _) => size,
-        (None, Some(size)) => {
-            // Small enough that a file of middling size still uses several servers.
-            let even = size
-                .0
-                .div_ceil(u64::from(servers))
-                .max(1)
-                .checked_next_power_of_two();
-            Bytes(
-                even.unwrap_or(DEFAULT_STRIPE.0)
-                    .clamp(MIN_STRIPE.0, DEFAULT_STRIPE.0),
-            )
+
+    /// The same layout with another order of stripes.
+    pub fn with_order(self, order: StripeOrder) -> Layout {
+        Layout { order, ..self }
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> u16 {
+        self.nodes
+    }
+
+    /// Bytes of a stripe.
+    pub fn stripe(&self) -> u64 {
+        self.stripe
+    }
+
+    /// The node of stripe `index` of a file.
+    pub fn node(&self, file: impl Into<u64>, index: u64) -> NodeIndex {
+        let nodes = u64::from(self.nodes);
+        let first = self.first_node(file.into(), index / nodes);
+        NodeIndex(((first + index % nodes) % nodes) as u16)
+    }
+
+    /// The node of the byte at `offset` of a file.
+    pub fn node_of_offset(&self, file: impl Into<u64>, offset: u64) -> NodeIndex {
+        self.node(file, offset / self.stripe)
+    }
+
+    /// The node of the first stripe of a round.
+    fn first_node(&self, file: u64, round: u64) -> u64 {
+        let nodes = u64::from(self.nodes);
+        match (self.order, round) {
+            (StripeOrder::Hashed, _) => hash_number(file) % nodes,
+            (StripeOrder::Rotated, 0) => file % nodes,
+            (StripeOrder::Rotated, round) => {
+                let shift = hash(file, stream_label("rounds"), round) % nodes;
+                (file % nodes + shift) % nodes
+            }
         }
-        (None, None) => DEFAULT_STRIPE,
-    };
-    let useful = match hint.size {
-        Some(size) => u32::try_from(size.0.div_ceil(stripe_size.0))
-            .unwrap_or(u32::MAX)
-            .max(1),
-        None => servers,
-    };
-    let count = hint
-        .stripe_count
-        .filter(|count| *count > 0)
-        .unwrap_or(useful)
-        .min(servers);
-    let first = u32::try_from(file % u64::from(servers)).unwrap_or(0);
-    Some(Layout {
-        stripe_size,
-        count,
-        first,
-    })
+    }
+
+    /// The position of a node's stripe within a round.
+    fn position_in_round(&self, file: u64, node: NodeIndex, round: u64) -> u64 {
+        let nodes = u64::from(self.nodes);
+        (u64::from(node.0) % nodes + nodes - self.first_node(file, round)) % nodes
+    }
+
+    /// The end in the file of a data object of `length` bytes on `node`. The largest of the ends of
+    /// all objects is the file's length.
+    pub fn end(&self, file: impl Into<u64>, node: NodeIndex, length: u64) -> u64 {
+        if self.nodes == 1 || length == 0 {
+            return length;
+        }
+        let (round, within) = ((length - 1) / self.stripe, (length - 1) % self.stripe);
+        let index = round
+            .saturating_mul(u64::from(self.nodes))
+            .saturating_add(self.position_in_round(file.into(), node, round));
+        index.saturating_mul(self.stripe).saturating_add(within + 1)
+    }
+
+    /// The largest length of the data object on `node` of a file of `length` bytes; on the node of
+    /// the last byte, the exact length.
+    pub fn object_length(&self, file: impl Into<u64>, node: NodeIndex, length: u64) -> u64 {
+        if self.nodes == 1 {
+            return length;
+        }
+        let (whole, rest) = (length / self.stripe, length % self.stripe);
+        // Whole stripes: one per complete round, and perhaps one of the last round.
+        let nodes = u64::from(self.nodes);
+        let (round, stripes) = (whole / nodes, whole % nodes);
+        let position = self.position_in_round(file.into(), node, round);
+        let tail = if position < stripes {
+            self.stripe
+        } else if position == stripes {
+            rest
+        } else {
+            0
+        };
+        round * self.stripe + tail
+    }
+
+    /// The metadata node of a new directory `name` in `parent`.
+    pub fn node_for_directory(&self, parent: impl Into<u64>, name: &[u8]) -> NodeIndex {
+        let hash = name.iter().fold(hash_number(parent.into()), |h, b| {
+            hash_number(h ^ u64::from(*b))
+        });
+        NodeIndex((hash % u64::from(self.nodes)) as u16)
+    }
+
+    /// The pieces of `[offset, offset + length)` of a file, in the order of their offsets.
+    pub fn pieces<F: Into<u64>>(
+        &self,
+        file: F,
+        offset: u64,
+        length: u64,
+    ) -> impl Iterator<Item = Piece> + use<F> {
+        let (layout, file) = (*self, file.into());
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let piece = layout.piece_at(file, at, end);
+            at += piece.length;
+            Some(piece)
+        })
+    }
+
+    /// The longest piece that begins at `at` and ends at `end` or before.
+    fn piece_at(&self, file: u64, at: u64, end: u64) -> Piece {
+        let (index, within) = (at / self.stripe, at % self.stripe);
+        let (object_offset, length) = if self.nodes == 1 {
+            (at, end - at)
+        } else {
+            let round = index / u64::from(self.nodes);
+            let rest = (self.stripe - within).min(end - at);
+            (round * self.stripe + within, rest)
+        };
+        Piece {
+            node: self.node(file, index),
+            object_offset,
+            offset: at,
+            length,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
 
-    #[test]
-    fn small_files_stay_on_one_server_and_rotate() {
-        let hint = FileHint {
-            size: Some(Bytes(10_000)),
-            ..FileHint::default()
-        };
-        let layouts: Vec<Layout> = (0..4).filter_map(|file| choose(file, 4, &hint)).collect();
-        assert!(layouts.iter().all(|l| l.count == 1));
-        assert_eq!(
-            layouts.iter().map(|l| l.first).collect::<Vec<_>>(),
-            [0, 1, 2, 3]
-        );
+    fn layouts(nodes: u16, stripe: u64) -> [Layout; 2] {
+        let layout = Layout::new(nodes, stripe).unwrap();
+        [layout, layout.with_order(StripeOrder::Rotated)]
     }
 
-    #[test]
-    fn large_files_use_every_server_evenly() {
-        let hint = FileHint {
-            size: Some(Bytes(1 << 30)),
-            ..FileHint::default()
-        };
-        let layout = choose(6, 4, &hint).unwrap();
-        assert_eq!(
-            (layout.count, layout.first, layout.stripe_size),
-            (4, 2, DEFAULT_STRIPE)
-        );
-        let mut bytes = [0u64; 4];
-        for stripe in 0..1024 {
-            bytes[layout.server(stripe << 20, 4) as usize] += 1 << 20;
+    proptest! {
+        #[test]
+        fn pieces_cover_the_range_once(
+            nodes in 1u16..9, stripe in 1u64..100, file: u64, offset in 0u64..5000, length in 0u64..3000,
+        ) {
+            for layout in layouts(nodes, stripe) {
+                let mut at = offset;
+                for piece in layout.pieces(file, offset, length) {
+                    prop_assert_eq!(piece.offset, at);
+                    prop_assert_eq!(piece.node, layout.node_of_offset(file, at));
+                    prop_assert!(piece.node.0 < nodes && piece.length > 0);
+                    at += piece.length;
+                }
+                prop_assert_eq!(at, offset + length);
+            }
         }
-        assert_eq!(bytes, [256 << 20; 4]);
+
+        #[test]
+        fn bytes_have_distinct_places(nodes in 1u16..6, stripe in 1u64..20, file: u64) {
+            for layout in layouts(nodes, stripe) {
+                let mut seen = HashSet::new();
+                for byte in 0..500 {
+                    let piece = layout.pieces(file, byte, 1).next().unwrap();
+                    prop_assert!(seen.insert((piece.node, piece.object_offset)));
+                }
+            }
+        }
+
+        #[test]
+        fn object_lengths_and_file_length_agree(
+            nodes in 1u16..6, stripe in 1u64..20, file: u64, length in 0u64..500,
+        ) {
+            for layout in layouts(nodes, stripe) {
+                let mut ends = vec![0; usize::from(nodes)];
+                for byte in 0..length {
+                    let piece = layout.pieces(file, byte, 1).next().unwrap();
+                    let end = &mut ends[usize::from(piece.node.0)];
+                    *end = (*end).max(piece.object_offset + 1);
+                }
+                let mut longest = 0;
+                for node in (0..nodes).map(NodeIndex) {
+                    let object = layout.object_length(file, node, length);
+                    prop_assert_eq!(object, ends[usize::from(node.0)]);
+                    prop_assert!(layout.end(file, node, object) <= length);
+                    longest = longest.max(layout.end(file, node, object));
+                }
+                prop_assert_eq!(longest, length);
+            }
+        }
+
+        #[test]
+        fn object_on_one_node_equals_the_file(stripe in 1u64..100, file: u64, offset in 0u64..9999) {
+            for layout in layouts(1, stripe) {
+                let pieces: Vec<_> = layout.pieces(file, offset, 777).collect();
+                let node = NodeIndex(0);
+                prop_assert_eq!(pieces, vec![Piece { node, object_offset: offset, offset, length: 777 }]);
+            }
+        }
     }
 
+    /// Durable data depend on these values.
     #[test]
-    fn what_is_asked_for_is_given_within_the_servers() {
-        let hint = FileHint {
-            size: None,
-            stripe_size: Some(Bytes(4096)),
-            stripe_count: Some(9),
-        };
-        let layout = choose(0, 3, &hint).unwrap();
-        assert_eq!((layout.stripe_size, layout.count), (Bytes(4096), 3));
-        assert_eq!(choose(0, 0, &hint), None);
+    fn known_files_have_recorded_nodes() {
+        let layout = Layout::new(5, 1 << 20).unwrap();
+        let nodes = [1u64, 2, 1 << 48, u64::MAX].map(|file| layout.node(file, 3).0);
+        assert_eq!(nodes, [3, 3, 4, 4]);
+        assert_eq!(layout.node_for_directory(1u64, b"results").0, 2);
     }
 }

@@ -1,11 +1,13 @@
-//! Decisions of the burst buffer: values in, values out.
+//! Decisions of the burst buffer, as pure functions.
 //!
-//! The state of a pool and a request become an [`allocate::Share`] on each chosen node; the
-//! shares and a file become its [`layout::Layout`]; waiting stages become the order in which they
-//! start; the uses of an instance become the permission to remove it or the reason not to.
+//! - [`allocate`]: from the state of a pool and a request to a [`allocate::Share`] on each node;
+//! - [`layout`]: from a file's offset to a node, and from a directory's name to its metadata node;
+//! - [`copies`]: from a compute node to the copy of a load-balanced instance that it reads;
+//! - [`staging`]: from queued stages to the order in which they start;
+//! - [`removal`]: from the uses of an instance to the permission to remove it.
 //!
-//! Nothing here asks for the time, for chance or for a disk, so the daemons and the simulator
-//! decide alike. Ties are broken by the explicit order of [`pool::NodeId`].
+//! No function reads a clock, a random source or a disk. The buffer's daemons and the twin call the
+//! same functions. Ties are broken by the explicit order of [`pool::NodeId`].
 #![warn(missing_docs)]
 
 pub mod allocate;

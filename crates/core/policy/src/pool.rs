@@ -1,46 +1,46 @@
-//! What a pool looks like to a decision: granules and the nodes that hold them.
+//! Pools: storage nodes and their granules.
 
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A storage node. Its number is the explicit order in which ties are broken.
+/// Number of a storage node. Ties are broken in the order of these numbers.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct NodeId(pub u32);
 
-/// Whether a node may be given new granules.
+/// Whether new granules may be allocated on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// In service.
+    /// Available.
     Online,
-    /// Keeps what it has, gets nothing new.
+    /// Keeps its instances, gets no new ones.
     Drained,
-    /// Cannot be reached.
+    /// Unreachable.
     Offline,
 }
 
-/// A storage node as an allocation sees it.
+/// A storage node as allocation sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageNode {
-    /// Which one.
+    /// Its number.
     pub id: NodeId,
-    /// Whether it may be used.
+    /// Its state.
     pub state: NodeState,
-    /// Granules it has.
+    /// Granules in total.
     pub total: u64,
-    /// Granules in use, those of instances that are still being removed among them.
+    /// Granules in use, including those of instances that are being removed.
     pub used: u64,
-    /// Instances that have a fragment here.
+    /// Instances with a fragment on the node.
     pub instances: u32,
-    /// Bytes written to its flash so far.
+    /// Bytes written to its flash.
     pub written: Bytes,
 }
 
 impl StorageNode {
-    /// Granules that a new instance may get here.
+    /// Granules available to a new instance.
     pub fn free_granules(&self) -> u64 {
         match self.state {
             NodeState::Online => self.total.saturating_sub(self.used),
@@ -49,12 +49,12 @@ impl StorageNode {
     }
 }
 
-/// Granules that hold `size` bytes: rounded up, at least one. `None` if the granularity is zero.
+/// Granules for `size` bytes: rounded up, at least one. `None` if the granularity is zero.
 pub fn granules_for(size: Bytes, granularity: Bytes) -> Option<u64> {
     (granularity.0 > 0).then(|| size.0.div_ceil(granularity.0).max(1))
 }
 
-/// Bytes in `granules`, or `None` if that is more than can be counted.
+/// Bytes of `granules`, or `None` on overflow.
 pub fn bytes_in(granules: u64, granularity: Bytes) -> Option<Bytes> {
     granules.checked_mul(granularity.0).map(Bytes)
 }

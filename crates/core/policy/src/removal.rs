@@ -1,35 +1,33 @@
-//! When an instance may be removed.
+//! Conditions for the removal of an instance.
 
 use std::fmt;
 
-/// What still depends on an instance.
+/// Uses of an instance that may prevent its removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceUses {
-    /// Whether clients may have written to it since it was set up or last staged out.
+    /// Clients may have written to it since it was set up or last staged out.
     pub written: bool,
-    /// Stage-outs asked for and not done: waiting, running or failed.
+    /// Requested stage-outs that are not done: waiting, running or failed.
     pub unfinished_stage_outs: u32,
-    /// Of these, the ones that failed.
+    /// Failed ones among them.
     pub failed_stage_outs: u32,
     /// Other sessions that use it (of a persistent instance).
     pub other_sessions: u32,
-    /// Client hosts that have it mounted.
-    pub mounts: u32,
 }
 
-/// Why an instance is kept.
+/// The reason to keep an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalRefused {
-    /// Other sessions use it; nothing overrides that.
+    /// Other sessions use it; `hurry` does not override this.
     InUse {
-        /// How many.
+        /// Number of other sessions.
         sessions: u32,
     },
-    /// Results in it are not staged out; only an explicit `hurry` overrides that.
-    DataWaiting {
-        /// Stage-outs not done.
+    /// Its results are not staged out; only `hurry` overrides this.
+    DataPending {
+        /// Stage-outs that are not done.
         unfinished: u32,
-        /// Of these, failed.
+        /// Failed ones among them.
         failed: u32,
     },
 }
@@ -43,7 +41,7 @@ impl fmt::Display for RemovalRefused {
                     "{sessions} other session(s) use the instance; end them first"
                 )
             }
-            RemovalRefused::DataWaiting { unfinished, failed } => write!(
+            RemovalRefused::DataPending { unfinished, failed } => write!(
                 f,
                 "{unfinished} stage-out(s) are not done ({failed} failed); stage out again, or \
                  give `hurry` to destroy the data"
@@ -54,34 +52,25 @@ impl fmt::Display for RemovalRefused {
 
 impl std::error::Error for RemovalRefused {}
 
-/// What has to be done so that an instance can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// Take its mounts away first, then remove it.
-    UnmountFirst,
-    /// Remove it.
-    Now,
-}
-
-/// Whether an instance may be removed. Data that waits for its stage-out is destroyed only if
-/// someone says `hurry`; data that was never written to needs no stage-out.
-pub fn check_removal(uses: &InstanceUses, hurry: bool) -> Result<Removal, RemovalRefused> {
+/// Checks that an instance may be removed. Data with a pending stage-out are destroyed only with
+/// `hurry`; an instance that was never written to needs no stage-out.
+///
+/// # Errors
+/// The reason to keep the instance.
+pub fn check_removal(uses: &InstanceUses, hurry: bool) -> Result<(), RemovalRefused> {
+    debug_assert!(uses.failed_stage_outs <= uses.unfinished_stage_outs);
     if uses.other_sessions > 0 {
         return Err(RemovalRefused::InUse {
             sessions: uses.other_sessions,
         });
     }
     if uses.unfinished_stage_outs > 0 && uses.written && !hurry {
-        return Err(RemovalRefused::DataWaiting {
+        return Err(RemovalRefused::DataPending {
             unfinished: uses.unfinished_stage_outs,
             failed: uses.failed_stage_outs,
         });
     }
-    Ok(if uses.mounts > 0 {
-        Removal::UnmountFirst
-    } else {
-        Removal::Now
-    })
+    Ok(())
 }
 
 #[cfg(test)]
@@ -89,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_results_are_kept_unless_told() {
+    fn pending_stage_out_of_written_data_needs_hurry() {
         let uses = InstanceUses {
             written: true,
             unfinished_stage_outs: 2,
@@ -98,21 +87,21 @@ mod tests {
         };
         assert_eq!(
             check_removal(&uses, false),
-            Err(RemovalRefused::DataWaiting {
+            Err(RemovalRefused::DataPending {
                 unfinished: 2,
                 failed: 1
             })
         );
-        assert_eq!(check_removal(&uses, true), Ok(Removal::Now));
+        assert_eq!(check_removal(&uses, true), Ok(()));
         let unwritten = InstanceUses {
             written: false,
             ..uses
         };
-        assert_eq!(check_removal(&unwritten, false), Ok(Removal::Now));
+        assert_eq!(check_removal(&unwritten, false), Ok(()));
     }
 
     #[test]
-    fn hurry_does_not_take_an_instance_from_others() {
+    fn instance_in_use_by_other_sessions_is_kept_despite_hurry() {
         let uses = InstanceUses {
             other_sessions: 1,
             ..InstanceUses::default()
@@ -121,14 +110,5 @@ mod tests {
             check_removal(&uses, true),
             Err(RemovalRefused::InUse { sessions: 1 })
         );
-    }
-
-    #[test]
-    fn mounts_go_before_data() {
-        let uses = InstanceUses {
-            mounts: 1,
-            ..InstanceUses::default()
-        };
-        assert_eq!(check_removal(&uses, false), Ok(Removal::UnmountFirst));
     }
 }

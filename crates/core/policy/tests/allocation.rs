@@ -1,4 +1,4 @@
-//! What every allocation keeps, whatever the pool and the request.
+//! Properties of allocations for all pools and requests.
 
 use forebay_policy::allocate::{
     AllocationError, AllocationRequest, Preference, Share, Size, allocate,
@@ -37,7 +37,7 @@ fn shares(list: &[(u32, u64)]) -> Vec<Share> {
 }
 
 #[test]
-fn distinct_servers_come_before_doubling_up() {
+fn distinct_nodes_get_granules_before_any_gets_a_second() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(3))).unwrap(),
@@ -50,7 +50,7 @@ fn distinct_servers_come_before_doubling_up() {
 }
 
 #[test]
-fn full_nodes_are_filled_no_further() {
+fn full_nodes_get_no_granules() {
     let pool = [node(0, 10, 9), node(1, 10, 0), node(2, 10, 10)];
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(9))).unwrap(),
@@ -70,40 +70,34 @@ fn full_nodes_are_filled_no_further() {
 }
 
 #[test]
-fn packing_takes_the_tightest_node() {
-    let pool = [node(0, 10, 0), node(1, 10, 6), node(2, 10, 5)];
-    let pack = |n| AllocationRequest {
-        preference: Preference::Capacity,
-        ..ask(Size::Granules(n))
-    };
-    assert_eq!(allocate(&pool, &pack(4)).unwrap(), shares(&[(1, 4)]));
-    assert_eq!(
-        allocate(&pool, &pack(12)).unwrap(),
-        shares(&[(0, 10), (1, 2)])
-    );
-}
-
-#[test]
-fn interference_and_wear_choose_their_nodes() {
+fn interference_prefers_nodes_with_few_instances() {
     let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
     pool[0].instances = 5;
-    pool[1].written = Bytes(1 << 40);
-    let one = |preference| AllocationRequest {
-        preference,
+    pool[1].instances = 1;
+    let request = AllocationRequest {
+        preference: Preference::Interference,
         ..ask(Size::Granules(1))
     };
+    assert_eq!(allocate(&pool, &request).unwrap(), shares(&[(2, 1)]));
+}
+
+#[test]
+fn wear_prefers_nodes_with_fewest_bytes_written() {
+    let mut pool: Vec<StorageNode> = (0..3).map(|id| node(id, 10, 0)).collect();
+    pool[0].written = Bytes(7 << 40);
+    pool[2].written = Bytes(1 << 40);
+    let request = AllocationRequest {
+        preference: Preference::Wear,
+        ..ask(Size::Granules(2))
+    };
     assert_eq!(
-        allocate(&pool, &one(Preference::Interference)).unwrap(),
-        shares(&[(1, 1)])
-    );
-    assert_eq!(
-        allocate(&pool, &one(Preference::Wear)).unwrap(),
-        shares(&[(0, 1)])
+        allocate(&pool, &request).unwrap(),
+        shares(&[(1, 1), (2, 1)])
     );
 }
 
 #[test]
-fn whole_nodes_are_wholly_free() {
+fn whole_nodes_requires_empty_nodes() {
     let pool = [
         node(0, 10, 1),
         node(1, 8, 0),
@@ -129,7 +123,7 @@ fn whole_nodes_are_wholly_free() {
 }
 
 #[test]
-fn equal_shares_enlarge_the_request() {
+fn equalize_enlarges_the_request() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
     let equal = |n| AllocationRequest {
         equalize: true,
@@ -151,7 +145,7 @@ fn equal_shares_enlarge_the_request() {
 }
 
 #[test]
-fn asking_for_everything_gives_everything() {
+fn request_for_all_free_granules_succeeds() {
     let pool = [node(0, 10, 0), node(1, 3, 1)];
     assert_eq!(
         allocate(&pool, &ask(Size::Granules(12))).unwrap(),
@@ -160,7 +154,7 @@ fn asking_for_everything_gives_everything() {
 }
 
 #[test]
-fn empty_and_absent_pools_are_refused() {
+fn empty_pools_and_empty_requests_are_refused() {
     assert_eq!(
         allocate(&[], &ask(Size::Granules(1))),
         Err(AllocationError::NoNodes)
@@ -181,21 +175,19 @@ fn pools() -> impl Strategy<Value = Vec<StorageNode>> {
     let state = prop_oneof![
         4 => Just(NodeState::Online), 1 => Just(NodeState::Drained), 1 => Just(NodeState::Offline)
     ];
-    let one = (state, 0u64..40, 0u64..44, 0u32..4, 0u64..4);
+    let one = (state, 0u64..40, 0u64..44, 0u32..4);
     proptest::collection::vec(one, 0..12).prop_map(|nodes| {
         let numbered = (0u32..).zip(nodes);
         numbered
-            .map(
-                |(id, (state, total, used, instances, written))| StorageNode {
-                    // A node may have shrunk below what it holds.
-                    id: NodeId(id),
-                    state,
-                    total,
-                    used,
-                    instances,
-                    written: Bytes(written),
-                },
-            )
+            .map(|(id, (state, total, used, instances))| StorageNode {
+                // A node may have shrunk below what it holds.
+                id: NodeId(id),
+                state,
+                total,
+                used,
+                instances,
+                written: Bytes(0),
+            })
             .collect()
     })
 }
@@ -210,7 +202,6 @@ fn requests() -> impl Strategy<Value = AllocationRequest> {
     ];
     let preference = prop_oneof![
         Just(Preference::Bandwidth),
-        Just(Preference::Capacity),
         Just(Preference::Interference),
         Just(Preference::Wear)
     ];
@@ -234,9 +225,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_over_committed(pool in pools(), request in requests(), turn in 0usize..12) {
+    fn shares_never_exceed_free_granules(pool in pools(), request in requests(), turn in 0usize..12) {
         let outcome = allocate(&pool, &request);
-        // The order in which nodes are listed decides nothing.
+        // The order of the list of nodes is irrelevant.
         let mut turned = pool.clone();
         turned.rotate_left(turn.min(pool.len()));
         prop_assert_eq!(&outcome, &allocate(&turned, &request));
@@ -277,24 +268,23 @@ proptest! {
                 if request.equalize {
                     prop_assert!(shares.iter().all(|s| s.granules == shares[0].granules));
                 }
-                let spread = !request.equalize && request.preference != Preference::Capacity;
-                if let (Size::Granules(wanted), true) = (request.size, spread) {
+                if let (Size::Granules(wanted), false) = (request.size, request.equalize) {
                     let usable = pool.iter().filter(|n| n.free_granules() > 0).count();
                     let most = request.max_nodes.map_or(usize::MAX, |n| n as usize);
                     let expected = (usable.min(most) as u64).min(wanted);
-                    prop_assert_eq!(shares.len() as u64, expected, "distinct servers first");
+                    prop_assert_eq!(shares.len() as u64, expected, "distinct nodes first");
                 }
             }
-            Err(AllocationError::Full { wanted, free: told }) => {
-                prop_assert!(told < wanted && told <= free);
-                prop_assert!(request.max_nodes.is_some() || told == free);
+            Err(AllocationError::Full { wanted, free: reported }) => {
+                prop_assert!(reported < wanted && reported <= free);
+                prop_assert!(request.max_nodes.is_some() || reported == free);
             }
             Err(_) => {}
         }
     }
 
     #[test]
-    fn releases_give_everything_back(pool in pools(), list in proptest::collection::vec(requests(), 1..20)) {
+    fn released_shares_restore_the_pool(pool in pools(), list in proptest::collection::vec(requests(), 1..20)) {
         let mut state = pool.clone();
         let mut held: Vec<Vec<Share>> = Vec::new();
         for request in list {
@@ -318,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn sizes_round_up(size in any::<u64>(), granularity in 1u64..(1 << 40)) {
+    fn granules_round_up(size in any::<u64>(), granularity in 1u64..(1 << 40)) {
         let count = granules_for(Bytes(size), Bytes(granularity)).unwrap();
         prop_assert!(count >= 1);
         prop_assert!(u128::from(count) * u128::from(granularity) >= u128::from(size));
@@ -327,14 +317,14 @@ proptest! {
 }
 
 #[test]
-fn granules_have_limits() {
+fn granule_arithmetic_reports_overflow() {
     assert_eq!(granules_for(Bytes(1), Bytes(0)), None);
     assert_eq!(bytes_in(u64::MAX, Bytes(2)), None);
     assert_eq!(bytes_in(3, Bytes(5)), Some(Bytes(15)));
 }
 
 #[test]
-fn copies_are_whole_and_as_many_as_one_has_granules() {
+fn copies_are_complete_and_as_many_as_granules() {
     let pool: Vec<StorageNode> = (0..4).map(|id| node(id, 10, 0)).collect();
     let copies = |pool: &[StorageNode], granules| allocate(pool, &ask(Size::Copies(granules)));
     assert_eq!(copies(&pool, 1).unwrap(), shares(&[(0, 1)]));

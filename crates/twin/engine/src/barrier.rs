@@ -1,15 +1,16 @@
-//! A barrier for threads that meet every few microseconds.
+//! A barrier for threads that synchronise every few microseconds.
 
+use crate::cell::lock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How often a waiting thread looks before it lets others have the processor.
-const SPINS: u32 = 1_000;
-/// How often it lets others run before it goes to sleep.
-const YIELDS: u32 = 200;
+/// Polls of a waiting thread before it yields the processor.
+const MAX_SPINS: u32 = 1_000;
+/// Yields of a waiting thread before it sleeps.
+const MAX_YIELDS: u32 = 200;
 
-/// Spins at first, since the others are usually a few microseconds behind; sleeps when they are
-/// not, as on a machine with fewer free cores than threads.
+/// Spins at first, since the other threads are usually at most a few microseconds behind; sleeps
+/// when they are not, as on a machine with fewer free cores than threads.
 pub(crate) struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
@@ -32,25 +33,27 @@ impl Barrier {
         }
     }
 
-    /// Waits for all threads; false when one of them will never come.
+    /// Waits for all threads; false if one of them panicked.
     pub(crate) fn wait(&self) -> bool {
         let round = self.round.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+        let arrived = self.arrived.fetch_add(1, Ordering::AcqRel) + 1;
+        debug_assert!(arrived <= self.threads, "{arrived} threads at a barrier");
+        if arrived == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+            let _sleepers = lock(&self.sleepers);
             self.round.store(round.wrapping_add(1), Ordering::Release);
             self.wake.notify_all();
         } else {
             let passed = || self.round.load(Ordering::Acquire) != round || self.is_broken();
-            let mut looks = 0;
+            let mut polls = 0;
             while !passed() {
-                looks += 1;
-                if looks < SPINS {
+                polls += 1;
+                if polls < MAX_SPINS {
                     std::hint::spin_loop();
-                } else if looks < SPINS + YIELDS {
+                } else if polls < MAX_SPINS + MAX_YIELDS {
                     std::thread::yield_now();
                 } else {
-                    let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut sleepers = lock(&self.sleepers);
                     while !passed() {
                         sleepers = self
                             .wake
@@ -63,9 +66,9 @@ impl Barrier {
         !self.is_broken()
     }
 
-    /// Lets all waiting threads go, now and from now on.
+    /// Releases all threads that wait now or later.
     pub(crate) fn release_all(&self) {
-        let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let _sleepers = lock(&self.sleepers);
         self.broken.store(true, Ordering::Release);
         self.wake.notify_all();
     }

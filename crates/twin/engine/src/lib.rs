@@ -1,11 +1,11 @@
-//! Discrete events in parallel: time, queue, partitions, execution.
+//! Parallel discrete-event simulation: time, queue, partitions, execution.
 //!
 //! A model is cut into [`Partition`]s, each with an event queue and a clock of its own. They run
-//! side by side in windows no longer than the *lookahead*, the least time by which a message
-//! from one partition to another lies in the future; between windows the messages change hands.
+//! concurrently in windows no longer than the *lookahead*, the least time by which a message
+//! from one partition to another lies in the future; messages are exchanged between windows.
 //! Since nothing that happens within a window can reach another partition in the same window,
 //! no event is ever too late (conservative synchronisation, Chandy and Misra 1979; here the
-//! synchronous form, as YAWNS by Nicol 1993).
+//! synchronous form, YAWNS, Nicol 1993).
 //!
 //! # Determinism
 //!
@@ -19,13 +19,17 @@
 #![warn(missing_docs)]
 
 mod barrier;
+mod cell;
 mod load_sharing;
+mod partition;
+mod progress;
 mod queue;
 mod run;
 mod simulation;
+mod time;
 
+pub use partition::{Context, Partition};
+pub use progress::{NoProgress, Progress};
 pub use queue::{Queue, prefetch};
-pub use simulation::{Context, NoProgress, Partition, Progress, Simulation, Statistics};
-
-/// Simulated time in picoseconds since the simulation's start. 2^64 ps are 213 days.
-pub type Picoseconds = u64;
+pub use simulation::{Simulation, Statistics};
+pub use time::Picoseconds;

@@ -1,10 +1,10 @@
 //! The event queue of one partition: a timing wheel with a heap behind it.
 //!
-//! Events within [`HORIZON`] of the clock wait in the slots of a wheel; inserting one and taking
-//! the next are O(1). Events beyond wait in a binary heap until the wheel comes near. A slot is
-//! put in order when the clock enters it; it holds a handful of events.
+//! Events within [`HORIZON`] of the clock are in the slots of a wheel; inserting one and taking
+//! the next are O(1). Later events are in a binary heap until the wheel reaches them. A slot is
+//! sorted when the clock enters it; it holds a few events.
 
-use crate::Picoseconds;
+use crate::time::Picoseconds;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -13,7 +13,7 @@ const SLOT_BITS: u32 = 11;
 /// Slots of the wheel.
 const SLOTS: u64 = 2048;
 const WORDS: usize = SLOTS as usize / 64;
-/// How far the wheel reaches: 4.2 us.
+/// Span of the wheel: 4.2 us.
 const HORIZON: Picoseconds = SLOTS << SLOT_BITS;
 const NONE: u32 = u32::MAX;
 
@@ -26,7 +26,7 @@ struct Node<E> {
     event: E,
 }
 
-/// An event of the open slot, by what it is ordered by.
+/// An event of the open slot: its place in the order, and its node.
 #[derive(Clone, Copy)]
 struct Due {
     time: Picoseconds,
@@ -78,8 +78,7 @@ impl<E: Copy> Queue<E> {
     /// Adds an event. Among events of the same time the smaller key runs first, and among equal
     /// keys the one inserted first.
     ///
-    /// `time` must not lie before the event last popped: that is the caller's error, and is
-    /// checked in debug builds.
+    /// `time` must not lie before the event last popped; debug builds check that.
     #[inline]
     pub fn push(&mut self, time: Picoseconds, key: u32, event: E) {
         let node = self.allocate(time, key, event);
@@ -100,24 +99,25 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Takes the next event if it lies before `end`.
+    /// Takes the next event if its time is before `end`.
     #[inline]
     pub fn pop_before(&mut self, end: Picoseconds) -> Option<(Picoseconds, E)> {
         self.pop_before_prefetching(end, |_| ())
     }
 
-    /// The same; `soon` is shown each event some time before it is taken, in no particular order.
+    /// Like [`Queue::pop_before`]; calls `prefetch` with each event some time before it is taken, in no
+    /// particular order.
     #[inline]
     pub fn pop_before_prefetching(
         &mut self,
         end: Picoseconds,
-        soon: impl FnMut(&E),
+        prefetch: impl FnMut(&E),
     ) -> Option<(Picoseconds, E)> {
         if self.due.is_empty() {
             if !self.open_next(end) {
                 return None;
             }
-            self.look_ahead(soon);
+            self.prefetch_ahead(prefetch);
         }
         let due = *self.due.last()?;
         if due.time >= end {
@@ -195,7 +195,7 @@ impl<E: Copy> Queue<E> {
         self.occupied[index / 64] |= 1 << (index % 64);
     }
 
-    /// Puts an event in its place in the open slot, after those it does not precede.
+    /// Inserts an event into the open slot, after events that do not come later.
     fn insert_due(&mut self, due: Due) {
         let place = self
             .due
@@ -209,7 +209,7 @@ impl<E: Copy> Queue<E> {
         self.next_occupied_after(self.open)
     }
 
-    /// Number of the first slot after slot `before`, which the wheel has, that holds events.
+    /// Number of the first slot of the wheel after slot `before` that holds events.
     #[inline]
     fn next_occupied_after(&self, before: u64) -> Option<u64> {
         let from = before + 1;
@@ -230,11 +230,7 @@ impl<E: Copy> Queue<E> {
     /// Opens the next slot that holds an event before `end`; false if there is none.
     fn open_next(&mut self, end: Picoseconds) -> bool {
         let near = self.next_occupied();
-        let far = if self.far_next == Picoseconds::MAX {
-            None
-        } else {
-            Some(self.far_next >> SLOT_BITS)
-        };
+        let far = (self.far_next != Picoseconds::MAX).then_some(self.far_next >> SLOT_BITS);
         let slot = match (near, far) {
             (None, None) => return false,
             (Some(slot), None) | (None, Some(slot)) => slot,
@@ -243,15 +239,16 @@ impl<E: Copy> Queue<E> {
         if slot << SLOT_BITS >= end {
             return false;
         }
+        debug_assert!(slot > self.open || self.far_next >> SLOT_BITS == slot);
         self.open = slot;
         if self.far_next < (slot << SLOT_BITS).saturating_add(HORIZON) {
-            self.draw_near();
+            self.refill_wheel();
         }
         let index = (slot % SLOTS) as usize;
         let mut node = std::mem::replace(&mut self.slots[index], NONE);
         self.occupied[index / 64] &= !(1 << (index % 64));
-        // The list runs from the newest to the oldest: with a stable sort by descending time and
-        // key, the oldest of equals ends up last, which is first to be popped.
+        // The list runs from the newest to the oldest: after a stable sort by descending time and
+        // key, the oldest of equals is last and popped first.
         while node != NONE {
             let Node {
                 time, key, next, ..
@@ -275,11 +272,11 @@ impl<E: Copy> Queue<E> {
         true
     }
 
-    /// Shows the events of the slot just opened, and has those of the slots to come fetched into
-    /// the cache, one after another: a list's links are in the lines to be fetched, so the first
-    /// event of a list comes two slots ahead, the second, which it points to, one slot ahead.
+    /// Calls `soon` with the events of the slot just opened, and prefetches those of later slots. A
+    /// list's links are in the cache lines to be fetched, so the first event of a list is fetched two
+    /// slots ahead, and the second, which the first points to, one slot ahead.
     #[inline]
-    fn look_ahead(&self, mut soon: impl FnMut(&E)) {
+    fn prefetch_ahead(&self, mut soon: impl FnMut(&E)) {
         for due in &self.due {
             soon(&self.nodes[due.node as usize].event);
         }
@@ -305,10 +302,10 @@ impl<E: Copy> Queue<E> {
         self.nodes.get(self.slots[(slot % SLOTS) as usize] as usize)
     }
 
-    /// Moves the events that the wheel now reaches out of the heap. They were inserted before
-    /// any event of the same time that went straight to the wheel, and slots keep that order.
+    /// Moves the events that the wheel now reaches from the heap into it. They were inserted before
+    /// any event of the same time that went directly into the wheel, and slots keep that order.
     #[cold]
-    fn draw_near(&mut self) {
+    fn refill_wheel(&mut self) {
         while let Some(&Reverse((time, _, _, node))) = self.far.peek() {
             let slot = time >> SLOT_BITS;
             if slot >= self.open + SLOTS {
@@ -324,7 +321,7 @@ impl<E: Copy> Queue<E> {
     }
 }
 
-/// Asks the processor to load a cache line.
+/// Prefetches a cache line.
 #[inline]
 pub fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -344,7 +341,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_48_byte_event_fills_one_cache_line() {
+    fn event_of_48_bytes_fills_one_cache_line() {
         assert_eq!(size_of::<Node<[u32; 12]>>(), 64);
     }
 
@@ -378,7 +375,7 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// The plainest queue that is right: a list searched for its least element.
+    /// The simplest correct queue: a list searched for its least element.
     #[derive(Default)]
     struct Oracle(Vec<(u64, u32, usize)>);
 
@@ -394,10 +391,9 @@ mod tests {
     }
 
     proptest! {
-        /// Random pushes (near, far, in the open slot, at equal times) and pops agree with the
-        /// oracle.
+        /// Near, far, in the open slot, at equal times.
         #[test]
-        fn agrees_with_a_sorted_list(
+        fn random_pushes_and_pops_agree_with_the_oracle(
             steps in prop::collection::vec((0u64..5, 0u64..10_000_000, 0u32..3, 0u64..6_000_000), 1..200)
         ) {
             let mut queue = Queue::default();

@@ -1,26 +1,29 @@
-//! The threads of one run: windows, meetings between them, and who runs which partition.
+//! The threads of one run: windows, synchronisation, assignment of partitions to threads.
 
-use crate::Picoseconds;
 use crate::barrier::Barrier;
+use crate::cell::{PartitionCell, lock};
 use crate::load_sharing::LoadSharing;
-use crate::simulation::{Context, OutgoingMessage, Partition, PartitionCell, Progress, lock};
+use crate::partition::{Context, OutgoingMessage, Partition};
+use crate::progress::Progress;
+use crate::time::Picoseconds;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Windows between two looks at how the work is spread over the threads.
-const EPOCH: u64 = 256;
-/// The same at the beginning, when nothing is known of the work.
-const FIRST_EPOCHS: u64 = 32;
+/// Windows between two assignments of partitions to threads.
+const EPOCH_WINDOWS: u64 = 256;
+/// The same for the first [`FIRST_EPOCHS`], when the partitions' work is not known yet.
+const FIRST_EPOCH_WINDOWS: u64 = 32;
+const FIRST_EPOCHS: u32 = 4;
 /// Windows between two calls of [`Progress::update`].
-const PROGRESS_EVERY: u64 = 256;
+const PROGRESS_INTERVAL_WINDOWS: u64 = 256;
 
 type Outbox<M> = Mutex<Vec<OutgoingMessage<M>>>;
 
 /// What the threads of one run share.
 pub(crate) struct Run<'a, P: Partition> {
     cells: &'a [Mutex<PartitionCell<P>>],
-    /// `[partition][thread]`: what a partition sent to the partitions of a thread.
+    /// `[partition][thread]`: messages from a partition to the partitions of a thread.
     outboxes: Vec<Vec<Outbox<P::Message>>>,
     lookahead: Picoseconds,
     threads: usize,
@@ -29,19 +32,27 @@ pub(crate) struct Run<'a, P: Partition> {
     earliest: Vec<AtomicU64>,
     messages: AtomicU64,
     events: AtomicU64,
-    /// Events of the present epoch.
+    /// Events of the current epoch.
     epoch_events: AtomicU64,
-    /// No event is left, or an end was asked for. Set only where all threads will see it before
-    /// the same window.
+    /// No event is left, or the run was stopped. Set only where all threads see it before the same
+    /// window.
     stop: AtomicBool,
-    /// Which thread runs a partition.
+    /// The thread that runs each partition.
     owner: Mutex<Vec<u32>>,
 }
 
-/// Breaks the barrier up when its thread panics, so that the others end too.
-struct Alarm<'a>(&'a Barrier);
+/// What one thread of a run keeps to itself.
+struct Worker<M> {
+    thread: usize,
+    /// One list per thread; all are empty between windows.
+    outbox: Vec<Vec<OutgoingMessage<M>>>,
+    windows: u64,
+}
 
-impl Drop for Alarm<'_> {
+/// Releases the other threads from the barrier when this one panics.
+struct ReleaseOnPanic<'a>(&'a Barrier);
+
+impl Drop for ReleaseOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.release_all();
@@ -50,7 +61,7 @@ impl Drop for Alarm<'_> {
 }
 
 impl<'a, P: Partition> Run<'a, P> {
-    /// A run of these partitions on so many threads.
+    /// A run of these partitions on `threads` threads.
     pub fn new(
         cells: &'a [Mutex<PartitionCell<P>>],
         lookahead: Picoseconds,
@@ -76,12 +87,12 @@ impl<'a, P: Partition> Run<'a, P> {
     pub fn run_to_end(self, progress: &dyn Progress) -> (u64, u64) {
         let windows = std::thread::scope(|scope| {
             let others: Vec<_> = (1..self.threads)
-                .map(|t| {
+                .map(|thread| {
                     let run = &self;
-                    scope.spawn(move || run.thread(t, progress))
+                    scope.spawn(move || run.run_thread(thread, progress))
                 })
                 .collect();
-            let windows = self.thread(0, progress);
+            let windows = self.run_thread(0, progress);
             for other in others {
                 if let Err(panic) = other.join() {
                     std::panic::resume_unwind(panic);
@@ -92,109 +103,130 @@ impl<'a, P: Partition> Run<'a, P> {
         (windows, self.messages.into_inner())
     }
 
-    /// The life of one thread; returns the number of windows.
+    /// The main function of one thread; returns the number of windows it ran.
     ///
-    /// Windows come in epochs. Before each epoch thread 0 deals the partitions out anew, or keeps
-    /// all of them to itself while the others wait: whichever was quicker of late. Meetings cost
-    /// more than they bring where windows hold few events, or where other programs want the
-    /// processors. This changes how long a run takes, and nothing else.
-    fn thread(&self, me: usize, progress: &dyn Progress) -> u64 {
-        let _alarm = Alarm(&self.barrier);
-        let mut outbox: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
-        let mut windows = 0;
-        let mut pace = LoadSharing::default();
+    /// Windows are grouped into epochs. Before each epoch thread 0 reassigns the partitions, or
+    /// keeps all of them to itself while the others wait: whichever was faster recently. Barriers
+    /// cost more than they gain where windows hold few events, or where other programs need the
+    /// processors. The choice affects wall-clock time only.
+    fn run_thread(&self, thread: usize, progress: &dyn Progress) -> u64 {
+        let _guard = ReleaseOnPanic(&self.barrier);
+        let mut worker = Worker {
+            thread,
+            outbox: (0..self.threads).map(|_| Vec::new()).collect(),
+            windows: 0,
+        };
+        let mut sharing = LoadSharing::default();
         for epoch in 0.. {
-            // All outboxes are empty here, but for the first epoch, when all queues have events
-            // that were put there before.
+            // All outboxes are empty here, except before the first epoch, when queues hold the
+            // events that were inserted before the run.
             if !self.meet() {
-                return windows;
+                break;
             }
             let owner = lock(&self.owner).clone();
             let alone = owner.iter().all(|&o| o == 0);
-            if alone && me != 0 {
-                if !self.meet() || self.stop.load(Ordering::Relaxed) {
-                    return windows;
-                }
-                continue;
-            }
-            let meet = || alone || self.meet();
-            self.exchange(me, &owner);
-            let begun = Instant::now();
-            let mut events_of_epoch = 0;
-            let length = if epoch < 4 { FIRST_EPOCHS } else { EPOCH };
-            for _ in 0..length {
-                if !meet() {
-                    return windows;
-                }
-                let earliest = self.earliest.iter().map(|t| t.load(Ordering::Relaxed));
-                let start = if alone {
-                    self.earliest[0].load(Ordering::Relaxed)
+            let started = if alone && thread != 0 {
+                None // thread 0 runs this epoch
+            } else {
+                self.exchange_messages(thread, &owner);
+                let started = Instant::now();
+                let windows = if epoch < FIRST_EPOCHS {
+                    FIRST_EPOCH_WINDOWS
                 } else {
-                    earliest.min().unwrap_or(u64::MAX)
+                    EPOCH_WINDOWS
                 };
-                if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
-                    self.stop.store(true, Ordering::Relaxed);
+                if !self.run_epoch(&mut worker, &owner, alone, windows, progress) {
                     break;
                 }
-                let end = start.saturating_add(self.lookahead);
-                let mut events = 0;
-                for (partition, _) in owner.iter().enumerate().filter(|(_, o)| **o as usize == me) {
-                    events += self.run_window(partition, end, &owner, &mut outbox);
-                }
-                self.events.fetch_add(events, Ordering::Relaxed);
-                events_of_epoch += events;
-                windows += 1;
-                if !meet() {
-                    return windows;
-                }
-                self.exchange(me, &owner);
-                if me == 0 && windows % PROGRESS_EVERY == 0 {
-                    let events = self.events.load(Ordering::Relaxed);
-                    if !progress.update(start, events) {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                }
+                Some(started)
+            };
+            if !self.meet() || self.stop.load(Ordering::Relaxed) {
+                break;
             }
-            self.epoch_events
-                .fetch_add(events_of_epoch, Ordering::Relaxed);
-            if !self.meet() {
-                return windows;
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                return windows;
-            }
-            if me == 0 {
+            if let (0, Some(started)) = (thread, started) {
                 let events = self.epoch_events.swap(0, Ordering::Relaxed);
-                let share = pace.shares_next_epoch(alone, events, begun.elapsed());
+                let share = sharing.shares_next_epoch(alone, events, started.elapsed());
                 *lock(&self.owner) = if share && self.threads > 1 {
-                    self.weighted_shares()
+                    self.weighted_owners()
                 } else {
                     vec![0; self.cells.len()]
                 };
             }
         }
-        windows
+        worker.windows
+    }
+
+    /// Runs up to `windows` windows of a thread's partitions, without barriers if it runs `alone`;
+    /// false if another thread panicked.
+    fn run_epoch(
+        &self,
+        worker: &mut Worker<P::Message>,
+        owner: &[u32],
+        alone: bool,
+        windows: u64,
+        progress: &dyn Progress,
+    ) -> bool {
+        let thread = worker.thread;
+        let meet = || alone || self.meet();
+        let mut epoch_events = 0;
+        for _ in 0..windows {
+            if !meet() {
+                return false;
+            }
+            let earliest = if alone {
+                &self.earliest[..1]
+            } else {
+                &self.earliest
+            };
+            let earliest = earliest.iter().map(|t| t.load(Ordering::Relaxed)).min();
+            let start = earliest.unwrap_or(Picoseconds::MAX);
+            if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
+                self.stop.store(true, Ordering::Relaxed);
+                break;
+            }
+            let mut events = 0;
+            for (partition, _) in (0..).zip(owner).filter(|(_, o)| **o as usize == thread) {
+                events += self.run_window(partition, start, owner, &mut worker.outbox);
+            }
+            self.events.fetch_add(events, Ordering::Relaxed);
+            epoch_events += events;
+            worker.windows += 1;
+            if !meet() {
+                return false;
+            }
+            self.exchange_messages(thread, owner);
+            if thread == 0 && worker.windows % PROGRESS_INTERVAL_WINDOWS == 0 {
+                let events = self.events.load(Ordering::Relaxed);
+                if !progress.update(start, events) {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        self.epoch_events.fetch_add(epoch_events, Ordering::Relaxed);
+        true
     }
 
     fn meet(&self) -> bool {
         self.threads == 1 || self.barrier.wait()
     }
 
-    /// Runs the events of one partition before `end`. `outbox` has one empty list a thread.
+    /// Runs the events of one partition in the window that begins at `start`. `outbox` has one
+    /// empty list per thread.
     fn run_window(
         &self,
-        partition: usize,
-        end: Picoseconds,
+        partition: u32,
+        start: Picoseconds,
         owner: &[u32],
         outbox: &mut [Vec<OutgoingMessage<P::Message>>],
     ) -> u64 {
-        let mut cell = lock(&self.cells[partition]);
+        let end = start.saturating_add(self.lookahead);
+        let mut cell = lock(&self.cells[partition as usize]);
         let cell = &mut *cell;
         let mut events = 0;
-        let mut context = Context::<P> {
-            now: cell.last_event,
+        let mut context = Context {
+            now: start,
             queue: &mut cell.queue,
-            partition: partition as u32,
+            partition,
             window_end: end,
             outbox,
             owner,
@@ -204,56 +236,57 @@ impl<'a, P: Partition> Run<'a, P> {
             .queue
             .pop_before_prefetching(end, |event| state.prefetch(event))
         {
+            assert!(
+                time >= context.now,
+                "event of partition {partition} at {time} ps, before {} ps in the window from \
+                 {start} ps",
+                context.now
+            );
             context.now = time;
             state.handle(event, &mut context);
             events += 1;
         }
-        cell.last_event = context.now;
         if events > 0 {
+            cell.last_event = context.now;
             cell.events += events;
             cell.recent += events;
-            for (thread, parcels) in outbox.iter_mut().enumerate().filter(|(_, o)| !o.is_empty()) {
-                std::mem::swap(parcels, &mut lock(&self.outboxes[partition][thread]));
+            for (list, shared) in outbox.iter_mut().zip(&self.outboxes[partition as usize]) {
+                if !list.is_empty() {
+                    std::mem::swap(list, &mut lock(shared));
+                }
             }
         }
         events
     }
 
-    /// Hands the messages for this thread's partitions over, in the order of (sender, sending),
-    /// and notes the earliest event among them.
-    fn exchange(&self, me: usize, owner: &[u32]) {
-        let mut mine: Vec<Option<MutexGuard<'_, PartitionCell<P>>>> = owner
+    /// Delivers the messages for this thread's partitions in the order of (sender, sending), and
+    /// records the thread's earliest pending event.
+    fn exchange_messages(&self, thread: usize, owner: &[u32]) {
+        let mut own: Vec<Option<MutexGuard<'_, PartitionCell<P>>>> = owner
             .iter()
             .zip(self.cells)
-            .map(|(o, cell)| (*o as usize == me).then(|| lock(cell)))
+            .map(|(o, cell)| (*o as usize == thread).then(|| lock(cell)))
             .collect();
         let mut messages = 0;
         for outboxes in &self.outboxes {
-            for parcel in lock(&outboxes[me]).drain(..) {
-                let Some(Some(cell)) = mine.get_mut(parcel.to as usize) else {
-                    unreachable!(
-                        "a parcel for partition {} in thread {me}'s outbox",
-                        parcel.to
-                    )
+            for OutgoingMessage { to, at, message } in lock(&outboxes[thread]).drain(..) {
+                let Some(Some(cell)) = own.get_mut(to as usize) else {
+                    unreachable!("a message for partition {to} in thread {thread}'s outbox")
                 };
                 let cell = &mut **cell;
-                cell.state
-                    .receive(parcel.at, parcel.message, &mut cell.queue);
+                cell.state.receive(at, message, &mut cell.queue);
                 messages += 1;
             }
         }
         self.messages.fetch_add(messages, Ordering::Relaxed);
-        let earliest = mine
-            .iter()
-            .flatten()
-            .map(|cell| cell.queue.next_time())
-            .min();
-        self.earliest[me].store(earliest.unwrap_or(Picoseconds::MAX), Ordering::Relaxed);
+        let pending = own.iter().flatten().map(|cell| cell.queue.next_time());
+        let earliest = pending.min().unwrap_or(Picoseconds::MAX);
+        self.earliest[thread].store(earliest, Ordering::Relaxed);
     }
 
-    /// Owners by the work of the last windows: the partition with most work goes to the thread
+    /// Assigns partitions by their recent work: the partition with most work goes to the thread
     /// with least, and so on.
-    fn weighted_shares(&self) -> Vec<u32> {
+    fn weighted_owners(&self) -> Vec<u32> {
         let mut work: Vec<(u64, usize)> = self
             .cells
             .iter()

@@ -1,33 +1,29 @@
-//! Any number of threads gives the same results to the bit.
+//! Any number of threads gives results that are equal to the bit.
 
 use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation, Statistics};
+use forebay_random::mix;
 
 const PARTITIONS: u32 = 13;
 const LOOKAHEAD: u64 = 100_000;
 
-/// Events that beget events at home and abroad, with a state that depends on their order.
-struct Town {
+/// A partition whose events create events in its own and in other partitions, with a state that
+/// depends on their order.
+struct Cascade {
     state: u64,
     visits: u64,
 }
 
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-impl Partition for Town {
+impl Partition for Cascade {
     type Event = u32;
     type Message = u32;
 
-    fn handle(&mut self, left: u32, context: &mut Context<'_, Self>) {
+    fn handle(&mut self, left: u32, context: &mut Context<'_, Self::Event, Self::Message>) {
         self.state = mix(self.state ^ context.now ^ (u64::from(left) << 40));
         self.visits += 1;
         if left == 0 {
             return;
         }
-        // Coarse times, so that many events fall together.
+        // Coarse times, so that many events coincide.
         let delay = (self.state % 16) * 50_000;
         let to = (self.state >> 8) as u32 % PARTITIONS;
         if to == context.partition || !self.state.is_multiple_of(3) {
@@ -49,13 +45,13 @@ impl Partition for Town {
 }
 
 fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
-    let towns = (0..PARTITIONS)
-        .map(|p| Town {
+    let cascades = (0..PARTITIONS)
+        .map(|p| Cascade {
             state: mix(p.into()),
             visits: 0,
         })
         .collect();
-    let mut simulation = Simulation::new(towns, LOOKAHEAD, threads);
+    let mut simulation = Simulation::new(cascades, LOOKAHEAD, threads);
     simulation.for_each_partition(|p, _, queue| {
         for i in 0..20 {
             queue.push(u64::from(p % 3) * 1_000, i, 100 + i);
@@ -73,9 +69,9 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads() {
+fn any_number_of_threads_gives_equal_results() {
     let (states, statistics) = run(1);
-    // Long enough for both ways of sharing the work to be tried: epochs have 256 windows.
+    // Long enough to try both modes of sharing the work: epochs have 256 windows.
     assert!(statistics.messages > 10_000, "{statistics:?}");
     assert!(statistics.windows > 3 * 256, "{statistics:?}");
     for threads in [2, 3, 13] {
@@ -87,12 +83,13 @@ fn results_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-struct Hasty;
+/// Sends messages one picosecond too early.
+struct TooEarly;
 
-impl Partition for Hasty {
+impl Partition for TooEarly {
     type Event = ();
     type Message = ();
-    fn handle(&mut self, (): (), context: &mut Context<'_, Self>) {
+    fn handle(&mut self, (): (), context: &mut Context<'_, Self::Event, Self::Message>) {
         context.send(1 - context.partition, context.now + LOOKAHEAD - 1, ());
     }
     fn receive(&mut self, at: Picoseconds, (): (), queue: &mut Queue<()>) {
@@ -101,10 +98,10 @@ impl Partition for Hasty {
 }
 
 #[test]
-fn a_message_inside_the_window_is_refused_and_no_thread_is_left_waiting() {
+fn message_inside_the_window_panics_and_releases_all_threads() {
     for threads in [1, 2] {
         let outcome = std::panic::catch_unwind(|| {
-            let mut simulation = Simulation::new(vec![Hasty, Hasty], LOOKAHEAD, threads);
+            let mut simulation = Simulation::new(vec![TooEarly, TooEarly], LOOKAHEAD, threads);
             simulation.for_each_partition(|p, _, queue| {
                 if p == 1 {
                     queue.push(0, 0, ());

@@ -1,13 +1,16 @@
 //! A simulated machine: compute nodes, burst-buffer nodes and jobs on a fabric.
 //!
-//! A [`forebay_machine_file::machine::Machine`] and a workload become [`results`]; [`study`] has the
-//! calls.
+//! A [`forebay_machine_file::machine::Machine`] and a workload become [`results`]; [`study`] has
+//! the functions.
 #![warn(missing_docs)]
 
+mod event;
 mod group;
 mod io;
 mod limit;
 mod links;
+mod phase_totals;
+pub mod pool;
 pub mod results;
 mod scenario;
 pub mod study;

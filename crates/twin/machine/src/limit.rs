@@ -1,34 +1,33 @@
-//! Which resource held a phase back, and how one can tell.
+//! The limiting resource of a phase, and the evidence for it.
 //!
 //! The requests of a transfer wait: at servers (dispatch, threads, data path, locks), for flash,
 //! and on the network, where data take longer than the node's link needs for them. If waiting is
 //! a small part of a transfer's time, the processes themselves are the limit, each with one
-//! transfer under way. Otherwise the limit is where most of the waiting was; on the network, the
-//! class of the busiest link. The transfers looked at are those of the group that was last to
-//! end: it decides how long the phase lasts.
+//! transfer in flight. Otherwise the limit is the resource with most of the waiting; on the
+//! network, the class of the busiest link. The transfers examined are those of the group that
+//! ended last: it determines the duration of the phase.
 
-use crate::io::measure::Waits;
-use crate::io::server::Usage;
+use crate::io::{ServerUsage, Waits};
 use crate::links::{self, Links};
+use crate::phase_totals::PhaseTotals;
 use crate::results::{Limit, ResourceUse};
 use crate::scenario::Scenario;
-use crate::study::PhaseTotals;
 use forebay_machine_file::machine::LinkClass;
 use forebay_units::Bytes;
 
-/// Waiting below this share of a transfer's time leaves the processes as the limit.
-const SMALL_SHARE: f64 = 0.15;
+/// Below this share of waiting in a transfer's time, the processes are the limit.
+const MIN_WAITING_SHARE: f64 = 0.15;
 
-/// Busiest and mean of the units of one resource.
-struct Busy {
+/// Utilisation of one kind of resource: the busiest unit, and the mean of all that did any work.
+struct Utilisation {
     busiest: String,
     peak: f64,
     mean: f64,
 }
 
-impl Busy {
-    fn of(units: impl Iterator<Item = (f64, String)>) -> Busy {
-        let mut all = Busy {
+impl Utilisation {
+    fn of_units(units: impl Iterator<Item = (f64, String)>) -> Utilisation {
+        let mut all = Utilisation {
             busiest: String::new(),
             peak: 0.0,
             mean: 0.0,
@@ -49,7 +48,7 @@ impl Busy {
         all
     }
 
-    fn describe(self, resource: &str, time_share: f64) -> ResourceUse {
+    fn resource_use(self, resource: &str, time_share: f64) -> ResourceUse {
         ResourceUse {
             resource: resource.into(),
             busiest: self.busiest,
@@ -61,10 +60,10 @@ impl Busy {
 }
 
 /// Finds the limit of a phase.
-pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
-    let counted = &whole.counted;
-    let span = counted.transfers.length() as f64;
-    let mean = whole.last.time as f64 / whole.last.operations.max(1) as f64;
+pub(crate) fn find_limit(scenario: &Scenario, totals: &PhaseTotals) -> Limit {
+    let counts = &totals.counts;
+    let span = counts.transfers.length() as f64;
+    let mean = totals.last.time as f64 / totals.last.operations.max(1) as f64;
     if span == 0.0 || mean == 0.0 {
         return Limit {
             resource: "client".into(),
@@ -72,8 +71,8 @@ pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
             evidence: Vec::new(),
         };
     }
-    let shares = Shares::new(world, whole, mean);
-    let link = |class: &[LinkClass]| link_use(world, &whole.links, class, span);
+    let shares = Shares::new(scenario, totals, mean);
+    let link = |class: &[LinkClass]| link_use(scenario, &totals.links, class, span);
     let (node, local, global) = (
         link(&[LinkClass::Node]),
         link(&[LinkClass::Rank1, LinkClass::Rank2]),
@@ -88,14 +87,14 @@ pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
             0.0
         }
     };
-    let servers = server_use(world, &counted.servers, span);
-    let ssd = ssd_use(world, &counted.servers, span);
-    let client = Busy {
-        busiest: "each process, with one transfer under way".into(),
+    let servers = server_use(scenario, &counts.servers, span);
+    let ssd = ssd_use(scenario, &counts.servers, span);
+    let client = Utilisation {
+        busiest: "each process, with one transfer in flight".into(),
         peak: 1.0,
-        mean: (counted.time as f64 / (span * f64::from(tasks(world)))).min(1.0),
+        mean: (counts.time as f64 / (span * f64::from(tasks(scenario)))).min(1.0),
     };
-    // Requests that wait for threads wait for what the threads wait for.
+    // Requests that wait for threads wait for the resource that the threads wait for.
     let flash_binds = ssd.mean >= servers.mean;
     let (server_share, ssd_share) = if flash_binds {
         (shares.lock, shares.ssd + shares.server)
@@ -103,21 +102,21 @@ pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
         (shares.lock + shares.server, shares.ssd)
     };
     let mut evidence = vec![
-        client.describe("client", 1.0 - shares.waiting()),
-        node.describe("node-link", network(0)),
-        local.describe("local-link", network(1)),
-        global.describe("global-link", network(2)),
-        servers.describe("server", server_share),
-        ssd.describe("ssd", ssd_share),
+        client.resource_use("client", 1.0 - shares.waiting()),
+        node.resource_use("node-link", network(0)),
+        local.resource_use("local-link", network(1)),
+        global.resource_use("global-link", network(2)),
+        servers.resource_use("server", server_share),
+        ssd.resource_use("ssd", ssd_share),
     ];
-    let resource = if shares.waiting() < SMALL_SHARE {
+    let resource = if shares.waiting() < MIN_WAITING_SHARE {
         "client".to_string()
     } else {
         let waits = evidence[1..].iter();
         let most = waits.max_by(|a, b| a.time_share.total_cmp(&b.time_share));
         most.map_or("client".into(), |e| e.resource.clone())
     };
-    let because = because(&resource, &evidence, &shares, mean);
+    let because = explain(&resource, &evidence, &shares, mean);
     evidence.sort_by(|a, b| {
         b.time_share
             .total_cmp(&a.time_share)
@@ -130,7 +129,7 @@ pub(crate) fn find(world: &Scenario, whole: &PhaseTotals) -> Limit {
     }
 }
 
-fn because(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64) -> String {
+fn explain(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64) -> String {
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
     let us = mean / 1e6;
     let Some(limit) = evidence.iter().find(|e| e.resource == resource) else {
@@ -138,7 +137,7 @@ fn because(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
     };
     match resource {
         "client" => format!(
-            "a transfer takes {us:.0} us, {} of which it would take alone: each process has one under way and no shared resource makes it wait long",
+            "a transfer takes {us:.0} us, {} of which it would take alone: each process has one in flight and waits little for shared resources",
             percent(1.0 - shares.waiting())
         ),
         "server" if shares.lock >= shares.server => format!(
@@ -164,11 +163,11 @@ fn because(resource: &str, evidence: &[ResourceUse], shares: &Shares, mean: f64)
     }
 }
 
-fn tasks(world: &Scenario) -> u32 {
-    world.io.as_ref().map_or(1, |job| job.tasks())
+fn tasks(scenario: &Scenario) -> u32 {
+    scenario.io.as_ref().map_or(1, |job| job.tasks())
 }
 
-/// Shares of a transfer's mean time spent waiting, 0 to 1.
+/// Shares of a transfer's mean time spent waiting, each 0 to 1.
 struct Shares {
     server: f64,
     lock: f64,
@@ -177,8 +176,8 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(world: &Scenario, whole: &PhaseTotals, mean: f64) -> Shares {
-        let Some(job) = &world.io else {
+    fn new(scenario: &Scenario, totals: &PhaseTotals, mean: f64) -> Shares {
+        let Some(job) = &scenario.io else {
             return Shares {
                 server: 0.0,
                 lock: 0.0,
@@ -186,18 +185,19 @@ impl Shares {
                 network: 0.0,
             };
         };
-        let first = job.layout.transfer(0, whole.counted.access, 0);
+        let first = job.pattern.transfer(0, totals.counts.access, 0);
         let requests = job.pieces(first.offset, first.bytes).count() as f64;
-        // The requests of a transfer wait side by side: their mean is what the transfer waits.
-        let per_transfer = |sum: u64| sum as f64 / (whole.last.operations as f64 * requests) / mean;
+        // The requests of a transfer wait concurrently: the transfer waits for their mean.
+        let per_transfer =
+            |sum: u64| sum as f64 / (totals.last.operations as f64 * requests) / mean;
         let Waits {
             server,
             lock,
             ssd,
             network,
-        } = whole.last.waits;
-        // Requests of one transfer to one server wait for each other on its data path; that the
-        // transfer would do alone, too.
+        } = totals.last.waits;
+        // Requests of one transfer to one server wait for each other on its data path. A lone
+        // transfer has that wait, too.
         let piece = Bytes((first.bytes as f64 / requests) as u64);
         let own = job.burst_buffer.data_rate.time_for(piece).0 as f64 * (requests - 1.0) / 2.0;
         let mut shares = Shares {
@@ -206,7 +206,7 @@ impl Shares {
             ssd: per_transfer(ssd),
             network: per_transfer(network),
         };
-        // Means of overlapping waits can add up to more than there is.
+        // Means of overlapping waits can add up to more than 1.
         let all = shares.waiting();
         if all > 1.0 {
             shares = Shares {
@@ -224,29 +224,29 @@ impl Shares {
     }
 }
 
-fn link_use(world: &Scenario, links: &Links, classes: &[LinkClass], span: f64) -> Busy {
-    let mut busy = Busy::of(
+fn link_use(scenario: &Scenario, links: &Links, classes: &[LinkClass], span: f64) -> Utilisation {
+    let mut busy = Utilisation::of_units(
         links
             .iter()
             .flatten()
             .filter(|l| classes.contains(&l.class))
             .map(|l| (l.busy as f64 / span, String::new())),
     );
-    // Name only the busiest: names cost a search.
+    // Name only the busiest link: a name costs a search.
     let busiest = (0u16..)
         .zip(links)
         .flat_map(|(group, links)| links.iter().map(move |l| (group, l)))
         .filter(|(_, l)| classes.contains(&l.class))
         .max_by_key(|(group, l)| (l.busy, std::cmp::Reverse((*group, l.router, l.port))));
     if let Some((group, link)) = busiest.filter(|(_, l)| l.busy > 0) {
-        busy.busiest = links::name(world, group, link);
+        busy.busiest = links::link_name(scenario, group, link);
     }
     busy
 }
 
-fn server_use(world: &Scenario, servers: &[(u32, Usage)], span: f64) -> Busy {
-    let group = |node: u32| world.machine.group_of(node);
-    Busy::of(servers.iter().map(|&(node, usage)| {
+fn server_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
+    let group = |node: u32| scenario.machine.group_of(node);
+    Utilisation::of_units(servers.iter().map(|&(node, usage)| {
         let parts = [
             (usage.dispatch, "dispatch"),
             (usage.inbound, "data path in"),
@@ -264,17 +264,17 @@ fn server_use(world: &Scenario, servers: &[(u32, Usage)], span: f64) -> Busy {
     }))
 }
 
-fn ssd_use(world: &Scenario, servers: &[(u32, Usage)], span: f64) -> Busy {
-    let channels = world.machine.burst_buffer.as_ref().map_or(1, |b| {
+fn ssd_use(scenario: &Scenario, servers: &[(u32, ServerUsage)], span: f64) -> Utilisation {
+    let channels = scenario.machine.burst_buffer.as_ref().map_or(1, |b| {
         b.cards * b.controllers_per_card * b.channels_per_controller
     });
-    Busy::of(servers.iter().map(|&(node, usage)| {
+    Utilisation::of_units(servers.iter().map(|&(node, usage)| {
         let share = usage.channels as f64 / f64::from(channels) / span;
         (
             share,
             format!(
                 "flash of node {node}, group {}",
-                world.machine.group_of(node)
+                scenario.machine.group_of(node)
             ),
         )
     }))

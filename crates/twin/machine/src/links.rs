@@ -1,11 +1,11 @@
-//! Links summed up: by class, from group to group, over time.
+//! Link use, summed by class, from group to group, and over time.
 
 use crate::results::{ClassUse, LinkUse, Series};
 use crate::scenario::Scenario;
 use forebay_machine_file::machine::{LinkClass, Network};
 use forebay_network::{LinkStatistics, Timeline};
 
-/// The classes in the order of `LinkClass as usize`, with their names in documents.
+/// The classes in the order of `LinkClass as usize`, with their names in result documents.
 pub(crate) const CLASSES: [(LinkClass, &str); 4] = [
     (LinkClass::Node, "node"),
     (LinkClass::Rank1, "rank-1"),
@@ -16,7 +16,7 @@ pub(crate) const CLASSES: [(LinkClass, &str); 4] = [
 /// All links of the machine, by group.
 pub(crate) type Links = Vec<Vec<LinkStatistics>>;
 
-/// Use of each class within a span of `span` ps.
+/// Use of each class within `span` ps.
 pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
     let share = |busy: u64| {
         if span == 0 {
@@ -47,10 +47,10 @@ pub(crate) fn class_use(links: &Links, span: u64) -> Vec<ClassUse> {
         .collect()
 }
 
-/// What each link that carried something did within a span of `span` ps, group by group, if the
-/// results are to say so.
-pub(crate) fn each_link(world: &Scenario, links: &Links, span: u64) -> Vec<LinkUse> {
-    if !world.each_link {
+/// Use of each link that carried anything within `span` ps, group by group; empty unless the
+/// scenario requests it.
+pub(crate) fn each_link(scenario: &Scenario, links: &Links, span: u64) -> Vec<LinkUse> {
+    if !scenario.each_link {
         return Vec::new();
     }
     (0u16..)
@@ -58,7 +58,7 @@ pub(crate) fn each_link(world: &Scenario, links: &Links, span: u64) -> Vec<LinkU
         .flat_map(|(group, links)| links.iter().map(move |link| (group, link)))
         .filter(|(_, link)| link.bytes > 0)
         .map(|(group, link)| LinkUse {
-            name: name(world, group, link),
+            name: link_name(scenario, group, link),
             class: CLASSES
                 .iter()
                 .find(|(class, _)| *class == link.class)
@@ -72,11 +72,11 @@ pub(crate) fn each_link(world: &Scenario, links: &Links, span: u64) -> Vec<LinkU
         .collect()
 }
 
-/// A link's class and ends, for the reader.
-pub(crate) fn name(world: &Scenario, group: u16, link: &LinkStatistics) -> String {
+/// A human-readable name of a link: its class and ends.
+pub(crate) fn link_name(scenario: &Scenario, group: u16, link: &LinkStatistics) -> String {
     match link.router {
         None => {
-            let node = world
+            let node = scenario
                 .topology
                 .nodes_of_group(group)
                 .get(usize::from(link.port));
@@ -85,7 +85,7 @@ pub(crate) fn name(world: &Scenario, group: u16, link: &LinkStatistics) -> Strin
             })
         }
         Some(router) => {
-            let name = world.topology.link_name(group, router, link.port as u8);
+            let name = scenario.topology.link_name(group, router, link.port as u8);
             let class = match link.class {
                 LinkClass::Node => "node link",
                 LinkClass::Rank1 => "rank-1 link",
@@ -108,8 +108,8 @@ pub(crate) fn heat(links: &Links) -> Vec<Vec<u64>> {
     heat
 }
 
-/// Mean utilisation of each class in each interval between `from` and `to`, ps; seconds count
-/// from `from`.
+/// Mean utilisation of each class in each interval between `from` and `to`, ps; seconds are
+/// relative to `from`.
 pub(crate) fn utilisation(
     timeline: &Timeline<4>,
     links: &Links,
@@ -144,7 +144,7 @@ pub(crate) fn utilisation(
     series
 }
 
-/// The intervals of a timeline that overlap a span, with their numbers.
+/// The intervals of a timeline that overlap `from` to `to`, ps, with their numbers.
 pub(crate) fn intervals<const C: usize>(
     timeline: &Timeline<C>,
     from: u64,

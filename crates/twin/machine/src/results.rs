@@ -1,6 +1,6 @@
-//! What a simulation says: the shapes of the JSON documents, version 1.
+//! Results of simulations: the JSON documents, version 1.
 //!
-//! Times are in seconds, bytes in bytes, rates in GB/s (10^9 bytes a second), unless a field's
+//! Times are in seconds, sizes in bytes, rates in GB/s (10^9 bytes per second), unless a field's
 //! name says otherwise. Fields are added, never renamed, within one `schema` version.
 
 use serde::{Deserialize, Serialize};
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 /// Version of the documents below; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// How heavily one kind of resource was used in a phase.
+/// Use of one kind of resource in a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUse {
     /// `client`, `node-link`, `local-link`, `global-link`, `server` or `ssd`.
     pub resource: String,
-    /// Which one is the busiest: `rank-2 link, group 3: c1s4 -> c0s4`.
+    /// The busiest unit, as `rank-2 link, group 3: c1s4 -> c0s4`.
     pub busiest: String,
-    /// Busy share of the busiest single one, 0 to 1, over the phase's transfers.
+    /// Busy share of the busiest unit, 0 to 1, over the phase's transfers.
     pub peak_utilisation: f64,
-    /// Mean busy share of all those of this kind that did any work, 0 to 1.
+    /// Mean busy share of all units that did any work, 0 to 1.
     pub mean_utilisation: f64,
     /// Share of a transfer's mean time spent waiting for this resource, 0 to 1; for `client`, the
     /// share that it would take alone.
     pub time_share: f64,
 }
 
-/// The resource that was the limit, with the evidence.
+/// The limiting resource, with the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// One of the names of [`ResourceUse::resource`].
     pub resource: String,
-    /// One sentence: why this one.
+    /// The reason, in one sentence.
     pub because: String,
-    /// All kinds of resources, the one with the greatest `time_share` first.
+    /// All kinds of resources, by descending `time_share`.
     pub evidence: Vec<ResourceUse>,
 }
 
@@ -48,42 +48,43 @@ pub struct ClassUse {
     pub mean_utilisation: f64,
     /// Busy share of the busiest link.
     pub max_utilisation: f64,
-    /// Time in which the head of a queue waited for credits, summed over the links.
+    /// Time during which the head of a queue waited for credits, summed over the links.
     pub stall_seconds: f64,
-    /// Deepest queue seen at any link, in bytes.
+    /// Deepest queue at any link, in bytes.
     pub max_queue_bytes: u64,
 }
 
-/// What one link, one direction, did.
+/// Use of one link, one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkUse {
-    /// Which: class and ends.
+    /// Class and ends.
     pub name: String,
     /// As [`ClassUse::class`].
     pub class: &'static str,
     /// Bytes carried.
     pub bytes: u64,
-    /// Time the link needs for them, in seconds.
+    /// Time to transmit them, in seconds.
     pub busy_seconds: f64,
     /// Busy share of the phase.
     pub utilisation: f64,
-    /// Time in which packets waited at the link for credits, in seconds.
+    /// Time during which packets waited at the link for credits, in seconds.
     pub stall_seconds: f64,
-    /// Most bytes that ever waited for it, were on it, or lay in the buffers at its far end.
+    /// Largest number of bytes at any time that waited for it, were on it, or lay in the buffers at
+    /// its far end.
     pub max_queue_bytes: u64,
 }
 
-/// Values over simulated time: one row a sample.
+/// Values over simulated time: one row per sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// End of each interval, in seconds from the start of the phase.
     pub seconds: Vec<f64>,
-    /// Column name (`write_GBps`, `rank-1`, `global` …) and one value an interval; link classes
+    /// Column name (`write_GBps`, `rank-1`, `global` …) and one value per interval; link classes
     /// as mean utilisation, 0 to 1.
     pub columns: Vec<(String, Vec<f64>)>,
 }
 
-/// Spread of a time, in seconds.
+/// Distribution of a time, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Mean.
@@ -98,15 +99,15 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// Spread of the nodes' acknowledged rates in a phase, in GB/s. A node's rate is the bytes of its
-/// processes' transfers divided by the mean time that its processes spent in transfers, each from
-/// the call to its return, when every request of it has been acknowledged (reading: all its data
-/// have come).
+/// Distribution of the nodes' acknowledged rates in a phase, in GB/s. A node's rate is the bytes of
+/// its processes' transfers divided by the mean time that its processes spent in transfers, each
+/// from the call to its return, when all its requests have been acknowledged (reading: all its data
+/// have arrived).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeRates {
     /// Mean over the nodes.
     pub mean: f64,
-    /// The slowest node's.
+    /// Slowest node.
     pub min: f64,
     /// 5th percentile.
     pub p5: f64,
@@ -114,7 +115,7 @@ pub struct NodeRates {
     pub p50: f64,
     /// 95th percentile.
     pub p95: f64,
-    /// The fastest node's.
+    /// Fastest node.
     pub max: f64,
 }
 
@@ -140,16 +141,17 @@ pub struct Phase {
     /// bytes / seconds / 1e9.
     #[serde(rename = "GBps")]
     pub gbps: f64,
-    /// Rates of the nodes from call to acknowledgement.
+    /// Rates of the nodes, from call to acknowledgement.
     #[serde(rename = "acknowledged_node_GBps")]
     pub acknowledged_node_gbps: NodeRates,
     /// operations / transfer_seconds.
     pub iops: f64,
-    /// Time of one transfer as its process sees it.
+    /// Duration of one transfer as its process observes it.
     pub operation_seconds: Spread,
-    /// The least, over the processes, of a process's mean time a transfer (IOR's `Latency(s)`).
+    /// The least, over the processes, of a process's mean duration of a transfer (IOR's
+    /// `Latency(s)`).
     pub least_mean_seconds: f64,
-    /// What held it back.
+    /// The limiting resource.
     pub limit: Limit,
     /// Links by class.
     pub links: Vec<ClassUse>,
@@ -158,7 +160,7 @@ pub struct Phase {
     pub heat: Vec<Vec<u64>>,
     /// Rates and utilisations over time.
     pub series: Series,
-    /// Every link that carried something, if that was asked for; not part of the document.
+    /// Every link that carried anything, if requested; not part of the document.
     #[serde(skip)]
     pub each_link: Vec<LinkUse>,
 }
@@ -186,11 +188,11 @@ pub struct IorPoint {
     pub limit: String,
     /// All phases in the order in which they ran.
     pub phases: Vec<Phase>,
-    /// How the simulator did.
+    /// Cost of the simulation.
     pub run: RunCost,
 }
 
-/// What a simulation cost on the machine that ran it.
+/// Cost of a simulation on the computer that ran it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunCost {
     /// Wall-clock seconds of the simulation itself.
@@ -218,9 +220,9 @@ pub struct IorStudy {
     pub version: String,
     /// Machine name.
     pub machine: String,
-    /// IOR's options as given.
+    /// IOR's options, verbatim.
     pub ior: Vec<String>,
-    /// Processes a node.
+    /// Processes per node.
     pub ppn: u32,
     /// Burst-buffer nodes of the instance.
     pub burst_buffers: u32,
@@ -230,11 +232,11 @@ pub struct IorStudy {
     pub routing: String,
     /// Job placement.
     pub placement: String,
-    /// One entry a node count.
+    /// One entry per node count.
     pub points: Vec<IorPoint>,
 }
 
-/// Spread of packet latencies, in nanoseconds.
+/// Distribution of packet latencies, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyNs {
     /// Mean.
@@ -270,13 +272,13 @@ pub struct TrafficRun {
     pub routing: String,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Nodes that send.
+    /// Sending nodes.
     pub nodes: u32,
-    /// Bytes a message.
+    /// Bytes per message.
     pub message_bytes: u64,
-    /// Messages each node sends; beside IOR, the mean.
+    /// Messages each node sends; together with IOR, the mean.
     pub messages: u64,
-    /// Messages delivered whole.
+    /// Messages delivered completely.
     pub messages_delivered: u64,
     /// Packets delivered.
     pub packets_delivered: u64,
@@ -296,10 +298,10 @@ pub struct TrafficRun {
     pub threads: u32,
     /// Largest resident set of the process.
     pub peak_rss_bytes: u64,
-    /// Load asked for, as a share of the node link's rate.
+    /// Offered load, as a share of the node link's rate.
     pub offered_load: f64,
-    /// Load carried between 20% and 70% of the time in which the messages are made, as a share
-    /// of the node link's rate.
+    /// Load delivered between 20% and 70% of the time in which the messages are generated, as a
+    /// share of the node link's rate.
     pub accepted_load: f64,
     /// Mean number of router-to-router links a packet crossed.
     pub hops_mean: f64,
@@ -331,20 +333,20 @@ pub struct InterferenceRun {
     pub version: String,
     /// Machine name.
     pub machine: String,
-    /// How the IOR job is placed.
+    /// Placement of the IOR job.
     pub ior_placement: String,
-    /// How the traffic job is placed.
+    /// Placement of the traffic job.
     pub traffic_placement: String,
-    /// IOR by itself.
+    /// IOR alone.
     pub ior_alone: IorPoint,
-    /// IOR beside the traffic.
+    /// IOR together with the traffic.
     pub ior_together: IorPoint,
-    /// Traffic by itself.
+    /// Traffic alone.
     pub traffic_alone: TrafficRun,
-    /// Traffic beside IOR.
+    /// Traffic together with IOR.
     pub traffic_together: TrafficRun,
-    /// Rate together / rate alone, of IOR.
+    /// IOR's rate together / alone.
     pub ior_rate_ratio: f64,
-    /// Mean latency together / alone, of the traffic.
+    /// The traffic's mean latency together / alone.
     pub traffic_latency_ratio: f64,
 }

@@ -1,4 +1,4 @@
-//! The nodes' rates from call to acknowledgement, beside IOR's bandwidth.
+//! The nodes' rates from call to acknowledgement, compared with IOR's bandwidth.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{NodeRates, Phase};
@@ -24,7 +24,7 @@ fn phases(nodes: u32, ppn: u32, line: &str) -> Vec<Phase> {
 }
 
 #[test]
-fn one_node_has_its_bytes_by_its_processes_mean_time_in_transfers() {
+fn rate_of_a_node_is_bytes_by_mean_time_of_its_processes_in_transfers() {
     for (ppn, line) in [
         (1, "-w -r -F -t 1m -b 8m"),
         (3, "-w -r -F -t 256k -b 4m"),
@@ -47,13 +47,13 @@ fn one_node_has_its_bytes_by_its_processes_mean_time_in_transfers() {
                 let off = value / rate - 1.0;
                 assert!(off.abs() < 1e-9, "{line}, {}: {value} {rate}", phase.access);
             }
-            assert!(mean > phase.gbps, "opens and closes are not in it: {line}");
+            assert!(mean > phase.gbps, "opens and closes do not count: {line}");
         }
     }
 }
 
 #[test]
-fn time_outside_the_transfers_does_not_count() {
+fn time_outside_transfers_does_not_count() {
     let write = |line: &str| phases(2, 1, line).remove(0);
     let plain = write("-w -F -t 256k -b 2m");
     for line in ["-w -F -e -t 256k -b 2m", "-w -F -Y -t 256k -b 2m"] {
@@ -65,9 +65,9 @@ fn time_outside_the_transfers_does_not_count() {
 }
 
 #[test]
-fn files_that_share_a_server_slow_their_nodes_and_so_the_job_but_not_the_others() {
-    // toy has 4 servers and stripes of 8 MiB: the files of 4 nodes have a server each; of 5 nodes,
-    // the first and the last share one.
+fn files_sharing_a_server_slow_their_nodes_and_the_job_but_not_other_nodes() {
+    // toy has 4 servers and stripes of 8 MiB: the files of 4 nodes have a server each; of the files
+    // of 5 nodes, the first and the last share one.
     let write = |nodes: u32| phases(nodes, 1, "-w -F -t 1m -b 8m").remove(0);
     let (apart, shared) = (write(4), write(5));
     let equal = &apart.acknowledged_node_gbps;
@@ -81,7 +81,7 @@ fn files_that_share_a_server_slow_their_nodes_and_so_the_job_but_not_the_others(
             && rates.p50 <= rates.p95
             && rates.p95 <= rates.max
     );
-    // IOR's bandwidth is that of the slowest.
+    // The slowest node determines IOR's bandwidth.
     let of_a_node = shared.gbps / 5.0;
     assert!(of_a_node <= rates.min && of_a_node > 0.9 * rates.min);
     assert!(rates.mean > 1.05 * of_a_node, "{rates:?} {of_a_node}");

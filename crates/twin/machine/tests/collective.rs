@@ -1,4 +1,4 @@
-//! Collective transfers of MPI-IO, from outside.
+//! Collective transfers of MPI-IO through the public interface.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::IorPoint;
@@ -17,15 +17,15 @@ fn run(nodes: u32, ppn: u32, threads: usize, line: &str) -> IorPoint {
     simulate_ior(&machine, &ior, nodes, ppn, &options, &NoProgress).unwrap()
 }
 
-/// Mean time of an operation of the first phase, us.
+/// Mean duration of an operation of the first phase, us.
 fn operation(point: &IorPoint) -> f64 {
     point.phases[0].operation_seconds.mean * 1e6
 }
 
 #[test]
-fn a_call_of_one_process_takes_a_copy_and_two_barriers_more_than_alone() {
-    // The machine copies 8 GB/s; a barrier of one process is up and down one level at half a
-    // latency of 1 us each: 1 us.
+fn collective_write_of_one_process_adds_one_copy_and_two_barriers() {
+    // The machine copies 8 GB/s; a barrier of one process goes up and down one level, each half a
+    // latency of 1 us: 1 us.
     let alone = operation(&run(1, 1, 1, "-w -t 512k -b 2m"));
     let collective = operation(&run(1, 1, 1, "-w -a MPIIO -c -t 512k -b 2m"));
     let copy = 524_288.0 / 8e3;
@@ -36,7 +36,7 @@ fn a_call_of_one_process_takes_a_copy_and_two_barriers_more_than_alone() {
 }
 
 #[test]
-fn a_read_copies_too() {
+fn collective_read_of_one_process_adds_one_copy_and_two_barriers() {
     let alone = operation(&run(1, 1, 1, "-r -t 512k -b 2m"));
     let collective = operation(&run(1, 1, 1, "-r -a MPIIO -c -t 512k -b 2m"));
     let more = collective - alone - 524_288.0 / 8e3 - 2.0;
@@ -44,9 +44,9 @@ fn a_read_copies_too() {
 }
 
 #[test]
-fn writes_of_many_processes_into_one_stripe_need_fewer_locks() {
-    // 32 processes write 47,008 bytes each, one after the other in the file: alone they queue for
-    // the lock of the object; as four aggregators they write 376 KB each.
+fn collective_writes_into_one_stripe_are_faster_with_fewer_locks() {
+    // 32 processes write 47,008 adjacent bytes each: individually they queue for the object's lock;
+    // four aggregators write 376 KB each.
     let line = "-w -t 47008 -b 47008 -s 16";
     let each = run(4, 8, 1, line);
     let together = run(4, 8, 1, &format!("{line} -a MPIIO -c"));
@@ -61,8 +61,8 @@ fn writes_of_many_processes_into_one_stripe_need_fewer_locks() {
 }
 
 #[test]
-fn data_of_other_nodes_cross_the_network_once_more() {
-    // Each node's aggregator has what its own node's processes write, unless the reader is another.
+fn data_of_other_nodes_cross_the_network_twice() {
+    // Each node's aggregator writes its own node's data; with -C the readers are on other nodes.
     let line = "-a MPIIO -c -t 256k -b 256k -s 4";
     let node_bytes = |point: &IorPoint| {
         let phase = point.phases.last().unwrap();
@@ -79,7 +79,7 @@ fn data_of_other_nodes_cross_the_network_once_more() {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads() {
+fn any_number_of_threads_gives_equal_results() {
     for line in [
         "-w -r -a MPIIO -c -C -t 300k -b 900k -s 2 -i 2",
         "-w -r -a MPIIO -c -Z -Y -t 100k -b 100k -s 5",

@@ -1,4 +1,4 @@
-//! IOR on simulated burst buffers, from outside.
+//! IOR on simulated burst buffers through the public interface.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
@@ -16,7 +16,7 @@ fn ior(line: &str) -> Ior {
     Ior::parse(&arguments).unwrap().remove(0)
 }
 
-/// Packets of 8 KiB: these tests are about storage.
+/// Packets of 8 KiB: these tests examine storage.
 fn options(burst_buffers: Option<u32>) -> SimOptions {
     SimOptions {
         packet: Some(Bytes(8 * 1024)),
@@ -43,7 +43,7 @@ fn without_cost(mut point: IorPoint) -> IorPoint {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads() {
+fn any_number_of_threads_gives_equal_results() {
     let machine = load("toy");
     let test = ior("-w -r -C -e -g -t 300k -b 3000k -s 2 -i 2");
     let result = |threads| {
@@ -61,7 +61,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn every_byte_of_the_test_is_moved_once_in_each_phase() {
+fn each_phase_moves_every_byte_of_the_test_once() {
     for (line, per_rank) in [
         ("-w -r -t 1m -b 4m", 4 << 20),
         ("-w -r -F -t 47008 -b 470080 -s 3", 3 * 470_080),
@@ -79,7 +79,7 @@ fn every_byte_of_the_test_is_moved_once_in_each_phase() {
                 .find(|l| l.class == "node")
                 .unwrap()
                 .bytes;
-            // Each byte of data crosses two node links; control messages come on top.
+            // Each byte of data crosses two node links; control messages add to that.
             assert!(through_servers >= 2 * phase.bytes, "{line}");
             assert!(
                 through_servers < 2 * phase.bytes + phase.operations * 8 * 128 * 6 + 100_000,
@@ -91,7 +91,7 @@ fn every_byte_of_the_test_is_moved_once_in_each_phase() {
 
 /// The steps of one write on `toy`, added up by hand (see `machines/toy.toml`).
 #[test]
-fn a_single_write_takes_what_the_hand_computes() {
+fn single_write_takes_the_time_calculated_by_hand() {
     let machine = load("toy");
     let make = machine.burst_buffer.clone().unwrap();
     let point = run("toy", 1, 1, Some(1), "-w -F -t 64k -b 64k");
@@ -99,7 +99,7 @@ fn a_single_write_takes_what_the_hand_computes() {
     let kib = 64.0 * 1024.0;
     let channels = f64::from(make.controllers_per_card * make.channels_per_controller);
     let channel_rate = make.card_write.0 as f64 / channels;
-    // As many channels as have at least the bytes of one least command each.
+    // As many channels as get at least the bytes of one least command each.
     let least = channels / make.card_write_iops as f64;
     let whole = kib / channel_rate;
     let width = (whole / least)
@@ -128,8 +128,8 @@ fn rates(machine: &str, streams: &[u32], line: &str) -> Vec<f64> {
 
 /// First number of streams with 97% of the highest rate.
 fn saturated_at(streams: &[u32], rates: &[f64]) -> u32 {
-    let most = rates.iter().copied().fold(0.0, f64::max);
-    streams[rates.iter().position(|&r| r >= 0.97 * most).unwrap()]
+    let highest = rates.iter().copied().fold(0.0, f64::max);
+    streams[rates.iter().position(|&r| r >= 0.97 * highest).unwrap()]
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn one_node_saturates_one_server_with_8_streams_reading_and_16_writing() {
 }
 
 #[test]
-fn small_transfers_are_slow() {
+fn rate_grows_with_the_transfer_size() {
     let rate = |transfer: &str| {
         let line = format!("-w -F -t {transfer} -b 8m");
         run("cori-phase1", 4, 8, Some(2), &line).write_gbps.unwrap()
@@ -157,8 +157,9 @@ fn small_transfers_are_slow() {
 }
 
 #[test]
-fn a_shared_file_costs_more_to_write_because_of_locks() {
-    // Three servers: the two stripes of a block lie on two of them, another two for the next.
+fn shared_file_writes_are_limited_by_locks_and_reads_are_not() {
+    // Three servers: the two stripes of a block are on two of them, those of the next block on
+    // another two.
     let point = |line: &str| run("cori-phase1", 16, 4, Some(3), line);
     let private = point("-w -F -t 512k -b 16m");
     let shared = point("-w -t 512k -b 16m");
@@ -175,7 +176,7 @@ fn a_shared_file_costs_more_to_write_because_of_locks() {
 }
 
 #[test]
-fn steps_and_options_take_their_time() {
+fn fsync_and_delay_take_time() {
     let phase = |line: &str| run("toy", 4, 2, None, line).phases.remove(0);
     let plain = phase("-w -F -k -t 256k -b 1m");
     let synced = phase("-w -F -k -e -t 256k -b 1m");
@@ -191,7 +192,7 @@ fn steps_and_options_take_their_time() {
 }
 
 #[test]
-fn a_stonewall_stops_all_or_wears_out() {
+fn stonewall_stops_all_processes_or_wears_out() {
     // 8 processes and one server of some GB/s: 8 x 4 GiB take longer than a second.
     let stopped = run("toy", 4, 2, Some(1), "-w -F -k -D 1 -t 4m -b 4g")
         .phases
@@ -221,11 +222,11 @@ fn a_stonewall_stops_all_or_wears_out() {
 }
 
 #[test]
-fn minutes_that_have_passed_leave_phases_out() {
+fn phases_after_the_time_limit_are_skipped() {
     let point = run("toy", 1, 1, None, "-w -F -k -i 3 -d 45 -T 1 -t 1m -b 1m");
     let begun: Vec<u32> = point.phases.iter().map(|p| p.iteration).collect();
     assert_eq!(begun, [0, 1], "the third phase would begin after 90 s");
-    // The largest limits that IOR takes are longer than simulated time lasts.
+    // The largest limits of IOR exceed simulated time.
     for never in ["-T 2147483647 -d 9", "-D 2147483647"] {
         let line = format!("-w -F -k -i 2 {never} -t 1m -b 1m");
         assert_eq!(run("toy", 1, 1, None, &line).phases.len(), 2, "{line}");
@@ -233,7 +234,7 @@ fn minutes_that_have_passed_leave_phases_out() {
 }
 
 #[test]
-fn evidence_adds_up() {
+fn evidence_is_consistent_with_links_and_shares() {
     let phase: Phase = run("toy", 8, 2, None, "-w -F -t 512k -b 8m")
         .phases
         .remove(0);
@@ -260,7 +261,7 @@ fn evidence_adds_up() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_reason() {
+fn jobs_that_do_not_fit_are_refused_with_the_reason() {
     let try_run = |machine: &str, nodes, ppn, options: &SimOptions, line: &str| {
         simulate_ior(&load(machine), &ior(line), nodes, ppn, options, &NoProgress).unwrap_err()
     };
@@ -279,7 +280,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     let error = try_run("toy", 4, 4, &plain, "-w -t 1g -b 1000g");
     assert!(matches!(error, StudyError::Capacity { .. }), "{error}");
     let error = try_run("toy", 1, 1, &plain, "-w -N 5");
-    assert!(matches!(error, StudyError::Layout(_)), "{error}");
+    assert!(matches!(error, StudyError::AccessPattern(_)), "{error}");
     let large = SimOptions {
         packet: Some(Bytes(1 << 20)),
         ..plain

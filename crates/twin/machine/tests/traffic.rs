@@ -1,4 +1,4 @@
-//! Synthetic traffic, and its interference with IOR, from outside.
+//! Synthetic traffic, and its interference with IOR, through the public interface.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
@@ -52,14 +52,14 @@ fn every_message_of_every_pattern_arrives() {
 
 /// On `toy` the numbers are round: node links 8 GB/s and 100 ns, routers 100 ns.
 #[test]
-fn the_quickest_packet_takes_what_the_hand_computes() {
+fn fastest_packet_takes_the_time_calculated_by_hand() {
     let result = run(&spec("uniform", 0.001, 200), &SimOptions::default());
     // To the other node of the same router: 4,096 bytes at 8 GB/s are 512 ns; the head crosses
     // two node links and one router.
     assert_eq!(result.latency_ns.min, 512.0 + 2.0 * 100.0 + 100.0);
     // To another group at most: two rank-1 (5 GB/s, 10 ns), two rank-2 (20 ns) and one rank-3
-    // link (200 ns), six routers; the tail is set by a rank-1 link, 819.2 ns. Two packets of
-    // different nodes may meet now and then, even at this load.
+    // link (200 ns), six routers; a rank-1 link determines the tail, 819.2 ns. Packets of different
+    // nodes may occasionally collide, even at this load.
     let longest = 819.2 + 2.0 * (100.0 + 10.0 + 20.0) + 200.0 + 6.0 * 100.0;
     let p50 = result.latency_ns.p50;
     assert!(p50 <= longest, "{p50} of at most {longest}");
@@ -68,7 +68,7 @@ fn the_quickest_packet_takes_what_the_hand_computes() {
 }
 
 #[test]
-fn long_messages_are_cut_into_packets_and_come_whole() {
+fn long_messages_are_cut_into_packets_and_arrive_completely() {
     let mut long = spec("uniform", 0.4, 10);
     long.message = Bytes(50_000);
     let result = run(&long, &SimOptions::default());
@@ -78,7 +78,7 @@ fn long_messages_are_cut_into_packets_and_come_whole() {
 }
 
 #[test]
-fn a_light_load_is_carried_and_an_adversarial_one_needs_detours() {
+fn light_load_is_accepted_and_adversarial_load_needs_detours() {
     let light = run(&spec("uniform", 0.1, 400), &SimOptions::default());
     assert!(
         (light.accepted_load - 0.1).abs() < 0.01,
@@ -95,7 +95,7 @@ fn a_light_load_is_carried_and_an_adversarial_one_needs_detours() {
     let (minimal, valiant) = (with(Routing::Minimal), with(Routing::Valiant));
     let adaptive = with(Routing::ProgressiveAdaptive);
     // 14 nodes of a group of toy share one link of 20 GB/s: 0.18 of their own links. On so small
-    // a machine a third of all links is spent on detours; Valiant's are not chosen, and gain little.
+    // a machine detours need a third of all links; Valiant's are unconditional and gain little.
     assert!(minimal.accepted_load < 0.18, "{}", minimal.accepted_load);
     assert!(
         adaptive.accepted_load > 1.4 * minimal.accepted_load,
@@ -107,7 +107,7 @@ fn a_light_load_is_carried_and_an_adversarial_one_needs_detours() {
 }
 
 #[test]
-fn results_do_not_depend_on_the_number_of_threads_but_on_the_seed() {
+fn results_depend_on_the_seed_and_not_on_the_number_of_threads() {
     let result = |threads, seed| {
         let mut result = run(
             &spec("uniform", 0.7, 200),
@@ -154,7 +154,7 @@ fn utilisation_over_time_adds_up_to_the_bytes_of_each_class() {
 }
 
 #[test]
-fn traffic_and_ior_disturb_each_other() {
+fn traffic_and_ior_slow_each_other() {
     let arguments: Vec<String> = "-w -F -t 1m -b 8m".split(' ').map(String::from).collect();
     let ior = Ior::parse(&arguments).unwrap().remove(0);
     let result = simulate_interference(
@@ -190,6 +190,7 @@ fn traffic_and_ior_disturb_each_other() {
     assert!(result.traffic_together.messages_delivered > 0);
 }
 
+/// Stops the simulation at the first report.
 struct Stop;
 
 impl Progress for Stop {
@@ -199,7 +200,7 @@ impl Progress for Stop {
 }
 
 #[test]
-fn an_interrupted_study_says_so() {
+fn interrupted_study_returns_an_error() {
     let machine = Machine::load("toy").unwrap();
     let outcome = simulate_traffic(
         &machine,
@@ -210,7 +211,7 @@ fn an_interrupted_study_says_so() {
     assert_eq!(outcome.unwrap_err(), StudyError::Interrupted);
 }
 
-/// Adversarial traffic on a machine of real size: one link of 18.75 GB/s between two groups, or 27.
+/// Adversarial traffic on a larger machine: one link of 18.75 GB/s between two groups, or 27.
 #[test]
 fn detours_spread_adversarial_traffic_over_all_groups() {
     let mut machine = Machine::load("trinity-phase2").unwrap();

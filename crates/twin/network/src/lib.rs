@@ -1,18 +1,25 @@
 //! The interconnect: dragonfly topology, routing, and a packet fabric.
 //!
-//! A [`forebay_machine_file::machine::Network`] becomes a [`Topology`] (who is joined to whom), and each
+//! A [`forebay_machine_file::machine::Network`] becomes a [`Topology`] (routers, links, nodes), and each
 //! of its groups a [`Fabric`] that carries packets from network interface to network interface
 //! over links with finite buffers.
 #![warn(missing_docs)]
 
+mod credits;
+mod event;
 mod fabric;
+mod nic;
 mod packet;
 mod port;
+mod port_table;
 mod routing;
 mod statistics;
 mod topology;
+mod waiting;
 
-pub use fabric::{Fabric, Message, NetEvent, NetMessage, lookahead};
+pub use event::{NetEvent, NetMessage};
+pub use fabric::{Fabric, lookahead};
+pub use nic::Message;
 pub use packet::{Packet, Route};
 pub use statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 pub use topology::{GlobalLink, LinkName, NodeLocation, Topology};

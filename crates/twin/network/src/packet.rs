@@ -1,18 +1,18 @@
-//! A packet on its way.
+//! Packets.
 
-/// How a packet's way was chosen.
+/// How a packet was routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Route {
     /// Not yet: it has not reached its first router.
     Unrouted,
-    /// The shortest way.
+    /// Over the shortest path.
     Minimal,
-    /// By way of another group or another router.
+    /// Over another group or another router.
     Detour,
 }
 
-/// 44 bytes, so that a packet, its time and its place in the queue share a cache line.
+/// A packet. 44 bytes, so that a packet, its time and its place in the queue share a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet {
@@ -24,30 +24,30 @@ pub struct Packet {
     born: [u32; 2],
     /// Length in bytes.
     pub bytes: u32,
-    /// Tail behind head, in ps, on the link it came by.
+    /// Time from head to tail on the link last crossed, ps.
     pub(crate) tail_lag: u32,
-    /// Where its credit goes: output port behind it, virtual channel (see `Upstream`).
+    /// Destination of its credit: output port behind it and virtual channel (see `Upstream`).
     pub(crate) credit_to: u32,
-    /// Router where it is, within its group.
+    /// Current router within its group.
     pub(crate) router: u16,
-    /// Router where its present leg ends.
+    /// Router at the end of the current leg.
     pub(crate) target: u16,
-    /// Port to take there; [`VIA`]: none, another leg begins.
+    /// Port to take at `target`, or [`INTERMEDIATE`].
     pub(crate) exit: u8,
     /// Legs completed: the virtual channel it travels on.
     pub(crate) leg: u8,
     /// Router-to-router links crossed.
     pub hops: u8,
-    /// Low four bits: what the sender says it is; high bits: how it was routed.
+    /// Low four bits: the sender's kind; high bits: the route.
     flags: u8,
 }
 
-/// In place of a port: the leg ends at an intermediate router of the group.
+/// In place of an exit port: the leg ends at an intermediate router, where another leg begins.
 pub(crate) const INTERMEDIATE: u8 = u8::MAX;
 
 impl Packet {
     pub(crate) fn new(src: u32, dst: u32, bytes: u32, tag: u64, born: u64, kind: u8) -> Self {
-        debug_assert!(kind < 16);
+        debug_assert!(kind < 16, "packet kind {kind}");
         Packet {
             src,
             dst,
@@ -65,19 +65,19 @@ impl Packet {
         }
     }
 
-    /// What the sender wrote on it.
+    /// The sender's tag.
     #[inline]
     pub fn tag(&self) -> u64 {
         (u64::from(self.tag[1]) << 32) | u64::from(self.tag[0])
     }
 
-    /// When its message was handed to the network, in ps.
+    /// When its message was created, ps.
     #[inline]
     pub fn born(&self) -> u64 {
         (u64::from(self.born[1]) << 32) | u64::from(self.born[0])
     }
 
-    /// What the sender says it is, 0 to 15.
+    /// The sender's kind of message, 0 to 15.
     #[inline]
     pub fn kind(&self) -> u8 {
         self.flags & 15

@@ -1,17 +1,17 @@
-//! An output port: the link behind it, credits for the buffers at its far end, packets waiting.
+//! Output ports: the link of each, and credits for the buffers at its far end.
 
-use crate::packet::Packet;
 use forebay_machine_file::machine::{LinkClass, LinkSpec, Network};
 
-/// Virtual channels of every link. A packet travels on the one that counts the legs it has
-/// behind it, and no way has more than four legs (see `routing`).
+/// Virtual channels of every link. A packet travels on the channel numbered by the legs it has
+/// completed, and no path has more than four legs (see `routing`).
 pub(crate) const CHANNELS: usize = 4;
+/// In place of an index: none.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a class of links costs, in the fabric's units.
+/// Costs of a class of links, in the fabric's units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkCost {
-    /// ps a byte, times 2^20.
+    /// ps per byte, times 2^20.
     ps_per_byte: u64,
     /// First bit out to first bit in, ps.
     pub latency: u64,
@@ -57,8 +57,7 @@ pub(crate) fn link_costs(network: &Network) -> [LinkCost; 4] {
 pub(crate) struct Channel {
     /// Bytes free in the buffer at the far end.
     pub credits: u32,
-    /// Last of the packets that wait for credits, in a ring (`Waiting::next` of the last is the
-    /// first); [`NONE`] if none waits.
+    /// Last of the packets that wait for credits; [`NONE`] if none waits.
     pub tail: u32,
 }
 
@@ -66,11 +65,11 @@ pub(crate) struct Channel {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Port {
-    /// When the link has sent all that was granted to it, ps.
-    pub free_at: u64,
-    /// Bytes granted to the link so far.
+    /// End of the last grant, ps.
+    free_at: u64,
+    /// Bytes granted so far.
     pub bytes: u64,
-    /// Bytes that wait here, are on the link, or still lie in the buffer at the far end.
+    /// Bytes that wait here, are on the link, or lie in the buffer at the far end.
     pub occupied: u32,
     pub max_occupied: u32,
     pub channels: [Channel; CHANNELS],
@@ -115,33 +114,56 @@ impl Port {
             blocked: 0,
         }
     }
+
+    /// Grants the link to a packet that is ready at `ready`, for the time when all packets granted
+    /// before are through; returns the times at which its transmission begins and ends, ps.
+    #[inline]
+    pub fn grant(&mut self, ready: u64, bytes: u32, cost: &LinkCost) -> (u64, u64) {
+        let start = ready.max(self.free_at);
+        self.free_at = start + cost.serialization(bytes);
+        self.bytes += u64::from(bytes);
+        (start, self.free_at)
+    }
+
+    /// Counts a packet that has chosen this port.
+    #[inline]
+    pub fn occupy(&mut self, bytes: u32) {
+        self.occupied += bytes;
+        self.max_occupied = self.max_occupied.max(self.occupied);
+    }
+
+    /// Returns credits to a channel whose buffer has `capacity` bytes.
+    #[inline]
+    pub fn return_credit(&mut self, channel: usize, bytes: u32, capacity: u32) {
+        debug_assert!(self.occupied >= bytes, "{self:?}: {bytes} bytes too many");
+        self.occupied -= bytes;
+        let credits = &mut self.channels[channel].credits;
+        *credits += bytes;
+        debug_assert!(
+            *credits <= capacity,
+            "{credits} bytes of credits for a buffer of {capacity}"
+        );
+    }
+
+    /// Takes credits of a channel that has enough of them.
+    #[inline]
+    pub fn take_credit(&mut self, channel: usize, bytes: u32) {
+        let credits = &mut self.channels[channel].credits;
+        debug_assert!(*credits >= bytes, "{credits} bytes of credits for {bytes}");
+        *credits -= bytes;
+    }
 }
 
-/// When a packet's head and tail are through the router, at the earliest; ps.
+/// Times at which a packet's head and tail have passed the router, at the earliest; ps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passage {
+pub(crate) struct Ready {
     pub head: u64,
     pub tail: u64,
 }
 
-/// A packet that waits for credits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitingPacket {
-    pub packet: Packet,
-    pub next: u32,
-    pub passage: Passage,
-}
-
-/// Times in which a port had packets waiting for credits.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stall {
-    pub total: u64,
-    pub since: u64,
-}
-
-/// Where the credit for a packet's place goes when the packet leaves: the output port behind it
-/// (or, behind a rank-3 link, the port at this end of that link), the class of its link, and the
-/// virtual channel. All in one number, so that the port itself need not be looked at.
+/// Destination of the credit for a packet's buffer space: the output port behind the packet (or,
+/// behind a rank-3 link, the port at this end of that link), the class of its link, and the
+/// virtual channel. All in one number, so that the port itself need not be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upstream(pub u32);
 
@@ -183,12 +205,12 @@ mod tests {
     use forebay_units::{Bytes, Rate, Time};
 
     #[test]
-    fn a_port_is_a_cache_line() {
+    fn port_fills_one_cache_line() {
         assert_eq!(size_of::<Port>(), 64);
     }
 
     #[test]
-    fn a_place_comes_back_as_it_was() {
+    fn upstream_unpacks_what_was_packed() {
         let place = Upstream::near(123_456, LinkClass::Rank2, 3);
         assert_eq!(
             (place.port(), place.class(), place.channel()),
@@ -201,24 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn serialization_is_right_to_the_picosecond() {
+    fn serialization_is_exact_to_the_picosecond() {
         let spec = |rate| LinkSpec {
             rate: Rate(rate),
             tiles: 1,
             latency: Time(0),
             buffer: Bytes(1),
         };
-        assert_eq!(
-            LinkCost::new(&spec(8_000_000_000)).serialization(4096),
-            512_000
-        );
-        assert_eq!(
-            LinkCost::new(&spec(5_250_000_000)).serialization(4096),
-            780_190
-        );
-        assert_eq!(
-            LinkCost::new(&spec(18_750_000_000)).serialization(1 << 20),
-            55_924_054
-        );
+        let cost = |rate| LinkCost::new(&spec(rate));
+        assert_eq!(cost(8_000_000_000).serialization(4096), 512_000);
+        assert_eq!(cost(5_250_000_000).serialization(4096), 780_190);
+        assert_eq!(cost(18_750_000_000).serialization(1 << 20), 55_924_054);
     }
 }

@@ -1,44 +1,46 @@
-//! The way of a packet: minimal, Valiant, UGAL-L, progressive adaptive.
+//! Routing of packets: minimal, Valiant, UGAL-L, progressive adaptive.
 //!
-//! A way consists of *legs*. In each leg a packet crosses at most one rank-1 link, then at most
+//! A path consists of *legs*. In each leg a packet crosses at most one rank-1 link, then at most
 //! one rank-2 link, then at most one rank-3 link; the leg ends behind the rank-3 link, at an
 //! intermediate router, or at the destination's router. A packet travels on the virtual channel
-//! that counts the legs it has behind it. The longest ways have four legs: source group,
+//! numbered by the legs it has completed. The longest paths have four legs: source group,
 //! intermediate group up to a random router, rest of the intermediate group, destination group;
 //! or, with a late detour, source group up to the detour, rest of the source group, intermediate
 //! group, destination group.
 //!
-//! # No deadlock
+//! # Deadlock freedom
 //!
-//! Order the buffers by (virtual channel, class of the link they stand behind). A packet holds a
+//! Order the buffers by (virtual channel, class of the link in front of them). A packet holds a
 //! buffer and waits for one that is later in this order: within a leg the classes ascend
-//! (rank-1 < rank-2 < rank-3), and the next leg has the next channel. Behind node links nothing
-//! is waited for: nodes take every packet at once. So no cycle of waiting packets can close, and
+//! (rank-1 < rank-2 < rank-3), and the next leg has the next channel. Nodes accept every packet
+//! immediately, so nothing waits for a node link. Hence no cycle of waiting packets can form, and
 //! the packet that holds the last buffer in the order always moves on.
 
 use crate::packet::{INTERMEDIATE, Packet, Route};
-use crate::port::{LinkCost, Port};
+use crate::port::LinkCost;
+use crate::port_table::PortTable;
 use crate::topology::{GlobalLink, Topology};
 use forebay_machine_file::machine::{Routing, RoutingSpec};
+use forebay_random::RandomSequence;
 
-/// Looks at one group's ports and decides.
+/// Chooses paths from the occupancy of one group's ports.
 pub(crate) struct RoutePlanner<'a> {
     pub topology: &'a Topology,
-    pub ports: &'a [Port],
+    pub ports: &'a PortTable,
     pub costs: &'a [LinkCost; 4],
     pub spec: &'a RoutingSpec,
     pub group: u16,
-    pub random: &'a mut Random,
+    pub random: &'a mut RandomSequence,
 }
 
-/// A way that could be taken from here.
+/// A path that a packet could take from its router.
 #[derive(Clone, Copy)]
 struct Candidate {
     target: u16,
     exit: u8,
-    /// Time that the queue at the first hop stands for, ps.
+    /// Time to transmit the queue at the first hop, ps.
     queue: u64,
-    /// Bytes of the same.
+    /// Bytes of that queue.
     bytes: u32,
     hops: u32,
 }
@@ -50,45 +52,45 @@ impl Candidate {
 }
 
 impl RoutePlanner<'_> {
-    /// Begins a leg at `packet.router`: sets where it ends, and how.
+    /// Begins a leg at `packet.router`: sets its target router and exit port.
     pub fn plan_leg(&mut self, packet: &mut Packet) {
-        let place = self.topology.location(packet.dst);
+        let destination = self.topology.location(packet.dst);
         let fresh = packet.route() == Route::Unrouted;
         if fresh {
             packet.set_route(Route::Minimal);
         }
-        if place.group == self.group {
-            (packet.target, packet.exit) = (place.router, place.port);
-            if fresh && place.router != packet.router {
+        if destination.group == self.group {
+            (packet.target, packet.exit) = (destination.router, destination.port);
+            if fresh && destination.router != packet.router {
                 self.consider_local_detour(packet);
             }
         } else if fresh {
-            self.leave_source(packet, place.group, place.router);
+            self.leave_source(packet, destination.group, destination.router);
         } else {
-            // In the intermediate group. Over a random router of it, so that what comes by one
-            // link and leaves by another does not all take the same local links; not after a late
-            // detour, whose legs are counted out.
+            // In the intermediate group. Over a random router of it, so that packets that enter
+            // by one link and leave by another do not all take the same local links; not after a
+            // late detour, which leaves no leg for it.
             let via = self.random.below(self.topology.routers().into()) as u16;
             if packet.leg == 1 && via != packet.router {
                 (packet.target, packet.exit) = (via, INTERMEDIATE);
                 return;
             }
-            let best = self.best_link(packet.router, place.group, place.router);
+            let best = self.best_link(packet.router, destination.group, destination.router);
             (packet.target, packet.exit) = (best.target, best.exit);
         }
     }
 
-    /// Whether a packet on the minimal way, at a router of its source group behind the first,
-    /// turns to a detour after all.
+    /// Lets a packet on the minimal path, at a later router of its source group, switch to a
+    /// detour.
     pub fn reconsider_route(&mut self, packet: &mut Packet) {
-        let place = self.topology.location(packet.dst);
-        // To the gateway, across, and up to two links behind.
+        let destination = self.topology.location(packet.dst);
+        // To the gateway, across, and up to two links beyond.
         let hops = self.topology.distance(packet.router, packet.target) + 1 + 2;
         let minimal = self.candidate(packet.router, packet.target, packet.exit, hops);
         if u64::from(minimal.bytes) <= self.spec.threshold.0 {
             return;
         }
-        let Some(detour) = self.best_detour(packet.router, place.group) else {
+        let Some(detour) = self.best_detour(packet.router, destination.group) else {
             return;
         };
         if self.prefers(&detour, &minimal) {
@@ -127,7 +129,7 @@ impl RoutePlanner<'_> {
         (packet.target, packet.exit) = (choice.target, choice.exit);
     }
 
-    /// Within a group, a detour leads over an intermediate router.
+    /// Lets a packet to the same group take a detour over an intermediate router.
     fn consider_local_detour(&mut self, packet: &mut Packet) {
         let adaptive = match self.spec.algorithm {
             Routing::Minimal => return,
@@ -159,7 +161,7 @@ impl RoutePlanner<'_> {
         }
     }
 
-    /// Whether the detour's queue, weighted, is worth its length.
+    /// Whether the detour's weighted cost (queue × hops) is less than the minimal path's.
     fn prefers(&self, detour: &Candidate, minimal: &Candidate) -> bool {
         detour.cost() * u64::from(self.spec.nonminimal_weight_percent) < minimal.cost() * 100
     }
@@ -184,8 +186,8 @@ impl RoutePlanner<'_> {
             via += u16::from(via >= high);
             let links = self.topology.links(self.group, via);
             let link = links[self.random.below(links.len() as u32) as usize];
-            // Behind the link: to a router, on to another gateway, across, and to the destination's
-            // router, at two local links each if all coordinates differ.
+            // Beyond the link: to a router, on to another gateway, across, and to the
+            // destination's router, at two local links each if all coordinates differ.
             let candidate = self.over(from, &link, 2 + 2 + 1 + 2);
             if best.is_none_or(|b| candidate.cost() < b.cost()) {
                 best = Some(candidate);
@@ -195,7 +197,7 @@ impl RoutePlanner<'_> {
     }
 
     /// One of the parallel links to group `to`: a random one, or with adaptive routing the best
-    /// of a few.
+    /// of `candidates` links.
     fn best_link(&mut self, from: u16, to: u16, to_router: u16) -> Candidate {
         let links = self.topology.links(self.group, to);
         let first = self.random.below(links.len() as u32) as usize;
@@ -217,7 +219,7 @@ impl RoutePlanner<'_> {
         best
     }
 
-    /// The way over a rank-3 link and `beyond` more links.
+    /// The path over a rank-3 link and `beyond` more links.
     fn over(&self, from: u16, link: &GlobalLink, beyond: u32) -> Candidate {
         let hops = self.topology.distance(from, link.router) + 1 + beyond;
         self.candidate(from, link.router, link.port, hops)
@@ -229,8 +231,7 @@ impl RoutePlanner<'_> {
         } else {
             self.topology.local_port_toward(from, target)
         };
-        let port =
-            &self.ports[usize::from(from) * usize::from(self.topology.ports) + usize::from(port)];
+        let port = &self.ports[self.ports.router_port(from, port)];
         let queue = self.costs[port.class as usize].serialization(port.occupied);
         Candidate {
             target,
@@ -239,32 +240,5 @@ impl RoutePlanner<'_> {
             bytes: port.occupied,
             hops: hops.max(1),
         }
-    }
-}
-
-/// A stream of random numbers: splitmix64 (Steele, Lea and Flood 2014).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64, stream: u64) -> Self {
-        let mut random = Random(seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
-        random.next();
-        random
-    }
-
-    #[inline]
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, all equally likely but for a bias of bound / 2^32.
-    #[inline]
-    pub fn below(&mut self, bound: u32) -> u32 {
-        (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
     }
 }

@@ -1,33 +1,35 @@
-//! What a group of the fabric counts while it carries packets.
+//! Counters of a group's fabric.
 
 use crate::packet::{Packet, Route};
 use forebay_machine_file::machine::LinkClass;
 use hdrhistogram::Histogram;
 
-/// Longest way that is counted by its length: four legs have at most 4 × 2 local and 2 global
-/// links; the way's first leg may be cut short by a late detour, but never begins anew.
-const MOST_HOPS: usize = 12;
+/// Links of the longest path: four legs have at most 4 × 2 local and 2 global links; a late detour
+/// may shorten the first leg but never restarts it.
+const MAX_HOPS: usize = 12;
 
-/// Packets that reached nodes of one group, or of all groups after [`Traffic::add`].
+/// Packets that reached nodes of one group, or of all groups after [`DeliveryStatistics::add`].
 #[derive(Clone, Debug)]
 pub struct DeliveryStatistics {
     /// Packets delivered.
     pub packets: u64,
     /// Bytes delivered.
     pub bytes: u64,
-    /// Bytes that nodes handed to their links.
+    /// Packets that nodes put on their links.
+    pub injected_packets: u64,
+    /// Bytes of these.
     pub injected_bytes: u64,
     /// Packets by router-to-router links crossed.
-    pub hops: [u64; MOST_HOPS + 1],
+    pub hops: [u64; MAX_HOPS + 1],
     /// Packets that took a detour.
     pub detours: u64,
-    /// Times from birth to the last bit's arrival, in ns, exact to 1%.
+    /// Times from a message's creation to the packet's last bit's arrival, in ns, exact to 1%.
     pub latency_ns: Histogram<u64>,
-    /// Sum of the same, in ps.
+    /// Sum of these times, in ps.
     pub latency_sum: u128,
-    /// Shortest of the same, in ps.
+    /// Shortest of these times, in ps.
     pub latency_min: u64,
-    /// Longest of the same, in ps.
+    /// Longest of these times, in ps.
     pub latency_max: u64,
 }
 
@@ -36,8 +38,9 @@ impl Default for DeliveryStatistics {
         DeliveryStatistics {
             packets: 0,
             bytes: 0,
+            injected_packets: 0,
             injected_bytes: 0,
-            hops: [0; MOST_HOPS + 1],
+            hops: [0; MAX_HOPS + 1],
             detours: 0,
             // Two digits are always representable; the histogram grows as needed.
             latency_ns: Histogram::new(2).unwrap_or_else(|e| unreachable!("{e}")),
@@ -50,10 +53,17 @@ impl Default for DeliveryStatistics {
 
 impl DeliveryStatistics {
     #[inline]
+    pub(crate) fn count_injection(&mut self, bytes: u32) {
+        self.injected_packets += 1;
+        self.injected_bytes += u64::from(bytes);
+    }
+
+    #[inline]
     pub(crate) fn count_packet(&mut self, packet: &Packet, now: u64) {
         self.packets += 1;
         self.bytes += u64::from(packet.bytes);
-        self.hops[usize::from(packet.hops).min(MOST_HOPS)] += 1;
+        debug_assert!(usize::from(packet.hops) <= MAX_HOPS, "{packet:?}");
+        self.hops[usize::from(packet.hops).min(MAX_HOPS)] += 1;
         self.detours += u64::from(packet.route() == Route::Detour);
         let latency = now - packet.born();
         self.latency_sum += u128::from(latency);
@@ -63,9 +73,10 @@ impl DeliveryStatistics {
     }
 
     /// Adds another group's counts.
-    pub fn add(&mut self, other: &DeliveryStatistics) {
+    pub fn merge(&mut self, other: &DeliveryStatistics) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+        self.injected_packets += other.injected_packets;
         self.injected_bytes += other.injected_bytes;
         for (mine, theirs) in self.hops.iter_mut().zip(other.hops) {
             *mine += theirs;
@@ -80,8 +91,8 @@ impl DeliveryStatistics {
     }
 }
 
-/// Sums over time, in a bounded number of intervals: when they run out, each two neighbours are
-/// merged and intervals last twice as long.
+/// Sums over time in a bounded number of intervals: when they run out, each two neighbours are
+/// merged and the length of intervals doubles.
 #[derive(Clone, Debug)]
 pub struct Timeline<const COLUMNS: usize> {
     /// An interval lasts 2^`bits` ps.
@@ -100,10 +111,10 @@ impl<const COLUMNS: usize> Default for Timeline<COLUMNS> {
 }
 
 impl<const COLUMNS: usize> Timeline<COLUMNS> {
-    /// Most intervals.
-    const MOST: usize = 1024;
+    /// Intervals before their length doubles.
+    const MAX_INTERVALS: usize = 1024;
 
-    /// Adds to a column at a time.
+    /// Adds `amount` to a column at time `now`, ps.
     #[inline]
     pub fn add(&mut self, now: u64, column: usize, amount: u64) {
         let row = (now >> self.bits) as usize;
@@ -116,7 +127,7 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
 
     #[cold]
     fn extend(&mut self, now: u64, column: usize, amount: u64) {
-        while (now >> self.bits) as usize >= Self::MOST {
+        while (now >> self.bits) as usize >= Self::MAX_INTERVALS {
             self.halve();
         }
         let row = (now >> self.bits) as usize;
@@ -138,7 +149,7 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
         self.rows.truncate(self.rows.len().div_ceil(2));
     }
 
-    /// An empty timeline with intervals of `interval` ps or the next power of two.
+    /// An empty timeline with intervals of `interval` ps, rounded up to a power of two.
     pub fn with_interval(interval: u64) -> Self {
         Timeline {
             bits: interval.next_power_of_two().trailing_zeros(),
@@ -174,12 +185,12 @@ impl<const COLUMNS: usize> Timeline<COLUMNS> {
     }
 }
 
-/// What one link (one direction) did up to some moment.
+/// Counters of one link (one direction) up to some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkStatistics {
     /// Class of the link.
     pub class: LinkClass,
-    /// Router in its group from which it leads; `None` for links from nodes.
+    /// Router at its near end, within its group; `None` for links from nodes.
     pub router: Option<u16>,
     /// Port of that router; for links from nodes, the node's number within its group.
     pub port: u16,
@@ -187,11 +198,12 @@ pub struct LinkStatistics {
     pub to_group: u16,
     /// Bytes granted to the link.
     pub bytes: u64,
-    /// Time the link needs for them, ps.
+    /// Time to transmit them, ps.
     pub busy: u64,
-    /// Time in which packets waited at the link for credits, ps.
+    /// Time during which packets waited at the link for credits, ps.
     pub stalled: u64,
-    /// Most bytes that ever waited for it, were on it, or lay in the buffers at its far end.
+    /// Largest number of bytes at any time that waited for it, were on it, or lay in the buffers at
+    /// its far end.
     pub max_occupied: u32,
 }
 
@@ -200,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeline_keeps_sums_however_long_it_grows() {
+    fn timeline_that_outgrows_its_intervals_keeps_all_sums() {
         let mut one = Timeline::<2>::default();
         let mut other = Timeline::<2>::default();
         for i in 0..5_000u64 {

@@ -1,30 +1,30 @@
-//! Who is joined to whom in a dragonfly, as tables that the fabric reads.
+//! The links of a dragonfly, as tables that the fabric reads.
 //!
-//! Routers of a group stand in a grid of chassis × slots. Ports of a router, in this order:
-//! rank-1 by the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the own
-//! slot and the rank-2 port to the own chassis exist as numbers only.)
+//! Routers of a group form a grid of chassis × slots. Ports of a router, in this order: rank-1 by
+//! the slot they lead to, rank-2 by chassis, rank-3, nodes. (The rank-1 port to the router's own
+//! slot and the rank-2 port to its own chassis exist as numbers only.)
 
 use forebay_machine_file::machine::{Arrangement, LinkClass, Machine, Network, Plugging};
 
-/// A node's place in the machine.
+/// A node's location in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLocation {
     /// Group.
     pub group: u16,
     /// Router within the group: chassis × slots + slot.
     pub router: u16,
-    /// Port of the router on which the node hangs, counted over all ports of the router.
+    /// Port of the router to which the node is attached, counted over all ports of the router.
     pub port: u8,
     /// Number of the node within its group.
     pub local: u16,
 }
 
-/// One end of a rank-3 link and what lies beyond.
+/// Both ends of a rank-3 link, as seen from one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalLink {
-    /// Router of this group, and its port, counted over all ports of the router.
+    /// Router of this group.
     pub router: u16,
-    /// See `router`.
+    /// Its port, counted over all ports of the router.
     pub port: u8,
     /// Router of the other group.
     pub far_router: u16,
@@ -32,7 +32,7 @@ pub struct GlobalLink {
     pub far_port: u8,
 }
 
-/// The link behind an output port, for people.
+/// A human-readable name of the link at an output port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkName {
     /// Class of the link.
@@ -46,41 +46,41 @@ pub struct LinkName {
 pub struct Topology {
     /// Number of groups.
     pub groups: u16,
-    /// Chassis a group.
+    /// Chassis per group.
     pub chassis: u16,
-    /// Routers a chassis.
+    /// Routers per chassis.
     pub slots: u16,
-    /// Parallel links between each two groups.
+    /// Parallel links between each pair of groups.
     pub parallel: u16,
     /// First rank-3 port of a router.
     pub first_global: u8,
     /// First node port of a router.
     pub first_node: u8,
-    /// Ports a router.
+    /// Ports per router.
     pub ports: u8,
     /// Links from group g to group h: `links[(g × groups + h) × parallel ..][.. parallel]`.
     links: Vec<GlobalLink>,
-    /// The same by port: `beyond[(g × routers + r) × (first_node − first_global) + port −
+    /// The same by port: `far_ends[(g × routers + r) × (first_node − first_global) + port −
     /// first_global]` is (group, router, port) of the other end; group `u16::MAX`: no cable.
-    beyond: Vec<(u16, u16, u8)>,
-    places: Vec<NodeLocation>,
+    far_ends: Vec<(u16, u16, u8)>,
+    locations: Vec<NodeLocation>,
     /// Nodes of each group, by their number within the group.
     members: Vec<Vec<u32>>,
 }
 
 impl Topology {
-    /// Lays the cables of a machine that has been checked.
+    /// The topology of a valid machine.
     ///
     /// # Panics
-    /// When the machine breaks a limit that `forebay-machine-file` checks (more links than sockets,
+    /// When the machine violates a limit that machine files are checked for (more links than sockets,
     /// more nodes on a router than ports, more than 255 ports on a router).
     pub fn new(machine: &Machine) -> Self {
         let network = &machine.network;
         let routers = machine.routers_per_group();
         let sockets = sockets_per_router(network, routers);
-        let most = sockets.iter().copied().max().unwrap_or(0);
+        let max_sockets = sockets.iter().copied().max().unwrap_or(0);
         let first_global = network.routers_per_chassis + network.chassis_per_group;
-        let first_node = first_global + most;
+        let first_node = first_global + max_sockets;
         let ports = first_node + network.node_ports_per_router;
         assert!(ports <= 255, "{ports} ports on a router");
         let mut topology = Topology {
@@ -92,19 +92,19 @@ impl Topology {
             first_node: first_node as u8,
             ports: ports as u8,
             links: Vec::new(),
-            beyond: vec![(u16::MAX, 0, 0); (network.groups * routers * most) as usize],
-            places: Vec::new(),
+            far_ends: vec![(u16::MAX, 0, 0); (network.groups * routers * max_sockets) as usize],
+            locations: Vec::new(),
             members: vec![Vec::new(); network.groups as usize],
         };
         topology.lay_cables(network, &sockets);
-        topology.seat_nodes(machine);
+        topology.place_nodes(machine);
         topology
     }
 
     fn lay_cables(&mut self, network: &Network, sockets: &[u32]) {
         let (groups, parallel) = (network.groups, network.links_per_group_pair);
         let used = parallel * groups.saturating_sub(1);
-        let seats = seats(sockets, used, self.first_global, network.plugging);
+        let sockets_in_order = sockets_in_order(sockets, used, self.first_global, network.plugging);
         let none = GlobalLink {
             router: 0,
             port: 0,
@@ -117,8 +117,10 @@ impl Topology {
                 for round in 0..parallel {
                     let there = round * (groups - 1) + offset(network.arrangement, g, h, groups);
                     let back = round * (groups - 1) + offset(network.arrangement, h, g, groups);
-                    let ((router, port), (far_router, far_port)) =
-                        (seats[there as usize], seats[back as usize]);
+                    let ((router, port), (far_router, far_port)) = (
+                        sockets_in_order[there as usize],
+                        sockets_in_order[back as usize],
+                    );
                     let link = GlobalLink {
                         router,
                         port,
@@ -126,21 +128,21 @@ impl Topology {
                         far_port,
                     };
                     self.links[((g * groups + h) * parallel + round) as usize] = link;
-                    let index = self.beyond_index(g as u16, router, port);
-                    self.beyond[index] = (h as u16, far_router, far_port);
+                    let index = self.far_end_index(g as u16, router, port);
+                    self.far_ends[index] = (h as u16, far_router, far_port);
                 }
             }
         }
     }
 
-    fn seat_nodes(&mut self, machine: &Machine) {
+    fn place_nodes(&mut self, machine: &Machine) {
         let routers = machine.routers_per_group();
         let mut taken = vec![0u8; machine.routers() as usize];
         for (number, node) in (0..).zip(&machine.nodes) {
             let group = node.router / routers;
             let members = &mut self.members[group as usize];
             let port = &mut taken[node.router as usize];
-            self.places.push(NodeLocation {
+            self.locations.push(NodeLocation {
                 group: group as u16,
                 router: (node.router % routers) as u16,
                 port: self.first_node + *port,
@@ -156,26 +158,35 @@ impl Topology {
         }
     }
 
-    /// Routers a group.
+    /// Routers per group.
     #[inline]
     pub fn routers(&self) -> u16 {
         self.chassis * self.slots
     }
 
-    /// Where a node is.
+    /// The location of a node.
     #[inline]
     pub fn location(&self, node: u32) -> NodeLocation {
-        self.places[node as usize]
+        self.locations[node as usize]
     }
 
-    /// Nodes of a group by their number within it.
+    /// Nodes of a group, by their number within the group.
     pub fn nodes_of_group(&self, group: u16) -> &[u32] {
         &self.members[usize::from(group)]
     }
 
+    /// The node attached to a router's port.
+    pub fn node_at(&self, group: u16, router: u16, port: u8) -> Option<u32> {
+        let mut nodes = self.nodes_of_group(group).iter().copied();
+        nodes.find(|&node| {
+            let location = self.location(node);
+            location.router == router && location.port == port
+        })
+    }
+
     /// Nodes of the machine.
     pub fn nodes(&self) -> usize {
-        self.places.len()
+        self.locations.len()
     }
 
     /// The parallel links from one group to another.
@@ -186,20 +197,20 @@ impl Topology {
         &self.links[first..first + parallel]
     }
 
-    /// The other end (group, router, port) of a rank-3 port; `None` where no cable is plugged.
+    /// The other end (group, router, port) of a rank-3 port; `None` without a cable.
     pub fn far_end(&self, group: u16, router: u16, port: u8) -> Option<(u16, u16, u8)> {
-        let end = self.beyond[self.beyond_index(group, router, port)];
+        let end = self.far_ends[self.far_end_index(group, router, port)];
         (end.0 != u16::MAX).then_some(end)
     }
 
-    fn beyond_index(&self, group: u16, router: u16, port: u8) -> usize {
+    fn far_end_index(&self, group: u16, router: u16, port: u8) -> usize {
         let router = usize::from(group) * usize::from(self.routers()) + usize::from(router);
         router * usize::from(self.first_node - self.first_global)
             + usize::from(port - self.first_global)
     }
 
-    /// The port on the way from one router to another of the same group: rank-1 first, then
-    /// rank-2. `from` and `to` differ.
+    /// The output port on the path from one router to another (not the same) of the group: rank-1
+    /// first, then rank-2.
     #[inline]
     pub fn local_port_toward(&self, from: u16, to: u16) -> u8 {
         let (slot, to_slot) = (from % self.slots, to % self.slots);
@@ -210,7 +221,7 @@ impl Topology {
         }
     }
 
-    /// Links on that way: 0, 1 or 2.
+    /// Links on the path from one router to another of the group: 0, 1 or 2.
     #[inline]
     pub fn distance(&self, from: u16, to: u16) -> u32 {
         u32::from(from % self.slots != to % self.slots)
@@ -227,8 +238,7 @@ impl Topology {
         }
     }
 
-    /// Class of the link behind a port of a router; `None` for a port that leads to the router
-    /// itself.
+    /// Class of the link at a port of a router; `None` for a port that leads to the router itself.
     pub fn class(&self, router: u16, port: u8) -> Option<LinkClass> {
         if port >= self.first_node {
             Some(LinkClass::Node)
@@ -243,7 +253,7 @@ impl Topology {
         }
     }
 
-    /// What a person calls the link behind a router's output port.
+    /// The name of the link at a router's output port; `None` without a cable.
     pub fn link_name(&self, group: u16, router: u16, port: u8) -> Option<LinkName> {
         let class = self.class(router, port)?;
         let at = |r: u16| format!("c{}s{}", r / self.slots, r % self.slots);
@@ -264,10 +274,7 @@ impl Topology {
                 )
             }
             LinkClass::Node => {
-                let node = self.nodes_of_group(group).iter().find(|&&n| {
-                    let place = self.location(n);
-                    place.router == router && place.port == port
-                })?;
+                let node = self.node_at(group, router, port)?;
                 format!("group {group} {} -> node {node}", at(router))
             }
         };
@@ -275,16 +282,21 @@ impl Topology {
     }
 }
 
-/// Rank-3 sockets of each router of a group: the group's, spread evenly.
+/// Rank-3 sockets of each router of a group: the group's sockets, distributed evenly.
 fn sockets_per_router(network: &Network, routers: u32) -> Vec<u32> {
     let total = network.global_ports_per_group;
     let share = |r: u32| (u64::from(r) * u64::from(total) / u64::from(routers)) as u32;
     (0..routers).map(|r| share(r + 1) - share(r)).collect()
 }
 
-/// Router and port of each of a group's `used` links, in the order in which the arrangement
-/// numbers them.
-fn seats(sockets: &[u32], used: u32, first_global: u8, plugging: Plugging) -> Vec<(u16, u8)> {
+/// Router and port of each of a group's `used` links, in the order of their numbers in the
+/// arrangement.
+fn sockets_in_order(
+    sockets: &[u32],
+    used: u32,
+    first_global: u8,
+    plugging: Plugging,
+) -> Vec<(u16, u8)> {
     let all: Vec<(u16, u8)> = (0u16..)
         .zip(sockets)
         .flat_map(|(router, &n)| (0..n).map(move |s| (router, first_global + s as u8)))
@@ -294,14 +306,14 @@ fn seats(sockets: &[u32], used: u32, first_global: u8, plugging: Plugging) -> Ve
         "{used} rank-3 links for {} sockets",
         all.len()
     );
-    let place = |i: u32| match plugging {
+    let socket = |i: u32| match plugging {
         Plugging::InOrder => i as usize,
         Plugging::Spread => (u64::from(i) * all.len() as u64 / u64::from(used)) as usize,
     };
-    (0..used).map(|i| all[place(i)]).collect()
+    (0..used).map(|i| all[socket(i)]).collect()
 }
 
-/// Which of a group's G − 1 links of one round leads from group g to group h.
+/// The number of the link from group g to group h among a group's G − 1 links of one round.
 fn offset(arrangement: Arrangement, g: u32, h: u32, groups: u32) -> u32 {
     let ahead = (h + groups - g) % groups;
     match arrangement {

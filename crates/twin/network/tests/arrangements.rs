@@ -1,4 +1,4 @@
-//! Rank-3 cabling: every pair of groups joined, ports respected, both ends agree.
+//! Rank-3 cabling: every pair of groups is joined, ports are respected, both ends agree.
 
 mod harness;
 
@@ -43,11 +43,11 @@ fn check(shape: Shape) {
             }
         }
         // Each router has at most its share of the group's sockets, rounded up.
-        let most = shape.sockets.div_ceil(routers) as usize;
+        let limit = shape.sockets.div_ceil(routers) as usize;
         for router in 0..routers as u16 {
             let cables = plugged.iter().filter(|(r, _)| *r == router).count();
             assert!(
-                cables <= most,
+                cables <= limit,
                 "{shape:?}: {cables} cables on router {router}"
             );
         }
@@ -56,7 +56,7 @@ fn check(shape: Shape) {
 
 proptest! {
     #[test]
-    fn every_pair_of_groups_is_joined_by_the_stated_number_of_links(
+    fn every_pair_of_groups_has_the_configured_number_of_links(
         groups in 2u32..30, chassis in 1u32..5, slots in 1u32..8, parallel in 1u32..5, spare in 0u32..20
     ) {
         for arrangement in ALL {
@@ -67,7 +67,7 @@ proptest! {
     }
 }
 
-/// Groups that the links of group `g` lead to, in the order of their sockets.
+/// Groups at the far ends of the links of group `g`, in the order of their sockets.
 fn order(arrangement: Arrangement, groups: u32, g: u16) -> Vec<u16> {
     let shape = Shape {
         groups,
@@ -86,17 +86,17 @@ fn order(arrangement: Arrangement, groups: u32, g: u16) -> Vec<u16> {
 
 /// The definitions of Hastings et al. (2015), section II.
 #[test]
-fn arrangements_number_the_links_as_defined() {
+fn arrangements_number_links_as_defined() {
     assert_eq!(order(Arrangement::Absolute, 6, 2), [0, 1, 3, 4, 5]);
     assert_eq!(order(Arrangement::Relative, 6, 2), [3, 4, 5, 0, 1]);
     assert_eq!(order(Arrangement::Circulant, 6, 2), [3, 1, 4, 0, 5]);
     assert_eq!(order(Arrangement::Circulant, 7, 0), [1, 6, 2, 5, 3, 4]);
 }
 
-/// 3 links and 8 sockets, one a router: in order they take the first three routers, spread every
-/// other or third one.
+/// 3 links and 8 sockets, one per router: in order they take the first three routers, spread every
+/// second or third one.
 #[test]
-fn links_take_the_first_sockets_or_all_evenly() {
+fn links_take_the_first_sockets_or_are_spread_evenly() {
     let gateways = |plugging| {
         let topology = Topology::new(&machine(Shape { plugging, ..SMALL }, Routing::Minimal));
         [1, 2, 3].map(|to| topology.links(0, to)[0].router)

@@ -1,10 +1,11 @@
-//! The fabric against calculations by hand, and against what must always hold.
+//! The fabric against calculations by hand, and its invariants.
 
 mod harness;
 
 use forebay_machine_file::machine::{LinkClass, Routing};
 use forebay_network::Topology;
-use harness::{SMALL, Sending, Shape, machine, random, run};
+use forebay_random::RandomSequence;
+use harness::{SMALL, Shape, TestMessage, machine, run};
 
 /// Packets of 4,000 bytes: node link 500 ns, rank-1 800 ns, rank-2 266.67 ns, rank-3 200 ns.
 const NODE: u64 = 500_000;
@@ -15,7 +16,7 @@ const NODE_LATENCY: u64 = 100_000;
 fn one(from: u32, to: u32) -> u64 {
     let outcome = run(
         &machine(SMALL, Routing::Minimal),
-        &[Sending {
+        &[TestMessage {
             from,
             to,
             bytes: 4_000,
@@ -29,16 +30,16 @@ fn one(from: u32, to: u32) -> u64 {
 }
 
 #[test]
-fn zero_load_latency_is_what_the_hand_computes() {
+fn zero_load_latency_equals_the_calculation_by_hand() {
     // Nodes 0 and 1 share a router: in, across, out.
     assert_eq!(one(0, 1), NODE_LATENCY + TRAVERSAL + NODE_LATENCY + NODE);
-    // Next slot: one rank-1 link, the slowest on the way, which sets when the tail arrives.
+    // Next slot: one rank-1 link, the slowest on the path, which determines when the tail arrives.
     assert_eq!(
         one(0, 2),
         NODE_LATENCY + TRAVERSAL + 10_000 + TRAVERSAL + NODE_LATENCY + RANK1
     );
-    // Next chassis, same slot: the rank-2 link is faster than the node link, so the tail comes
-    // when the node link has sent it; nothing is gained or lost.
+    // Next chassis, same slot: the rank-2 link is faster than the node link, so the tail arrives
+    // when the node link has sent it.
     assert_eq!(
         one(0, 8),
         NODE_LATENCY + TRAVERSAL + 20_000 + TRAVERSAL + NODE_LATENCY + NODE
@@ -51,7 +52,7 @@ fn zero_load_latency_is_what_the_hand_computes() {
 }
 
 #[test]
-fn latency_to_another_group_counts_each_link_of_the_minimal_way() {
+fn latency_to_another_group_counts_each_link_of_the_minimal_path() {
     let machine = machine(SMALL, Routing::Minimal);
     let topology = Topology::new(&machine);
     let (from, to) = (0, 16 * 3 + 5);
@@ -74,12 +75,12 @@ fn latency_to_another_group_counts_each_link_of_the_minimal_way() {
 }
 
 #[test]
-fn a_single_flow_gets_the_rate_of_its_slowest_link() {
+fn single_flow_gets_the_rate_of_its_slowest_link() {
     for (to, rate) in [(1, 8.0), (2, 5.0), (8, 8.0)] {
         let bytes = 40_000_000u64;
         let outcome = run(
             &machine(SMALL, Routing::Minimal),
-            &[Sending {
+            &[TestMessage {
                 from: 0,
                 to,
                 bytes,
@@ -103,13 +104,13 @@ fn adversarial(routing: Routing) -> f64 {
         sockets: 10,
         ..SMALL
     };
-    let mut pick = random(5);
-    let mut sendings = Vec::new();
+    let mut random = RandomSequence::new(5);
+    let mut messages = Vec::new();
     for from in 0..16 {
         for _ in 0..60 {
-            sendings.push(Sending {
+            messages.push(TestMessage {
                 from,
-                to: 16 + pick(16),
+                to: 16 + random.below(16),
                 bytes: 20_000,
                 at: 0,
             });
@@ -117,12 +118,12 @@ fn adversarial(routing: Routing) -> f64 {
     }
     let mut machine = machine(shape, routing);
     machine.network.rank1.rate.0 = 15_000_000_000; // so that no local link is the limit
-    let outcome = run(&machine, &sendings, 1, 3);
+    let outcome = run(&machine, &messages, 1, 3);
     outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64
 }
 
 #[test]
-fn adversarial_traffic_collapses_to_the_one_global_link_unless_it_takes_detours() {
+fn adversarial_traffic_exceeds_one_global_link_only_with_detours() {
     let minimal = adversarial(Routing::Minimal);
     assert!(
         minimal < 20.0 && minimal > 18.0,
@@ -141,28 +142,28 @@ fn adversarial_traffic_collapses_to_the_one_global_link_unless_it_takes_detours(
     }
 }
 
-fn uniform(shape: Shape, messages: u32, bytes: u64, seed: u64) -> Vec<Sending> {
+fn uniform(shape: Shape, count: u32, bytes: u64, seed: u64) -> Vec<TestMessage> {
     let nodes = shape.groups * shape.chassis * shape.slots * shape.nodes_per_router;
-    let mut pick = random(seed);
-    let mut sendings = Vec::new();
+    let mut random = RandomSequence::new(seed);
+    let mut messages = Vec::new();
     for from in 0..nodes {
-        for i in 0..messages {
-            let to = (from + 1 + pick(nodes - 1)) % nodes;
-            sendings.push(Sending {
+        for i in 0..count {
+            let to = (from + 1 + random.below(nodes - 1)) % nodes;
+            messages.push(TestMessage {
                 from,
                 to,
-                bytes: 1 + u64::from(pick(bytes as u32)),
+                bytes: 1 + u64::from(random.below(bytes as u32)),
                 at: u64::from(i) * 10_000,
             });
         }
     }
-    sendings
+    messages
 }
 
 #[test]
 fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
-    // Buffers of one packet, everybody sends at once, hot destinations: any cycle of waiting
-    // packets would close within microseconds. The harness asserts that all came to rest.
+    // Buffers of one packet, all nodes send at once, hot destinations: any cycle of waiting
+    // packets would close within microseconds. The harness asserts that the fabric becomes idle.
     let shape = Shape {
         groups: 5,
         sockets: 8,
@@ -186,12 +187,12 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
                 link.buffer.0 = 4_000;
             }
             machine.network.routing.threshold.0 = 0;
-            let mut sendings = uniform(shape, 60, 12_000, seed);
-            for s in sendings.iter_mut().step_by(3) {
+            let mut messages = uniform(shape, 60, 12_000, seed);
+            for s in messages.iter_mut().step_by(3) {
                 s.to = if s.from == 7 { 8 } else { 7 };
             }
-            let sent: u64 = sendings.iter().map(|s| s.bytes).sum();
-            let outcome = run(&machine, &sendings, 1, seed);
+            let sent: u64 = messages.iter().map(|s| s.bytes).sum();
+            let outcome = run(&machine, &messages, 1, seed);
             assert_eq!(outcome.traffic.bytes, sent, "{routing:?}");
             assert_eq!(outcome.traffic.injected_bytes, sent, "{routing:?}");
         }
@@ -199,17 +200,17 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
 }
 
 #[test]
-fn each_message_arrives_whole_at_its_destination() {
-    let sendings = uniform(SMALL, 20, 30_000, 11);
+fn each_message_arrives_completely_at_its_destination() {
+    let messages = uniform(SMALL, 20, 30_000, 11);
     let outcome = run(
         &machine(SMALL, Routing::ProgressiveAdaptive),
-        &sendings,
+        &messages,
         1,
         1,
     );
-    let mut left: Vec<u64> = sendings.iter().map(|s| s.bytes).collect();
+    let mut left: Vec<u64> = messages.iter().map(|s| s.bytes).collect();
     for (packet, _) in &outcome.delivered {
-        let s = sendings[packet.tag() as usize];
+        let s = messages[packet.tag() as usize];
         assert_eq!((packet.src, packet.dst), (s.from, s.to));
         left[packet.tag() as usize] -= u64::from(packet.bytes);
     }
@@ -217,9 +218,9 @@ fn each_message_arrives_whole_at_its_destination() {
 }
 
 #[test]
-fn every_byte_is_counted_on_the_links_it_crossed() {
-    let sendings = uniform(SMALL, 20, 30_000, 12);
-    let outcome = run(&machine(SMALL, Routing::Minimal), &sendings, 1, 1);
+fn every_byte_is_counted_on_each_link_it_crossed() {
+    let messages = uniform(SMALL, 20, 30_000, 12);
+    let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let on = |class| -> u64 {
         outcome
             .links
@@ -238,12 +239,12 @@ fn every_byte_is_counted_on_the_links_it_crossed() {
         on(LinkClass::Rank1) + on(LinkClass::Rank2) + on(LinkClass::Global),
         crossed
     );
-    let sent: u64 = sendings.iter().map(|s| s.bytes).sum();
+    let sent: u64 = messages.iter().map(|s| s.bytes).sum();
     assert_eq!(on(LinkClass::Node), 2 * sent);
 }
 
 #[test]
-fn any_number_of_threads_delivers_the_same_packets_at_the_same_times() {
+fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
     let shape = Shape {
         groups: 5,
         sockets: 8,
@@ -251,10 +252,10 @@ fn any_number_of_threads_delivers_the_same_packets_at_the_same_times() {
         ..SMALL
     };
     let machine = machine(shape, Routing::ProgressiveAdaptive);
-    let sendings = uniform(shape, 40, 12_000, 21);
-    let reference = run(&machine, &sendings, 1, 9);
+    let messages = uniform(shape, 40, 12_000, 21);
+    let reference = run(&machine, &messages, 1, 9);
     for threads in [2, 3, 5] {
-        let other = run(&machine, &sendings, threads, 9);
+        let other = run(&machine, &messages, threads, 9);
         assert_eq!(other.end, reference.end);
         assert_eq!(other.events, reference.events);
         assert_eq!(other.links, reference.links);
@@ -271,17 +272,17 @@ fn any_number_of_threads_delivers_the_same_packets_at_the_same_times() {
 
 #[test]
 fn congestion_backs_up_into_the_sources() {
-    // 15 nodes send to one: its link carries 8 GB/s, the rest waits where there is room, and
-    // that is in the buffers on the way and finally in the senders.
-    let sendings: Vec<_> = (1..16)
-        .map(|from| Sending {
+    // 15 nodes send to one: its link carries 8 GB/s, the rest waits in the buffers on the path and
+    // finally in the senders.
+    let messages: Vec<_> = (1..16)
+        .map(|from| TestMessage {
             from,
             to: 0,
             bytes: 400_000,
             at: 0,
         })
         .collect();
-    let outcome = run(&machine(SMALL, Routing::Minimal), &sendings, 1, 1);
+    let outcome = run(&machine(SMALL, Routing::Minimal), &messages, 1, 1);
     let rate = outcome.traffic.bytes as f64 * 1000.0 / outcome.end as f64;
     assert!(
         (rate / 8.0 - 1.0).abs() < 0.01,

@@ -1,18 +1,18 @@
-//! Which compute nodes of a machine a job gets, in rank order.
+//! The compute nodes of a machine that a job gets, in rank order.
 
-use crate::random::{RandomStream, below, stream_label};
 use forebay_machine_file::machine::{Machine, NodeKind};
+use forebay_random::{RandomStream, below, stream_label};
 use std::fmt;
 use std::str::FromStr;
 
-/// How a job's nodes are chosen among those that are free.
+/// How a job's nodes are chosen among the free nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// The first free nodes that follow each other by node number, other kinds of nodes between
-    /// them not counted; where no such run is long enough, the free nodes with the lowest numbers.
+    /// The first run of consecutive free compute nodes that is long enough; if there is none, the
+    /// free nodes with the lowest numbers.
     Contiguous,
-    /// Nodes drawn at random, in the order drawn: neighbours in rank are anywhere.
+    /// Nodes drawn at random, in the order drawn: neighbours in rank are far apart.
     RandomNodes,
     /// Routers drawn at random; all free nodes of each in turn, by number.
     RandomRouters,
@@ -21,7 +21,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub const ALL: [Placement; 4] = [
         Placement::Contiguous,
         Placement::RandomNodes,
@@ -29,7 +29,7 @@ impl Placement {
         Placement::RandomGroups,
     ];
 
-    /// The name in commands and documents.
+    /// The name in commands and result documents.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Contiguous => "contiguous",
@@ -59,12 +59,12 @@ impl FromStr for Placement {
     }
 }
 
-/// Why a job has no place.
+/// A job that cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// No placement of that name.
+    /// An unknown placement.
     Unknown {
-        /// The name as given.
+        /// The given name.
         name: String,
     },
     /// A job without nodes.
@@ -73,7 +73,7 @@ pub enum PlacementError {
     TooFew {
         /// The machine's name.
         machine: String,
-        /// Nodes asked for.
+        /// Nodes requested.
         asked: u32,
         /// Compute nodes that are free.
         free: u32,
@@ -87,7 +87,7 @@ impl fmt::Display for PlacementError {
         match self {
             PlacementError::Unknown { name } => {
                 let names = Placement::ALL.map(Placement::name).join(", ");
-                write!(f, "no placement `{name}`; there are {names}")
+                write!(f, "unknown placement `{name}`; use one of {names}")
             }
             PlacementError::NoNodes => write!(f, "a job needs at least one node"),
             PlacementError::TooFew {
@@ -98,7 +98,7 @@ impl fmt::Display for PlacementError {
             } => write!(
                 f,
                 "{machine} has {compute} compute nodes, of which {free} are free; \
-                 the job asks for {asked}"
+                 the job requests {asked}"
             ),
         }
     }
@@ -116,7 +116,7 @@ struct Free {
     group: u32,
 }
 
-/// Places jobs on a machine one after another; no two get the same node.
+/// Places jobs on a machine one after another; each node goes to at most one job.
 pub struct Placer {
     machine: String,
     compute: u32,
@@ -127,7 +127,7 @@ pub struct Placer {
 }
 
 impl Placer {
-    /// All compute nodes of the machine are free.
+    /// A placer for a machine whose compute nodes are all free.
     pub fn new(machine: &Machine, seed: u64) -> Placer {
         let routers = machine.routers_per_group().max(1);
         let free: Vec<Free> = (0..)
@@ -151,16 +151,16 @@ impl Placer {
         }
     }
 
-    /// Compute nodes that no job has.
+    /// Number of free compute nodes.
     pub fn free_nodes(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// Takes `nodes` nodes for a job and gives their numbers in rank order. What a job gets
-    /// depends on the seed, on how many jobs were placed before and on what they took.
+    /// Takes `nodes` nodes for a job and returns their numbers in rank order. The choice depends on
+    /// the seed, and on the number and the nodes of the jobs placed before.
     ///
     /// # Errors
-    /// [`PlacementError`] if `nodes` is 0 or more than are free; nothing is taken then.
+    /// [`PlacementError`] if `nodes` is 0 or more than are free; no node is taken then.
     pub fn place_job(&mut self, nodes: u32, how: Placement) -> Result<Vec<u32>, PlacementError> {
         if nodes == 0 {
             return Err(PlacementError::NoNodes);
@@ -179,7 +179,7 @@ impl Placer {
         // Positions in the list of free nodes, in rank order.
         let chosen: Vec<usize> = match how {
             Placement::Contiguous => {
-                let first = self.run_of(count);
+                let first = self.first_run(count);
                 (first..first + count).collect()
             }
             Placement::RandomNodes => {
@@ -188,8 +188,8 @@ impl Placer {
                 all.truncate(count);
                 all
             }
-            Placement::RandomRouters => self.by_place(count, random, |f| f.router),
-            Placement::RandomGroups => self.by_place(count, random, |f| f.group),
+            Placement::RandomRouters => self.by_location(count, random, |f| f.router),
+            Placement::RandomGroups => self.by_location(count, random, |f| f.group),
         };
         let job = chosen.iter().map(|&i| self.free[i].node).collect();
         let mut taken = vec![false; self.free.len()];
@@ -199,35 +199,35 @@ impl Placer {
         Ok(job)
     }
 
-    /// Where a run of `count` free nodes begins; 0 if there is none.
-    fn run_of(&self, count: usize) -> usize {
+    /// The start of the first run of `count` free nodes; 0 if there is none.
+    fn first_run(&self, count: usize) -> usize {
         self.free
             .windows(count)
             .position(|run| (run[count - 1].rank - run[0].rank) as usize == count - 1)
             .unwrap_or(0)
     }
 
-    /// The first `count` free nodes, with the places that `place_of` names in random order.
-    fn by_place(
+    /// The first `count` free nodes, with the locations given by `location_of` in random order.
+    fn by_location(
         &self,
         count: usize,
         random: RandomStream,
-        place_of: impl Fn(&Free) -> u32,
+        location_of: impl Fn(&Free) -> u32,
     ) -> Vec<usize> {
-        // Node numbers go router by router and group by group in most machines, but a machine
-        // file may lay them out otherwise.
+        // Node numbers are ordered by router and group in most machines, but a machine file may
+        // order them otherwise.
         let mut all: Vec<usize> = (0..self.free.len()).collect();
-        all.sort_by_key(|&i| place_of(&self.free[i]));
-        let mut places: Vec<&[usize]> = all
-            .chunk_by(|&a, &b| place_of(&self.free[a]) == place_of(&self.free[b]))
+        all.sort_by_key(|&i| location_of(&self.free[i]));
+        let mut locations: Vec<&[usize]> = all
+            .chunk_by(|&a, &b| location_of(&self.free[a]) == location_of(&self.free[b]))
             .collect();
-        let number = places.len();
-        shuffle(&mut places, number, random);
-        places.concat().into_iter().take(count).collect()
+        let count_of_locations = locations.len();
+        shuffle(&mut locations, count_of_locations, random);
+        locations.concat().into_iter().take(count).collect()
     }
 }
 
-/// Puts `count` random elements in random order to the front (Fisher and Yates).
+/// Moves `count` random elements in random order to the front (Fisher and Yates).
 fn shuffle<T>(list: &mut [T], count: usize, random: RandomStream) {
     for i in 0..count.min(list.len()) {
         let rest = (list.len() - i) as u64;

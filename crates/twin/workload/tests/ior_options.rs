@@ -1,4 +1,4 @@
-//! IOR's command line as its users write it: every option, and what is said of wrong ones.
+//! IOR's command line: every option, and the errors of invalid ones.
 
 use forebay_units::Bytes;
 use forebay_workload::ior::{
@@ -16,16 +16,16 @@ fn one(line: &str) -> Ior {
     tests.remove(0)
 }
 
-/// What is said of a wrong command line.
+/// The error of an invalid command line.
 fn wrong(line: &str) -> String {
     match parse(line) {
-        Ok(_) => panic!("`{line}` was taken"),
+        Ok(_) => panic!("`{line}` was accepted"),
         Err(e) => e.to_string(),
     }
 }
 
 #[test]
-fn defaults_are_those_of_ior() {
+fn defaults_equal_those_of_ior() {
     let ior = one("");
     assert_eq!(ior.api, Api::Posix);
     assert_eq!(
@@ -43,7 +43,7 @@ fn defaults_are_those_of_ior() {
 }
 
 #[test]
-fn every_option_sets_its_own_field_and_no_other() {
+fn every_option_sets_only_its_own_field() {
     type Change = fn(&mut Ior);
     let cases: &[(&str, Change)] = &[
         ("-a POSIX", |_| {}),
@@ -121,14 +121,14 @@ fn every_option_sets_its_own_field_and_no_other() {
     for (line, change) in cases {
         let mut expected = one("");
         change(&mut expected);
-        // Notes say what changes nothing here: another test's subject.
+        // Notes are the subject of other tests.
         expected.notes = one(line).notes;
         assert_eq!(one(line), expected, "{line}");
     }
 }
 
 #[test]
-fn forms_of_options() {
+fn equivalent_forms_of_options_give_equal_tests() {
     for line in [
         "-b 4m -t 2m -F -w",
         "-b4m -t2m -Fw",
@@ -147,7 +147,7 @@ fn forms_of_options() {
 }
 
 #[test]
-fn options_without_effect_are_taken_and_told() {
+fn options_without_effect_add_a_note() {
     for option in [
         "-G 123",
         "-l random",
@@ -169,7 +169,9 @@ fn options_without_effect_are_taken_and_told() {
         let notes: Vec<&str> = ior.notes.iter().map(|n| n.option.as_str()).collect();
         assert_eq!(notes, [name]);
         assert!(
-            ior.notes[0].to_string().contains("taken without effect: "),
+            ior.notes[0]
+                .to_string()
+                .contains("accepted without effect: "),
             "{}",
             ior.notes[0]
         );
@@ -190,7 +192,7 @@ fn options_without_effect_are_taken_and_told() {
 }
 
 #[test]
-fn options_that_need_another_one_are_told() {
+fn options_that_need_another_option_add_a_note() {
     for (line, option) in [
         ("-c", "-c"),
         ("-a MPIIO", "-a"),
@@ -214,31 +216,31 @@ fn options_that_need_another_one_are_told() {
 }
 
 #[test]
-fn unknown_options_are_named_with_place_and_nearest() {
-    let said = wrong("-a POSIX -b 4m --blocksize 3m");
+fn unknown_options_are_reported_with_location_and_suggestion() {
+    let error = wrong("-a POSIX -b 4m --blocksize 3m");
     assert!(
-        said.starts_with("argument 5: IOR has no option `--blocksize`"),
-        "{said}"
+        error.starts_with("argument 5: IOR has no option `--blocksize`"),
+        "{error}"
     );
-    assert!(said.contains("-b (blockSize)"), "{said}");
-    let said = wrong("-w -L");
+    assert!(error.contains("-b (blockSize)"), "{error}");
+    let error = wrong("-w -L");
     assert!(
-        said.starts_with("argument 2: IOR has no option `-L`"),
-        "{said}"
+        error.starts_with("argument 2: IOR has no option `-L`"),
+        "{error}"
     );
-    assert!(said.contains("-l"), "{said}");
-    let said = wrong("-w7r");
-    assert!(said.contains("`-7 in -w7r`"), "{said}");
-    assert!(said.contains("its letters are"), "{said}");
-    let said = wrong("-w --posix.odirekt");
-    assert!(said.contains("the nearest is --posix.odirect"), "{said}");
-    let said = wrong("-O filesPerProc=1");
-    assert!(said.starts_with("argument 1: "), "{said}");
-    assert!(said.contains("-F (filePerProc)"), "{said}");
-    let said = wrong("-w 4m");
+    assert!(error.contains("-l"), "{error}");
+    let error = wrong("-w7r");
+    assert!(error.contains("`-7 in -w7r`"), "{error}");
+    assert!(error.contains("its letters are"), "{error}");
+    let error = wrong("-w --posix.odirekt");
+    assert!(error.contains("the nearest is --posix.odirect"), "{error}");
+    let error = wrong("-O filesPerProc=1");
+    assert!(error.starts_with("argument 1: "), "{error}");
+    assert!(error.contains("-F (filePerProc)"), "{error}");
+    let error = wrong("-w 4m");
     assert!(
-        said.starts_with("argument 2: IOR has no option `4m`"),
-        "{said}"
+        error.starts_with("argument 2: IOR has no option `4m`"),
+        "{error}"
     );
     assert!(wrong("-").contains("`-`"));
     assert!(wrong("--").contains("`--`"));
@@ -246,7 +248,7 @@ fn unknown_options_are_named_with_place_and_nearest() {
 }
 
 #[test]
-fn options_of_ior_that_are_not_simulated_are_refused_with_the_reason() {
+fn unsupported_options_of_ior_are_refused_with_the_reason() {
     for line in [
         "-I",
         "-J 4",
@@ -265,19 +267,19 @@ fn options_of_ior_that_are_not_simulated_are_refused_with_the_reason() {
         "-O summaryFile=x",
         "-O stoneWallingStatusFile=x",
     ] {
-        let said = wrong(line);
-        assert!(said.contains("is not simulated: "), "{line}: {said}");
+        let error = wrong(line);
+        assert!(error.contains("is not simulated: "), "{line}: {error}");
     }
     assert!(wrong("-a HDF5").contains("POSIX and MPIIO are simulated"));
     assert!(wrong("-O summaryFormat=JSON").contains("cannot be `JSON`"));
 }
 
 #[test]
-fn values_that_cannot_be_are_refused() {
+fn invalid_values_are_refused() {
     for (line, part) in [
         ("-b", "argument 1: option `-b` needs a value"),
         ("-b=", "needs a value"),
-        ("-b 0", "cannot be `0`: the least is 1"),
+        ("-b 0", "cannot be `0`: the minimum is 1"),
         ("-t 0", "cannot be `0`"),
         ("-s 0", "cannot be `0`"),
         ("-i 0", "cannot be `0`"),
@@ -289,22 +291,22 @@ fn values_that_cannot_be_are_refused() {
         ("-b 1.5m", "a whole number, with k, m, g"),
         ("-b four", "cannot be `four`"),
         ("-w -b 9999999999g", "argument 2: option `-b` cannot be"),
-        ("-i 3000000000", "the most is 2147483647"),
-        ("-X 3000000000", "the most is 2147483647"),
+        ("-i 3000000000", "the maximum is 2147483647"),
+        ("-X 3000000000", "the maximum is 2147483647"),
         ("-F=x", "option `-F` cannot be `x`"),
         ("-l", "needs a value"),
         ("-o @x", "is empty"),
         ("-O", "needs a value"),
-        ("-O blockSize", "`blockSize` is no directive"),
-        ("-O blockSize=4m,,fsync=1", "`` is no directive"),
+        ("-O blockSize", "`blockSize` is not a directive"),
+        ("-O blockSize=4m,,fsync=1", "`` is not a directive"),
     ] {
-        let said = wrong(line);
-        assert!(said.contains(part), "{line}: {said}");
+        let error = wrong(line);
+        assert!(error.contains(part), "{line}: {error}");
     }
 }
 
 #[test]
-fn options_that_contradict_each_other_are_refused_as_by_ior() {
+fn contradictory_options_are_refused_as_in_ior() {
     for (line, part) in [
         (
             "-b 3m -t 2m",
@@ -312,17 +314,17 @@ fn options_that_contradict_each_other_are_refused_as_by_ior() {
         ),
         ("-b 1m -t 2m", "is smaller than the transfer size"),
         ("-b 1001 -t 1001", "8-byte words"),
-        ("-C -Z", "-C and -Z both say"),
+        ("-C -Z", "-C and -Z both select"),
         ("-z -c -a MPIIO", "-z and -c"),
         ("-z -C", "-z and -C on a shared file"),
         ("-z -Z", "-z and -Z on a shared file"),
         ("-zz", "-z twice"),
-        ("-z -b 1m -t 1m", "here a block is one transfer"),
+        ("-z -b 1m -t 1m", "but a block is one transfer"),
         ("-O stoneWallingWearOut=1", "add -D"),
         ("-F -u -o a@b", "several file names"),
     ] {
-        let said = wrong(line);
-        assert!(said.contains(part), "{line}: {said}");
+        let error = wrong(line);
+        assert!(error.contains(part), "{line}: {error}");
     }
     for line in ["-z -C -F", "-z -Z -F", "-c -a MPIIO", "-z", "-o a@b -F"] {
         one(line);
@@ -330,7 +332,7 @@ fn options_that_contradict_each_other_are_refused_as_by_ior() {
 }
 
 #[test]
-fn what_io500_runs_is_taken() {
+fn io500_command_lines_are_accepted() {
     let easy = one(
         "-a POSIX -t 2m -b 9920000m -F -w -C -Q 1 -g -G 27 -k -e -o /bb/ior-easy \
                     -O stoneWallingWearOut=1 -D 300",
@@ -341,7 +343,7 @@ fn what_io500_runs_is_taken() {
 }
 
 #[test]
-fn help_lists_every_option_taken() {
+fn help_lists_every_accepted_option() {
     assert_eq!(parse("-w -h"), Err(IorError::Help));
     assert_eq!(parse("--help"), Err(IorError::Help));
     let help = forebay_workload::ior::help();
@@ -352,7 +354,7 @@ fn help_lists_every_option_taken() {
 }
 
 #[test]
-fn scripts_come_on_top_of_the_command_line() {
+fn script_extends_the_command_line() {
     let file = std::env::temp_dir().join(format!("forebay-script-{}.ior", std::process::id()));
     std::fs::write(
         &file,
@@ -373,15 +375,15 @@ fn scripts_come_on_top_of_the_command_line() {
         (true, false, true)
     );
 
-    let said = wrong("-w -f /nowhere/script.ior");
+    let error = wrong("-w -f /nowhere/script.ior");
     assert!(
-        said.starts_with("argument 2: cannot read the IOR script `/nowhere/script.ior`"),
-        "{said}"
+        error.starts_with("argument 2: cannot read the IOR script `/nowhere/script.ior`"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_job_has_to_have_room() {
+fn jobs_with_too_few_processes_are_refused() {
     let processes = |count, per_node| Processes {
         count,
         per_node,
@@ -393,8 +395,8 @@ fn a_job_has_to_have_room() {
     assert!(refused("-N 9", processes(8, 4)).contains("9 tasks, but the job has only 8 processes"));
     assert!(refused("", processes(0, 4)).contains("at least one process"));
     assert!(refused("", processes(4, 0)).contains("at least one process"));
-    assert!(refused("-b 1t -s 1m", processes(1024, 1)).contains("beyond the 2^63 bytes"));
-    assert!(refused("-b 1t -s 1p", processes(1, 1)).contains("beyond the 2^63 bytes"));
+    assert!(refused("-b 1t -s 1m", processes(1024, 1)).contains("exceeds the 2^63 bytes"));
+    assert!(refused("-b 1t -s 1p", processes(1, 1)).contains("exceeds the 2^63 bytes"));
     assert!(refused("-Z -Q 1 -N 4", processes(8, 4)).contains("lower -Q or raise -N"));
     assert_eq!(
         AccessPattern::new(&one("-N 8"), processes(8, 4))
@@ -415,14 +417,14 @@ proptest::proptest! {
         ),
     ) {
         match Ior::parse(&arguments) {
-            // What is taken can be laid out, or the reason is given.
+            // An accepted test has an access pattern, or an error gives the reason.
             Ok(tests) => for ior in tests {
                 let processes = Processes { count: 5, per_node: 2, order: NodeOrder::Block, seed: 0 };
-                if let Ok(layout) = AccessPattern::new(&ior, processes) {
-                    let stream = layout.stream(layout.tasks() - 1, forebay_workload::ior::Access::Read);
+                if let Ok(pattern) = AccessPattern::new(&ior, processes) {
+                    let stream = pattern.stream(pattern.tasks() - 1, forebay_workload::ior::Access::Read);
                     if let Some(last) = stream.len().checked_sub(1) {
                         let transfer = stream.transfer(last);
-                        proptest::prop_assert!(transfer.offset + transfer.bytes <= layout.total_bytes());
+                        proptest::prop_assert!(transfer.offset + transfer.bytes <= pattern.total_bytes());
                     }
                 }
             },

@@ -1,4 +1,4 @@
-//! IOR's output, compared with a text whose columns are IOR 4.1's.
+//! IOR's output, compared with a text in the format of IOR 4.1.
 
 use forebay_workload::ior::report::{Line, PhaseResult, Report, StonewallResult, TestReport};
 use forebay_workload::ior::{Access, AccessPattern, Ior, NodeOrder, Processes};
@@ -22,7 +22,7 @@ fn phase(access: Access, iteration: u32, bytes: u64, total: f64) -> Line {
 }
 
 #[test]
-fn the_text_is_as_kept() {
+fn report_equals_the_golden_text() {
     let arguments = words("-a POSIX -F -C -t 1m -b 64m -i 2 -A 7 -o /bb/data");
     let ior = Ior::parse(&arguments).unwrap().remove(0);
     let processes = Processes {
@@ -31,8 +31,8 @@ fn the_text_is_as_kept() {
         order: NodeOrder::Block,
         seed: 0,
     };
-    let layout = AccessPattern::new(&ior, processes).unwrap();
-    let bytes = layout.total_bytes();
+    let pattern = AccessPattern::new(&ior, processes).unwrap();
+    let bytes = pattern.total_bytes();
     let lines = [
         phase(Access::Write, 0, bytes, 0.25),
         phase(Access::Read, 0, bytes, 0.125),
@@ -49,7 +49,7 @@ fn the_text_is_as_kept() {
     ];
     let test = TestReport {
         ior: &ior,
-        layout: &layout,
+        pattern: &pattern,
         started_seconds: 0.0,
         lines: &lines,
     };
@@ -64,7 +64,7 @@ fn the_text_is_as_kept() {
 }
 
 #[test]
-fn rates_are_those_of_the_columns() {
+fn rates_in_the_golden_text_are_consistent() {
     // 512 MiB in 0.25 s are 2048 MiB/s; 512 operations in 0.248 s are 2064.5 a second.
     let text = include_str!("golden/ior-report.txt");
     assert!(text.contains("\nwrite     2048.00    2064.52  "), "{text}");
@@ -84,7 +84,7 @@ fn rates_are_those_of_the_columns() {
 }
 
 #[test]
-fn header_and_lines_have_as_many_columns() {
+fn header_and_lines_have_equal_numbers_of_columns() {
     let text = include_str!("golden/ior-report.txt");
     let lines: Vec<&str> = text.lines().collect();
     let table = lines
@@ -104,7 +104,7 @@ fn header_and_lines_have_as_many_columns() {
 }
 
 #[test]
-fn a_deadline_and_shuffled_tasks_show() {
+fn deadline_and_shuffled_tasks_are_printed() {
     let arguments = words("-w -z -F -ZZ -X 3 -D 10 -O stoneWallingWearOut=1 -v -c -a MPIIO -b 2m");
     assert!(Ior::parse(&arguments).is_err(), "-z and -c");
     let arguments = words("-w -F -z -X 3 -D 10 -O stoneWallingWearOut=1 -v -a MPIIO -b 2m");
@@ -115,7 +115,7 @@ fn a_deadline_and_shuffled_tasks_show() {
         order: NodeOrder::Block,
         seed: 0,
     };
-    let layout = AccessPattern::new(&ior, processes).unwrap();
+    let pattern = AccessPattern::new(&ior, processes).unwrap();
     let stonewall = Some(StonewallResult {
         seconds: 10.0,
         mean_bytes: 1 << 20,
@@ -123,7 +123,7 @@ fn a_deadline_and_shuffled_tasks_show() {
     let lines = [Line::Phase(PhaseResult {
         access: Access::Write,
         iteration: 0,
-        bytes: layout.total_bytes(),
+        bytes: pattern.total_bytes(),
         open_seconds: 0.0,
         transfer_seconds: 4000.0,
         close_seconds: 0.0,
@@ -133,7 +133,7 @@ fn a_deadline_and_shuffled_tasks_show() {
     })];
     let test = TestReport {
         ior: &ior,
-        layout: &layout,
+        pattern: &pattern,
         started_seconds: 2.5,
         lines: &lines,
     };

@@ -1,4 +1,4 @@
-//! Job placement: free nodes only, deterministic, of the shape that its name says.
+//! Job placement: free nodes only, deterministic, of the named shape.
 
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_workload::placement::{Placement, Placer};
@@ -9,28 +9,27 @@ fn theta() -> Machine {
     Machine::load("theta").unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// In how many places, of those `of` gives, the nodes are; and how often the place changes along
-/// the ranks.
-fn spread(job: &[u32], of: impl Fn(u32) -> u32) -> (usize, usize) {
-    let places: Vec<u32> = job.iter().map(|&n| of(n)).collect();
-    let changes = places.windows(2).filter(|w| w[0] != w[1]).count();
-    (places.iter().collect::<HashSet<_>>().len(), changes)
+/// The number of distinct locations of the nodes, and of changes of location in rank order.
+fn spread(job: &[u32], location_of: impl Fn(u32) -> u32) -> (usize, usize) {
+    let locations: Vec<u32> = job.iter().map(|&n| location_of(n)).collect();
+    let changes = locations.windows(2).filter(|w| w[0] != w[1]).count();
+    (locations.iter().collect::<HashSet<_>>().len(), changes)
 }
 
 #[test]
-fn names() {
+fn names_parse_to_their_placements() {
     for placement in Placement::ALL {
         assert_eq!(placement.to_string().parse(), Ok(placement));
     }
-    let said = "random".parse::<Placement>().unwrap_err().to_string();
+    let error = "random".parse::<Placement>().unwrap_err().to_string();
     assert_eq!(
-        said,
-        "no placement `random`; there are contiguous, random-nodes, random-routers, random-groups"
+        error,
+        "unknown placement `random`; use one of contiguous, random-nodes, random-routers, random-groups"
     );
 }
 
 #[test]
-fn contiguous_jobs_follow_each_other() {
+fn contiguous_jobs_are_consecutive() {
     let machine = theta();
     let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
@@ -46,7 +45,7 @@ fn contiguous_jobs_follow_each_other() {
 }
 
 #[test]
-fn contiguous_jobs_keep_together_where_there_is_room() {
+fn contiguous_job_takes_a_run_or_the_lowest_free_nodes() {
     let machine = theta();
     let compute = machine.nodes_of_kind(NodeKind::Compute);
     let mut placer = Placer::new(&machine, 1);
@@ -61,7 +60,7 @@ fn contiguous_jobs_keep_together_where_there_is_room() {
         "a run without the {} taken",
         scattered.len()
     );
-    // Where there is none that long, the lowest free nodes are taken.
+    // Without a run of that length, the job gets the lowest free nodes.
     let mut placer = Placer::new(&machine, 1);
     let taken: HashSet<u32> = placer
         .place_job(compute.len() as u32 / 2, Placement::RandomNodes)
@@ -80,7 +79,7 @@ fn contiguous_jobs_keep_together_where_there_is_room() {
 }
 
 #[test]
-fn random_nodes_are_all_over_the_machine() {
+fn random_nodes_are_in_all_groups() {
     let machine = theta();
     let job = Placer::new(&machine, 1)
         .place_job(400, Placement::RandomNodes)
@@ -120,11 +119,11 @@ fn random_groups_are_filled_one_by_one() {
         assert!(groups <= 4, "{groups}");
         first.insert(machine.group_of(job[0]));
     }
-    assert!(first.len() > 3, "the seed decides: {first:?}");
+    assert!(first.len() > 3, "independent of the seed: {first:?}");
 }
 
 #[test]
-fn a_full_machine_says_what_is_free() {
+fn full_machine_reports_free_nodes() {
     let machine = theta();
     let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
     let mut placer = Placer::new(&machine, 1);
@@ -139,10 +138,10 @@ fn a_full_machine_says_what_is_free() {
         .place_job(compute - 10, Placement::RandomRouters)
         .unwrap();
     for placement in Placement::ALL {
-        let said = placer.place_job(11, placement).unwrap_err().to_string();
+        let error = placer.place_job(11, placement).unwrap_err().to_string();
         let right =
-            format!("theta has {compute} compute nodes, of which 10 are free; the job asks for 11");
-        assert_eq!(said, right);
+            format!("theta has {compute} compute nodes, of which 10 are free; the job requests 11");
+        assert_eq!(error, right);
     }
     assert_eq!(
         placer.place_job(10, Placement::RandomGroups).unwrap().len(),
@@ -155,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn jobs_never_overlap_and_are_the_same_again(
+    fn jobs_are_disjoint_and_reproducible(
         seed: u64, jobs in prop::collection::vec((1_u32..900, 0_usize..4), 1..8),
     ) {
         let machine = theta();

@@ -1,7 +1,7 @@
 //! Synthetic traffic: names and parameters, destinations, times.
 
+use forebay_random::hash;
 use forebay_units::{Bytes, Rate, Time};
-use forebay_workload::random::hash;
 use forebay_workload::traffic::{Arrival, Destinations, TrafficPattern, TrafficSpec};
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn groups() -> Vec<u32> {
     [0, 2, 3, 7, 9].iter().flat_map(|&g| [g; 4]).collect()
 }
 
-/// How often each node is the destination of `node`.
+/// Counts of the destinations of `node`.
 fn histogram(d: &Destinations, node: u32, messages: u64) -> Vec<u32> {
     let mut counts = vec![0; d.nodes() as usize];
     for message in 0..messages {
@@ -23,7 +23,7 @@ fn histogram(d: &Destinations, node: u32, messages: u64) -> Vec<u32> {
     counts
 }
 
-fn about(count: u32, expected: f64) {
+fn assert_about(count: u32, expected: f64) {
     let slack = 5.0 * expected.sqrt() + 1.0;
     assert!(
         (f64::from(count) - expected).abs() < slack,
@@ -32,7 +32,7 @@ fn about(count: u32, expected: f64) {
 }
 
 #[test]
-fn names_and_parameters() {
+fn patterns_print_as_they_parse() {
     for text in [
         "uniform",
         "nearest-group",
@@ -63,32 +63,38 @@ fn names_and_parameters() {
 }
 
 #[test]
-fn wrong_names_and_parameters() {
+fn invalid_names_and_parameters_are_refused() {
     for (text, part) in [
         (
             "unifrom",
-            "no traffic pattern `unifrom`; there are uniform, nearest-group",
+            "unknown traffic pattern `unifrom`; use one of uniform, nearest-group",
         ),
-        ("", "no traffic pattern ``"),
-        ("uniform:x=1", "it has no parameter `x`"),
+        ("", "unknown traffic pattern ``"),
+        ("uniform:x=1", "it takes no parameter `x`"),
         ("halo:x=1", "give all of x, y and z"),
-        ("halo:x=0,y=1,z=1", "`x` is a whole number from 1, not `0`"),
-        ("halo:w=3", "but x, y and z"),
+        (
+            "halo:x=0,y=1,z=1",
+            "`x` must be a whole number of at least 1, not `0`",
+        ),
+        ("halo:w=3", "only x, y and z"),
         ("halo:x=2,x=3", "`x` is given twice"),
-        ("halo:", "`` is no parameter"),
-        ("hot-spot:nodes", "`nodes` is no parameter; write key=value"),
+        ("halo:", "`` is not a parameter"),
+        (
+            "hot-spot:nodes",
+            "`nodes` is not a parameter; write key=value",
+        ),
         ("hot-spot:nodes=-1", "not `-1`"),
         ("hot-spot:share=0", "above 0 and at most 1, not `0`"),
         ("hot-spot:share=nan", "not `nan`"),
-        ("hot-spot:rate=1", "but nodes and share"),
+        ("hot-spot:rate=1", "only nodes and share"),
     ] {
-        let said = text.parse::<TrafficPattern>().unwrap_err().to_string();
-        assert!(said.contains(part), "{text}: {said}");
+        let error = text.parse::<TrafficPattern>().unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
     }
 }
 
 #[test]
-fn patterns_that_do_not_fit_the_job() {
+fn patterns_that_do_not_fit_the_job_are_refused() {
     for (text, groups, part) in [
         ("uniform", vec![0], "at least 2 nodes, and it has 1"),
         ("permutation", vec![], "at least 2 nodes"),
@@ -97,7 +103,7 @@ fn patterns_that_do_not_fit_the_job() {
         (
             "halo:x=3,y=3,z=1",
             vec![0; 12],
-            "has to have 12 nodes, as x=2,y=2,z=3",
+            "must have 12 nodes, for example x=2,y=2,z=3",
         ),
         (
             "hot-spot:nodes=13",
@@ -105,38 +111,38 @@ fn patterns_that_do_not_fit_the_job() {
             "1 to 12 of its nodes can be hot, not 13",
         ),
     ] {
-        let said = pattern(text).resolve(&groups, 0).unwrap_err().to_string();
-        assert!(said.contains(part), "{text}: {said}");
+        let error = pattern(text).resolve(&groups, 0).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
     }
 }
 
 #[test]
-fn uniform_goes_everywhere_alike() {
+fn uniform_reaches_all_other_nodes_equally() {
     let d = pattern("uniform").resolve(&groups(), 0).unwrap();
     for node in [0, 7, 19] {
         let counts = histogram(&d, node, 19_000);
         for (to, &count) in counts.iter().enumerate() {
-            about(count, if to as u32 == node { 0.0 } else { 1000.0 });
+            assert_about(count, if to as u32 == node { 0.0 } else { 1000.0 });
         }
     }
 }
 
 #[test]
-fn adversarial_goes_to_the_next_group_of_the_job() {
+fn adversarial_reaches_only_the_next_group_of_the_job() {
     let d = pattern("adversarial").resolve(&groups(), 0).unwrap();
     for (node, next) in [(0, 4..8), (5, 8..12), (19, 0..4)] {
         for (to, &count) in histogram(&d, node, 4000).iter().enumerate() {
-            about(count, if next.contains(&to) { 1000.0 } else { 0.0 });
+            assert_about(count, if next.contains(&to) { 1000.0 } else { 0.0 });
         }
     }
 }
 
 #[test]
-fn nearest_group_goes_to_both_neighbours() {
+fn nearest_group_reaches_both_neighbours() {
     let d = pattern("nearest-group").resolve(&groups(), 0).unwrap();
     for (node, near) in [(0, [4..8, 16..20]), (9, [12..16, 4..8])] {
         for (to, &count) in histogram(&d, node, 8000).iter().enumerate() {
-            about(
+            assert_about(
                 count,
                 if near.iter().any(|r| r.contains(&to)) {
                     1000.0
@@ -150,12 +156,12 @@ fn nearest_group_goes_to_both_neighbours() {
     let d = pattern("nearest-group").resolve(&[5, 8, 5, 8], 0).unwrap();
     let counts = histogram(&d, 0, 2000);
     assert_eq!((counts[0], counts[2]), (0, 0));
-    about(counts[1], 1000.0);
+    assert_about(counts[1], 1000.0);
 }
 
 #[test]
-fn groups_of_a_scattered_job() {
-    // Nodes in no order of groups, groups of different sizes.
+fn adversarial_follows_the_ring_of_a_scattered_job() {
+    // Nodes not ordered by group, groups of different sizes.
     let group_of = [3, 1, 3, 2, 1, 3];
     let d = pattern("adversarial").resolve(&group_of, 0).unwrap();
     for node in 0..6 {
@@ -172,7 +178,7 @@ fn groups_of_a_scattered_job() {
 }
 
 #[test]
-fn all_to_all_goes_round() {
+fn all_to_all_visits_nodes_in_order() {
     let d = pattern("all-to-all").resolve(&[0; 5], 0).unwrap();
     let to: Vec<u32> = (0..6).map(|m| d.destination(3, m, 0)).collect();
     assert_eq!(to, [4, 0, 1, 2, 4, 0]);
@@ -188,7 +194,7 @@ fn halo_exchanges_with_six_neighbours() {
     // (1, 1, 1) is inside.
     let to: Vec<u32> = (0..6).map(|m| d.destination(16, m, 0)).collect();
     assert_eq!(to, [17, 15, 19, 13, 28, 4]);
-    // What x + 1 sends back with x - 1 comes home: exchanges are mutual.
+    // The neighbour at x + 1 has the node at x - 1: exchanges are mutual.
     for node in 0..60 {
         for turn in 0..6 {
             assert_eq!(
@@ -224,14 +230,14 @@ fn halo_exchanges_with_six_neighbours() {
 }
 
 #[test]
-fn hot_spots_get_their_share() {
+fn hot_nodes_get_their_share() {
     let d = pattern("hot-spot:nodes=4,share=0.4")
         .resolve(&groups(), 0)
         .unwrap();
     // Hot nodes are 0, 5, 10 and 15.
     for (to, &count) in histogram(&d, 7, 19_000).iter().enumerate() {
         let cold = 0.6 * 19_000.0 / 19.0;
-        about(
+        assert_about(
             count,
             match to {
                 7 => 0.0,
@@ -243,7 +249,7 @@ fn hot_spots_get_their_share() {
     // A hot node sends its share to the other three.
     for (to, &count) in histogram(&d, 5, 19_000).iter().enumerate() {
         let cold = 0.6 * 19_000.0 / 19.0;
-        about(
+        assert_about(
             count,
             match to {
                 5 => 0.0,
@@ -252,16 +258,16 @@ fn hot_spots_get_their_share() {
             },
         );
     }
-    // The only hot node has no other: all at random.
+    // A single hot node sends to random nodes.
     let d = pattern("hot-spot:share=1").resolve(&groups(), 0).unwrap();
     for (to, &count) in histogram(&d, 0, 19_000).iter().enumerate() {
-        about(count, if to == 0 { 0.0 } else { 1000.0 });
+        assert_about(count, if to == 0 { 0.0 } else { 1000.0 });
     }
     assert_eq!(histogram(&d, 3, 1000)[0], 1000);
 }
 
 #[test]
-fn a_permutation_is_one_cycle() {
+fn permutation_is_one_cycle() {
     let d = pattern("permutation").resolve(&vec![0; 1000], 4).unwrap();
     let (mut node, mut steps) = (0, 0);
     loop {
@@ -282,7 +288,7 @@ fn a_permutation_is_one_cycle() {
 }
 
 #[test]
-fn numbers_of_traffic_are_checked() {
+fn traffic_with_invalid_values_is_refused() {
     let spec = |message: u64, load: f64, messages: u64| {
         TrafficSpec::new(TrafficPattern::Uniform, Bytes(message), load, messages)
     };
@@ -296,15 +302,15 @@ fn numbers_of_traffic_are_checked() {
         (4096, f64::NAN, 20, "not NaN"),
         (4096, 0.3, 0, "at least one message"),
     ] {
-        let said = spec(message, load, messages).unwrap_err().to_string();
-        assert!(said.contains(part), "{said}");
+        let error = spec(message, load, messages).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
     }
     let spec = spec(4096, 0.5, 20).unwrap();
     assert!(spec.arrivals(Rate(0)).is_err());
 }
 
 #[test]
-fn messages_come_at_the_offered_load() {
+fn messages_arrive_at_the_offered_load() {
     // 4096 bytes at half of 8 GB/s: one in 1.024 us.
     let mut spec = TrafficSpec::new(TrafficPattern::Uniform, Bytes(4096), 0.5, 20).unwrap();
     let poisson = spec.arrivals(Rate(8_000_000_000)).unwrap();
@@ -332,7 +338,7 @@ fn messages_come_at_the_offered_load() {
 
 proptest! {
     #[test]
-    fn never_to_itself_and_never_outside(
+    fn destination_is_another_node_of_the_job(
         group_of in prop::collection::vec(0_u32..6, 2..60), message: u64, random: u64, seed: u64,
         hot in 1_u32..5,
     ) {
@@ -341,7 +347,7 @@ proptest! {
                 .map(pattern).to_vec();
         patterns.push(TrafficPattern::HotSpot { nodes: hot, share: 0.9 });
         for p in patterns {
-            // A job in one group, or of fewer nodes than hot ones, is refused: tested above.
+            // Jobs in one group, or with fewer nodes than hot ones, are refused.
             let Ok(d) = p.resolve(&group_of, seed) else { continue };
             for node in 0..group_of.len() as u32 {
                 let to = d.destination(node, message, random);
@@ -352,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn all_to_all_reaches_each_other_node_once_a_round(n in 2_u32..80, node in 0_u32..80, round in 0_u64..1000) {
+    fn all_to_all_reaches_each_other_node_once_per_round(n in 2_u32..80, node in 0_u32..80, round in 0_u64..1000) {
         let node = node % n;
         let d = pattern("all-to-all").resolve(&vec![0; n as usize], 0).unwrap();
         let turn = u64::from(n - 1);

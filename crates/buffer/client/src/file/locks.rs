@@ -3,6 +3,7 @@
 use super::File;
 use crate::session::{LockCallback, Session};
 use forebay_protocol::lock::{FileLock, HeldLock, MAX_LOCK_OFFSET};
+use forebay_protocol::message::LockRequest;
 use forebay_protocol::{Errno, LockOwner, Reply, Request};
 use std::sync::mpsc;
 
@@ -120,7 +121,7 @@ impl File {
     /// What is in the way of a lock.
     pub(crate) fn test_lock(&self, lock: FileLock) -> Result<Option<FileLock>, Errno> {
         let handle = self.handle();
-        let request = Request::TestLock { handle, lock };
+        let request = Request::Lock(LockRequest::Test { handle, lock });
         match self.fs.call(self.home.node, request)? {
             Reply::Done => Ok(None),
             Reply::LockConflict(found) => Ok(Some(found)),

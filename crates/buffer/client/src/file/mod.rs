@@ -3,7 +3,7 @@
 //! A file's data lie in data objects, one on each storage node that holds some of them. With a
 //! descriptor from a daemon on the same host, reads and writes are system calls on the object and
 //! nothing else. What keeps the instance within its capacity is the promise of space
-//! ([`Request::Reserve`]) that every write draws from, some megabytes at a time.
+//! ([`FileRequest::ReserveSpace`]) that every write draws from, some megabytes at a time.
 
 mod locks;
 mod part;
@@ -14,6 +14,7 @@ mod transfer;
 use crate::fs::Fs;
 use crate::session::lock;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, Request};
@@ -129,11 +130,11 @@ impl File {
     }
 
     fn open_request(&self, permit: Capability) -> Request {
-        Request::OpenObject {
+        Request::File(FileRequest::OpenObject {
             handle: self.home.handle,
             capability: permit,
             open: self.part_mode(),
-        }
+        })
     }
 
     fn part_mode(&self) -> OpenMode {
@@ -179,7 +180,10 @@ impl File {
         }
         let handle = self.home.handle;
         let session = self.fs.sessions.session(self.home.node)?;
-        match session.call(None, Request::Permit { handle })?.reply {
+        match session
+            .call(None, Request::File(FileRequest::RenewCapability { handle }))?
+            .reply
+        {
             Reply::Capability(new) => Ok(*permit.insert(new)),
             _ => Err(Errno::EPROTO),
         }
@@ -291,7 +295,10 @@ impl Drop for File {
                 session.forget_handle(handle);
             }
             let returned = part.reserved();
-            (part.node, Request::Close { handle, returned })
+            (
+                part.node,
+                Request::File(FileRequest::Close { handle, returned }),
+            )
         };
         let others = self.parts().filter(|part| part.node != self.home.node);
         fs.sessions.call_nodes(None, others.map(close), |_, _| {});
@@ -299,7 +306,11 @@ impl Drop for File {
         let locked = session.is_ok_and(|session| session.forget_locks_of_handle(self.ino, handle));
         let (node, request) = close(&self.home);
         // Others may be waiting for locks, or for the space that this one was promised.
-        let urgent = locked || !matches!(request, Request::Close { returned: 0, .. });
+        let urgent = locked
+            || !matches!(
+                request,
+                Request::File(FileRequest::Close { returned: 0, .. })
+            );
         if let Some(closes) = fs.close_batch.as_ref().filter(|_| !urgent)
             && !fs.sessions.striped()
             && closes.push(node, handle)

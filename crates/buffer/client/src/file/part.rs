@@ -7,6 +7,7 @@ use crate::session::{Session, lock};
 use crate::unsynced::Unsynced;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::message::MAX_DATA;
+use forebay_protocol::message::{DataRequest, FileRequest};
 use forebay_protocol::writeback::WriteBehind;
 use forebay_protocol::{Errno, HandleId, NodeIndex, Reply, Request};
 use rustix::io::ReadWriteFlags;
@@ -77,11 +78,11 @@ impl Part {
     }
 
     pub fn read_request(&self, length: usize, offset: u64) -> Request {
-        Request::Read {
+        Request::Data(DataRequest::Read {
             handle: self.handle,
             offset,
             length: length as u32,
-        }
+        })
     }
 
     fn read_remote(&self, fs: &Fs, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -126,11 +127,11 @@ impl Part {
     }
 
     pub fn write_request(&self, offset: u64, append: bool) -> Request {
-        Request::Write {
+        Request::Data(DataRequest::Write {
             handle: self.handle,
             offset,
             append,
-        }
+        })
     }
 
     fn write_remote(
@@ -230,11 +231,11 @@ impl Part {
     }
 
     fn ask(&self, session: &Session, returned: u64, want: u64) -> Result<u64, Errno> {
-        let request = Request::Reserve {
+        let request = Request::File(FileRequest::ReserveSpace {
             handle: self.handle,
             returned,
             want,
-        };
+        });
         match session.call(None, request)?.reply {
             Reply::SpaceGranted(total) => Ok(total),
             _ => Err(Errno::EPROTO),

@@ -6,6 +6,7 @@ use crate::truncations::{BootIds, may_be_undone};
 use crate::unsynced::PendingSync;
 use forebay_protocol::layout::{BLOCK_BYTES, Layout, block_bytes};
 use forebay_protocol::message::Allocate;
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Request};
 use rustix::fs::SeekFrom;
 
@@ -13,10 +14,10 @@ impl File {
     /// Make the data durable, and the attributes too unless `data_only`: all of the file's data on
     /// all nodes, whoever wrote them.
     pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
-        let request = Request::Sync {
+        let request = Request::File(FileRequest::Sync {
             handle: Some(self.home.handle),
             data_only,
-        };
+        });
         // What has become durable stays as it is.
         self.fs.sessions.fence_writes()?;
         let parts = self.parts().map(|part| (part, part.unsynced.take()));
@@ -30,9 +31,9 @@ impl File {
         };
         let synced = others.and_then(|others| {
             let request = match self.sync_object(data_only)? {
-                true => Request::SyncRest {
+                true => Request::File(FileRequest::SyncMetadata {
                     handle: self.home.handle,
-                },
+                }),
                 false => request,
             };
             self.fs.call(self.home.node, request)?;
@@ -160,12 +161,12 @@ impl File {
         length: u64,
         what: Allocate,
     ) -> Result<(), Errno> {
-        let request = Request::Allocate {
+        let request = Request::File(FileRequest::Allocate {
             handle: part.handle,
             offset,
             length,
             what,
-        };
+        });
         self.with_part(part, || {
             let ask = || self.fs.call(part.node, request.clone());
             let mut reply = ask();

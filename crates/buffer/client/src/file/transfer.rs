@@ -9,6 +9,7 @@ use super::part::Part;
 use crate::session::{DataConnection, receive_data_reply};
 use crate::sessions::MAX_IN_FLIGHT;
 use forebay_protocol::layout::Extent;
+use forebay_protocol::message::FileRequest;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Errno, Reply, Request};
 use std::collections::VecDeque;
@@ -262,7 +263,8 @@ impl File {
         let handle = self.home.handle;
         let node = self.home.node;
         let _turn = self.fs.sessions.acquire_append_slot();
-        self.fs.call(node, Request::AppendLock { handle })?;
+        self.fs
+            .call(node, Request::File(FileRequest::AppendLock { handle }))?;
         let written = self.length().and_then(|end| {
             self.check_write(end, data.len())?;
             self.write_striped(data, end)
@@ -272,7 +274,9 @@ impl File {
             self.fs.sessions.try_fence_writes();
         }
         // If home is not there to be told, the lock is gone with it.
-        let _ = self.fs.call(node, Request::AppendUnlock { handle });
+        let _ = self
+            .fs
+            .call(node, Request::File(FileRequest::AppendUnlock { handle }));
         written
     }
 }

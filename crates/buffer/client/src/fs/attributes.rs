@@ -5,6 +5,7 @@
 
 use super::{DirPage, Fs};
 use forebay_protocol::message::DirEntry;
+use forebay_protocol::message::{InodeRequest, NameRequest};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +35,7 @@ impl Fs {
 
     /// Attributes of an inode, and how long they may be believed.
     pub(crate) fn attr_of(&self, ino: Ino) -> Result<(Attr, Duration), Errno> {
-        let request = Request::GetAttr { ino };
+        let request = Request::Inode(InodeRequest::GetAttr { ino });
         let said = self.request(ino.metadata_node(), request)?;
         match said.reply {
             Reply::Attr(attr) => self.complete_for(attr, said.ttl),
@@ -50,10 +51,10 @@ impl Fs {
     ) -> Result<(Option<Attr>, Duration), Errno> {
         let mut tries = 0;
         loop {
-            let request = Request::Lookup {
+            let request = Request::Name(NameRequest::Lookup {
                 parent,
                 name: name.to_vec(),
-            };
+            });
             let said = self.exchange(parent.metadata_node(), request)?;
             let heard = Instant::now();
             let ino = match said.reply {
@@ -116,7 +117,7 @@ impl Fs {
     pub(crate) fn objects_of(&self, inos: &[Ino]) -> Result<Objects, Errno> {
         let ask = self.sessions.nodes().map(|node| {
             let inos = inos.to_vec();
-            (node, Request::StatObjects { inos })
+            (node, Request::Inode(InodeRequest::StatObjects { inos }))
         });
         let mut objects = Vec::with_capacity(usize::from(self.sessions.layout().nodes()));
         let mut failed = None;
@@ -143,7 +144,7 @@ impl Fs {
         }
         let ask = homes
             .into_iter()
-            .map(|(node, inos)| (node, Request::GetAttrs { inos }));
+            .map(|(node, inos)| (node, Request::Inode(InodeRequest::GetAttrs { inos })));
         let mut found = HashMap::new();
         let mut failed = None;
         self.sessions
@@ -175,12 +176,12 @@ impl Fs {
         bytes: u32,
         attrs: bool,
     ) -> Result<DirPage, Errno> {
-        let request = Request::ReadDir {
+        let request = Request::Name(NameRequest::ReadDir {
             ino,
             cookie,
             bytes,
             attrs,
-        };
+        });
         let said = self.request(ino.metadata_node(), request)?;
         let Reply::Entries { mut entries, end } = said.reply else {
             return Err(Errno::EPROTO);

@@ -6,7 +6,7 @@
 
 use super::Fs;
 use crate::session::{SessionReply, lock};
-use forebay_protocol::{Caller, Errno, NodeIndex, Reply, Request};
+use forebay_protocol::{Credentials, Errno, NodeIndex, Reply, Request};
 use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -47,9 +47,9 @@ pub struct CallerProcess {
 
 impl CallerProcess {
     /// Whose requests the process makes.
-    pub fn caller(&self, uid: u32, gid: u32) -> Caller {
+    pub fn caller(&self, uid: u32, gid: u32) -> Credentials {
         let told = uid != 0 && self.group_hints.lately(uid);
-        Caller {
+        Credentials {
             uid,
             gid,
             groups: told.then(|| groups_of(self.pid)),
@@ -84,7 +84,7 @@ impl Fs {
             return Ok(said);
         }
         process.group_hints.note(caller.uid);
-        let caller = Caller {
+        let caller = Credentials {
             groups: Some(groups_of(process.pid)),
             ..caller.clone()
         };

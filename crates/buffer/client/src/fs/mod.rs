@@ -14,7 +14,8 @@ use crate::file::{File, Removals};
 use crate::session::ClientOptions;
 use crate::sessions::{NodeAddresses, Sessions};
 use forebay_protocol::message::{DirEntry, NewInode, OnExisting, SetAttr, XattrMode};
-use forebay_protocol::{Attr, Caller, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
+use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Reply, Request};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub struct Fs {
     /// Tells of closed files that nobody waits for. Ends before the sessions do.
     pub(crate) close_batch: Option<Arc<CloseBatch>>,
     pub(crate) sessions: Arc<Sessions>,
-    caller: Option<Caller>,
+    caller: Option<Credentials>,
     /// Who can be asked for the caller's groups.
     process: Option<CallerProcess>,
     /// Files being written, whose unused promises of space can be given back when it runs out.
@@ -77,7 +78,7 @@ impl Fs {
     }
 
     /// The same sessions, on behalf of someone else. Only root and the daemon's user may do so.
-    pub fn on_behalf_of(&self, caller: Caller) -> Fs {
+    pub fn on_behalf_of(&self, caller: Credentials) -> Fs {
         Fs {
             caller: Some(caller),
             ..self.clone()
@@ -132,7 +133,10 @@ impl Fs {
     /// May the caller access an inode in all the ways that the bits of `mask` say: 4 to read, 2 to
     /// write, 1 to execute it or to search it for names?
     pub fn access(&self, ino: Ino, mask: u16) -> Result<(), Errno> {
-        self.done(ino.metadata_node(), Request::Access { ino, mask })
+        self.done(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::Access { ino, mask }),
+        )
     }
 
     /// Change attributes. `file`: the open file through which it is done, if any.
@@ -141,12 +145,18 @@ impl Fs {
         if set.size.is_some() {
             self.before_truncate(ino)?;
         }
-        self.attr(ino.metadata_node(), Request::SetAttr { ino, handle, set })
+        self.attr(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::SetAttr { ino, handle, set }),
+        )
     }
 
     /// Target of a symbolic link.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.bytes(ino.metadata_node(), Request::ReadLink { ino })
+        self.bytes(
+            ino.metadata_node(),
+            Request::Name(NameRequest::ReadLink { ino }),
+        )
     }
 
     fn bytes(&self, node: NodeIndex, request: Request) -> Result<Vec<u8>, Errno> {
@@ -165,12 +175,12 @@ impl Fs {
         mode: u16,
     ) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        let request = Request::Make {
+        let request = Request::Name(NameRequest::Mknod {
             parent,
             name,
             new,
             mode,
-        };
+        });
         self.attr(parent.metadata_node(), request)
     }
 
@@ -182,7 +192,10 @@ impl Fs {
     /// Remove a name of something that is not a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.metadata_node(), Request::Unlink { parent, name })?;
+        self.done(
+            parent.metadata_node(),
+            Request::Name(NameRequest::Unlink { parent, name }),
+        )?;
         self.removals.record();
         Ok(())
     }
@@ -190,7 +203,10 @@ impl Fs {
     /// Remove an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(parent.metadata_node(), Request::RmDir { parent, name })
+        self.done(
+            parent.metadata_node(),
+            Request::Name(NameRequest::RmDir { parent, name }),
+        )
     }
 
     /// Change a name.
@@ -201,13 +217,13 @@ impl Fs {
         existing: OnExisting,
     ) -> Result<(), Errno> {
         let (name, to_name) = (name.to_vec(), to_name.to_vec());
-        let request = Request::Rename {
+        let request = Request::Name(NameRequest::Rename {
             parent,
             name,
             to,
             to_name,
             existing,
-        };
+        });
         self.done(parent.metadata_node(), request)?;
         self.removals.record();
         Ok(())
@@ -216,7 +232,10 @@ impl Fs {
     /// Give a file a further name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let name = name.to_vec();
-        self.attr(parent.metadata_node(), Request::Link { ino, parent, name })
+        self.attr(
+            parent.metadata_node(),
+            Request::Name(NameRequest::Link { ino, parent, name }),
+        )
     }
 
     /// Set an extended attribute.
@@ -228,24 +247,30 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let (name, value) = (name.to_vec(), value.to_vec());
-        let request = Request::SetXattr {
+        let request = Request::Inode(InodeRequest::SetXattr {
             ino,
             name,
             value,
             mode,
-        };
+        });
         self.done(ino.metadata_node(), request)
     }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let name = name.to_vec();
-        self.bytes(ino.metadata_node(), Request::GetXattr { ino, name })
+        self.bytes(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::GetXattr { ino, name }),
+        )
     }
 
     /// Names of extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        match self.call(ino.metadata_node(), Request::ListXattr { ino })? {
+        match self.call(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::ListXattr { ino }),
+        )? {
             Reply::Names(names) => Ok(names),
             _ => Err(Errno::EPROTO),
         }
@@ -254,22 +279,25 @@ impl Fs {
     /// Remove an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let name = name.to_vec();
-        self.done(ino.metadata_node(), Request::RemoveXattr { ino, name })
+        self.done(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::RemoveXattr { ino, name }),
+        )
     }
 
     /// Make all changes of names and attributes so far durable.
     pub fn sync(&self) -> Result<(), Errno> {
-        let request = Request::Sync {
+        let request = Request::File(FileRequest::Sync {
             handle: None,
             data_only: false,
-        };
+        });
         self.ask_all(&request, |_| Ok(()))
     }
 
     /// Capacity and use, of all nodes together.
     pub fn statfs(&self) -> Result<StatFs, Errno> {
         let mut total = StatFs::default();
-        self.ask_all(&Request::StatFs, |reply| match reply {
+        self.ask_all(&Request::Inode(InodeRequest::StatFs), |reply| match reply {
             Reply::StatFs {
                 capacity,
                 used,

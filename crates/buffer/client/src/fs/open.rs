@@ -2,6 +2,7 @@
 
 use super::Fs;
 use crate::file::File;
+use forebay_protocol::message::{FileRequest, NameRequest};
 use forebay_protocol::message::{OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Reply, Request};
 use std::sync::Arc;
@@ -44,13 +45,15 @@ impl Fs {
     ) -> Result<Opened, Errno> {
         let handle = self.sessions.new_handle();
         let open = self.by_descriptor(parent.metadata_node(), open)?;
-        let request = |open| Request::Create {
-            parent,
-            name: name.to_vec(),
-            mode,
-            exclusive,
-            handle,
-            open,
+        let request = |open| {
+            Request::Name(NameRequest::Create {
+                parent,
+                name: name.to_vec(),
+                mode,
+                exclusive,
+                handle,
+                open,
+            })
         };
         let mut tries = 0;
         loop {
@@ -89,7 +92,7 @@ impl Fs {
 
     fn open_as(&self, ino: Ino, handle: HandleId, open: OpenMode) -> Result<Opened, Errno> {
         let open = self.by_descriptor(ino.metadata_node(), open)?;
-        let request = |open| Request::Open { ino, handle, open };
+        let request = |open| Request::File(FileRequest::Open { ino, handle, open });
         match self.opened(ino.metadata_node(), handle, open, request)? {
             Found::Here(opened) => Ok(opened),
             Found::Elsewhere(_) => Err(Errno::EPROTO),

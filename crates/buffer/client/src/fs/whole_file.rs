@@ -1,6 +1,7 @@
 //! Small files that are made and read whole, with one request each.
 
 use super::Fs;
+use forebay_protocol::message::{InodeRequest, NameRequest};
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
 use forebay_protocol::{Attr, Errno, Ino, Reply, Request};
 
@@ -21,12 +22,12 @@ impl Fs {
             return Err(Errno::EOPNOTSUPP);
         }
         let name = name.to_vec();
-        let request = Request::Put {
+        let request = Request::Name(NameRequest::PutFile {
             parent,
             name,
             set: Box::new(set),
             data,
-        };
+        });
         let made = self.attr(parent.metadata_node(), request)?;
         self.removals.record();
         Ok(made)
@@ -35,7 +36,10 @@ impl Fs {
     /// Attributes and contents of a regular file, as they are at one moment. `EOPNOTSUPP`: it has
     /// to be opened for that, as one that is longer than [`MAX_WHOLE`], or is being written.
     pub fn fetch_file(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
-        match self.call(ino.metadata_node(), Request::Fetch { ino })? {
+        match self.call(
+            ino.metadata_node(),
+            Request::Inode(InodeRequest::GetFile { ino }),
+        )? {
             Reply::FileContents { attr, data } if data.len() as u64 == attr.size => {
                 Ok((attr, data))
             }

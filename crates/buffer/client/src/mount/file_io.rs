@@ -4,6 +4,7 @@ use super::convert;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
+use forebay_protocol::message::InodeRequest;
 use forebay_protocol::message::{Allocate, SetAttr};
 use forebay_protocol::{Errno, FileKind};
 use fuser::{
@@ -281,7 +282,8 @@ impl MountedFs {
         if closed {
             self.negative_lookups.forget_directory(ino);
         }
-        let request_set = forebay_protocol::Request::SetAttr { ino, handle, set };
+        let request_set =
+            forebay_protocol::Request::Inode(InodeRequest::SetAttr { ino, handle, set });
         let attr = self
             .fs_for(request)
             .attr_for(ino.metadata_node(), request_set)?;

@@ -7,8 +7,9 @@ use super::negative_lookups::NegativeLookups;
 use super::open_files::OpenFiles;
 use crate::fs::{CallerProcess, Fs, GroupHints};
 use forebay_protocol::Request as wire;
+use forebay_protocol::message::NameRequest;
 use forebay_protocol::message::NewInode;
-use forebay_protocol::{Attr, Caller, Errno, FileKind, Ino};
+use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
 use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +66,7 @@ impl MountedFs {
         if !self.trusted {
             return self.fs.clone();
         }
-        self.fs.on_behalf_of(Caller {
+        self.fs.on_behalf_of(Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
@@ -84,12 +85,12 @@ impl MountedFs {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
         let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
-        let make = wire::Make {
+        let make = wire::Name(NameRequest::Mknod {
             parent,
             name,
             new,
             mode,
-        };
+        });
         let fs = self.fs_for(request);
         let made = self.track_name(parent, || fs.attr_for(parent.metadata_node(), make));
         // The kernel lets nobody look into its parent before it has the answer.

@@ -3,6 +3,7 @@
 use super::convert::{self, errno};
 use super::mounted_fs::{MountedFs, entry};
 use forebay_protocol::Request as wire;
+use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, Ino};
 use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
@@ -80,7 +81,7 @@ impl MountedFs {
         let (ino, parent) = (convert::ino(ino), convert::ino(parent));
         let name = name.as_bytes().to_vec();
         self.negative_lookups.add_name(parent, &name);
-        let link = wire::Link { ino, parent, name };
+        let link = wire::Name(NameRequest::Link { ino, parent, name });
         let fs = self.fs_for(request);
         self.track_name(parent, || fs.attr_for(parent.metadata_node(), link))
     }

@@ -3,8 +3,9 @@
 use super::{Reopen, Session, lock};
 use crate::system::Connection;
 use forebay_net::handshake::{Dialling, NotProved};
-use forebay_protocol::message::{Hello, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken};
-use forebay_protocol::{Call, Caller, Errno, Reply, Request};
+use forebay_protocol::message::{Attach, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken};
+use forebay_protocol::message::{FileRequest, SessionRequest};
+use forebay_protocol::{Call, Credentials, Errno, Reply, Request};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -102,7 +103,7 @@ impl Session {
         let mut link = system.connect(&self.address, Duration::from_secs(5))?;
         // Whoever listens in a daemon's place may say nothing at all.
         link.set_timeout(Some(GREETING))?;
-        let hello = Hello {
+        let hello = Attach {
             version: PROTOCOL_VERSION,
             instance: self.instance,
             token: identity.resume,
@@ -115,7 +116,10 @@ impl Session {
             caller: None,
             request,
         };
-        link.send(&say(Request::Hello(hello.clone())), &[])?;
+        link.send(
+            &say(Request::Session(SessionRequest::Attach(hello.clone()))),
+            &[],
+        )?;
         let mut reply = link.receive(seq, &mut [])?.reply;
         if let Some(at) = link.remote_address()? {
             let nonce = match reply {
@@ -128,7 +132,7 @@ impl Session {
             // The second greeting goes along: whoever listens in the daemon's place learns of the
             // session what is of use to the session's user only.
             link.send(&say(dialling.prove()?), &[])?;
-            link.send(&say(Request::Hello(hello)), &[])?;
+            link.send(&say(Request::Session(SessionRequest::Attach(hello))), &[])?;
             dialling.check(&link.receive(seq, &mut [])?.reply)?;
             reply = link.receive(seq, &mut [])?.reply;
         }
@@ -163,7 +167,7 @@ impl Session {
         // The daemon checks rights only when a file is opened first; here it takes the word of
         // those it trusts.
         let own = rustix::process::geteuid().as_raw();
-        let caller = (own == 0).then_some(Caller {
+        let caller = (own == 0).then_some(Credentials {
             uid: 0,
             gid: 0,
             groups: Some(Vec::new()),
@@ -173,14 +177,16 @@ impl Session {
         for (handle, what) in handles {
             identity.recovery_seq += 1;
             let (ino, request) = match what {
-                Reopen::File(ino, open) => (ino, Request::Open { ino, handle, open }),
+                Reopen::File(ino, open) => {
+                    (ino, Request::File(FileRequest::Open { ino, handle, open }))
+                }
                 Reopen::Object(permit, open) => (
                     permit.ino,
-                    Request::OpenObject {
+                    Request::File(FileRequest::OpenObject {
                         handle,
                         capability: permit,
                         open,
-                    },
+                    }),
                 ),
             };
             let call = Call {

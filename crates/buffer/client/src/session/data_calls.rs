@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::data_connections::{DATA_SEQ, DataConnection};
+use forebay_protocol::message::InodeRequest;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::io;
 
@@ -42,7 +43,8 @@ impl Session {
     /// Forget idle bulk connections: a handle opened since the daemon restarted is unknown there.
     pub fn reset_data_connections(&self) -> Result<(), Errno> {
         self.lanes.close_idle();
-        self.call(None, Request::StatFs).map(|_| ())
+        self.call(None, Request::Inode(InodeRequest::StatFs))
+            .map(|_| ())
     }
 }
 

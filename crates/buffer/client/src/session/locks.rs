@@ -9,6 +9,7 @@ use crate::sessions::Sessions;
 use crate::system::Connection;
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges};
 use forebay_protocol::message::LOCK_WATCH_SLOT;
+use forebay_protocol::message::LockRequest;
 use forebay_protocol::{Call, Errno, HandleId, Ino, LockOwner, NodeIndex, Reply, Request};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,11 +69,11 @@ impl Session {
     pub fn try_lock(&self, ino: Ino, held: HeldLock) -> Result<Option<FileLock>, Errno> {
         loop {
             let epoch = self.epoch();
-            let request = Request::Lock {
+            let request = Request::Lock(LockRequest::Acquire {
                 handle: held.handle,
                 lock: held.lock,
                 ticket: None,
-            };
+            });
             match self.call(None, request)?.reply {
                 Reply::Done => {}
                 Reply::LockConflict(lock) => return Ok(Some(lock)),
@@ -107,11 +108,11 @@ impl Session {
 
     fn ask_for(&self, ticket: u64, wanted: HeldLock) {
         let epoch = self.epoch();
-        let request = Request::Lock {
+        let request = Request::Lock(LockRequest::Acquire {
             handle: wanted.handle,
             lock: wanted.lock,
             ticket: Some(ticket),
-        };
+        });
         match self.call(None, request).map(|said| said.reply) {
             Ok(Reply::Done) => self.lock_came(ticket, epoch),
             Ok(Reply::LockPending) => {}
@@ -148,7 +149,7 @@ impl Session {
     /// Wait for a lock no longer: it fails with `EINTR`, unless it has just come.
     pub fn cancel_lock(&self, ticket: u64) {
         let epoch = self.epoch();
-        let said = self.call(None, Request::CancelLock { ticket });
+        let said = self.call(None, Request::Lock(LockRequest::Cancel { ticket }));
         match said.map(|said| said.reply) {
             Ok(Reply::LocksGranted(_)) => self.lock_came(ticket, epoch),
             _ => self.lock_failed(ticket, Errno::EINTR),
@@ -177,12 +178,12 @@ impl Session {
                 ranges.release(start, end);
             });
         }
-        let request = Request::Unlock {
+        let request = Request::Lock(LockRequest::Release {
             handle,
             owner,
             start,
             end,
-        };
+        });
         self.call(None, request).map(|_| ())
     }
 
@@ -216,11 +217,11 @@ impl Session {
             let call = Call {
                 seq: *seq,
                 caller: None,
-                request: Request::Lock {
+                request: Request::Lock(LockRequest::Acquire {
                     handle: held.handle,
                     lock: held.lock,
                     ticket: None,
-                },
+                }),
             };
             let reply = link.call(&call, &[], &mut [])?.reply;
             if reply != Reply::Done {
@@ -285,9 +286,9 @@ fn watch(sessions: &Weak<Sessions>, node: NodeIndex) {
                 let call = Call {
                     seq,
                     caller: None,
-                    request: Request::AwaitLocks {
+                    request: Request::Lock(LockRequest::Await {
                         known: std::mem::take(&mut told),
-                    },
+                    }),
                 };
                 let Ok(answer) = link.call(&call, &[], &mut []) else {
                     break;

@@ -17,8 +17,11 @@ use forebay_net::connection::Response;
 use forebay_net::munge::Munge;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{CACHE_LIFETIME_NS, OpenMode};
+use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::placement::{Capability, Placement};
-use forebay_protocol::{Call, Caller, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::{
+    Call, Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
+};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -238,7 +241,11 @@ impl Session {
 
     /// Make a request; repeat it until it is answered or patience ends. The daemon carries it out
     /// once, however often it is repeated.
-    pub fn call(&self, caller: Option<&Caller>, request: Request) -> Result<SessionReply, Errno> {
+    pub fn call(
+        &self,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> Result<SessionReply, Errno> {
         let said = self.exchange(caller, request)?;
         match said.reply {
             Reply::Failed(errno) => Err(errno),
@@ -249,7 +256,7 @@ impl Session {
     /// As [`call`](Session::call), but the daemon's refusal is an answer that may be believed, too.
     pub fn exchange(
         &self,
-        caller: Option<&Caller>,
+        caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
         self.receive_reply(self.send_call(caller, request))
@@ -257,12 +264,13 @@ impl Session {
 
     /// Send a request without waiting for the answer. Whoever has several under way must send them
     /// in the order of their nodes, lest two wait for each other's connections.
-    pub fn send_call(&self, caller: Option<&Caller>, request: Request) -> PendingCall {
+    pub fn send_call(&self, caller: Option<&Credentials>, request: Request) -> PendingCall {
         let sent = self.options.system.now();
         let mut slot = self.take_slot();
         slot.seq += 1;
         let unsynced = match request {
-            Request::Sync { .. } | Request::SyncRest { .. } => self.unsynced.take(),
+            Request::File(FileRequest::Sync { .. })
+            | Request::File(FileRequest::SyncMetadata { .. }) => self.unsynced.take(),
             _ => PendingSync::NOTHING,
         };
         if changes(&request) {
@@ -372,18 +380,18 @@ impl Session {
 /// Does a request change names or attributes?
 fn changes(request: &Request) -> bool {
     match request {
-        Request::Open { open, .. } => open.truncate,
-        Request::Make { .. }
-        | Request::Create { .. }
-        | Request::Put { .. }
-        | Request::Unlink { .. }
-        | Request::RmDir { .. }
-        | Request::Rename { .. }
-        | Request::Link { .. }
-        | Request::SetAttr { .. }
-        | Request::SetXattr { .. }
-        | Request::RemoveXattr { .. }
-        | Request::Allocate { .. } => true,
+        Request::File(FileRequest::Open { open, .. }) => open.truncate,
+        Request::Name(NameRequest::Mknod { .. })
+        | Request::Name(NameRequest::Create { .. })
+        | Request::Name(NameRequest::PutFile { .. })
+        | Request::Name(NameRequest::Unlink { .. })
+        | Request::Name(NameRequest::RmDir { .. })
+        | Request::Name(NameRequest::Rename { .. })
+        | Request::Name(NameRequest::Link { .. })
+        | Request::Inode(InodeRequest::SetAttr { .. })
+        | Request::Inode(InodeRequest::SetXattr { .. })
+        | Request::Inode(InodeRequest::RemoveXattr { .. })
+        | Request::File(FileRequest::Allocate { .. }) => true,
         _ => false,
     }
 }
@@ -428,7 +436,7 @@ impl Drop for Session {
             let call = Call {
                 seq: seq + 1,
                 caller: None,
-                request: Request::Bye,
+                request: Request::Session(SessionRequest::Detach),
             };
             let _ = link.call(&call, &[], &mut []);
         }

@@ -1,6 +1,5 @@
 //! Creation of instances.
 
-use forebay_job_script::Capacity;
 use forebay_policy::allocate::{self, AllocationRequest, Share, Size};
 use forebay_policy::pool;
 use forebay_units::{Bytes, human};
@@ -38,19 +37,10 @@ impl Controller {
             return Err(Failure::new(Cause::Invalid, reason));
         }
         let pool = self.state.storage.pool(spec.pool.as_deref())?.clone();
-        let size = match spec.capacity {
-            Capacity::Bytes(size) => {
-                let granules = pool::granules_for(size, pool.granularity).ok_or_else(|| {
-                    Failure::new(Cause::Invalid, "the granules of the pool have no bytes")
-                })?;
-                match replicated {
-                    true => Size::Copies(granules),
-                    false => Size::Granules(granules),
-                }
-            }
-            Capacity::Nodes(count) if replicated => Size::WholeNodeCopies(count),
-            Capacity::Nodes(count) => Size::WholeNodes(count),
-        };
+        let size = Size::of_instance(spec.capacity, replicated, pool.granularity);
+        let size = size.ok_or_else(|| {
+            Failure::new(Cause::Invalid, "the granules of the pool have no bytes")
+        })?;
         let request = AllocationRequest {
             size,
             preference: spec.preference,

@@ -1,7 +1,6 @@
 //! Timeouts, limits and policies of a controller.
 
 use forebay_job_script::Direction;
-use forebay_units::Rate;
 
 /// Timeouts, limits and policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +19,6 @@ pub struct Settings {
     pub reply_retention_ms: u64,
     /// Limit on the stages that one storage node moves at a time.
     pub max_stages_per_node: usize,
-    /// Estimated rate of one mover, for the order in which stages start.
-    pub mover_rate: Rate,
     /// Directory below which sessions are mounted; without a trailing `/`.
     pub mount_root: String,
     /// User with the operator's rights, besides root.
@@ -85,7 +82,6 @@ impl Default for Settings {
             staging_timeout_ms: 86_400_000,
             reply_retention_ms: 3_600_000,
             max_stages_per_node: 4,
-            mover_rate: Rate(1_000_000_000),
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use forebay_policy::pool::NodeId;
-use forebay_policy::staging::{PendingStage, Pressure, stages_to_start};
-use forebay_units::Bytes;
+use forebay_policy::staging::{PendingStage, start_order};
 
 use super::machine::Controller;
 use super::objects::{StageRecord, StageState};
@@ -25,10 +24,7 @@ impl Controller {
     /// Assigns queued stages to nodes that have a free mover.
     pub(super) fn start_stages(&mut self) {
         let shortage = self.short_of_space_at;
-        let pressure = Pressure {
-            rate: self.settings.mover_rate,
-            short_of_space: shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS),
-        };
+        let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
         let RunningStages {
             of_node,
             mut of_session,
@@ -36,7 +32,7 @@ impl Controller {
         for (node, queued) in self.queued_stages() {
             let running = of_node.get(&node).copied().unwrap_or(0);
             let mut free = self.settings.max_stages_per_node.saturating_sub(running);
-            for id in stages_to_start(&queued, queued.len(), &pressure) {
+            for id in start_order(&queued, short_of_space) {
                 if free == 0 {
                     break;
                 }
@@ -82,9 +78,7 @@ impl Controller {
             queued.entry(node).or_default().push(PendingStage {
                 id: id.0,
                 direction: stage.directive.direction,
-                size: Bytes(stage.moved.copied.bytes_total),
                 since_ms: stage.queued.0,
-                needed_ms: None,
             });
         }
         queued
@@ -117,6 +111,7 @@ mod tests {
     };
     use crate::messages::{FragmentId, Owner, UnixMillis};
     use forebay_job_script::{BufferPath, Direction, InstanceRef, Stage, StageKind, StagePath};
+    use forebay_units::Bytes;
 
     /// A controller with an instance on one node that two sessions use, each with five queued
     /// stages. Returns how many stages of each start; the first session has this limit.

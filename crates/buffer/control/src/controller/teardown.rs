@@ -48,7 +48,6 @@ impl Controller {
             unfinished_stage_outs: count(outs.len()),
             failed_stage_outs: count(failed.count()),
             other_sessions: count(others),
-            mounts: count(session.activations.len()),
         };
         removal::check_removal(&uses, hurry)
             .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;

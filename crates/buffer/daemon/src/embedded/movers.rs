@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use forebay_client::Fs;
 use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
-use forebay_protocol::Caller;
+use forebay_protocol::Credentials;
 use forebay_stage::end::{ConfinedFileSystem, FileSystem};
 use forebay_stage::{
     Identity, ItemKind, Phase, Problem, StageError, StageItem, StageLocation, StageOptions,
@@ -276,7 +276,7 @@ impl<'a> Ends<'a> {
         let who = Identity::for_user(uid, gid).map(Arc::new);
         let fs = match who {
             None => attached,
-            Some(_) => attached.on_behalf_of(Caller {
+            Some(_) => attached.on_behalf_of(Credentials {
                 uid,
                 gid,
                 groups: Some(Vec::new()),

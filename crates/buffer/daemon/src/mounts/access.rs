@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use forebay_client::Fs;
 use forebay_job_script::AccessMode;
+use forebay_protocol::Credentials;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::Caller;
 use forebay_protocol::{Errno, Ino};
 
 use forebay_control::messages::{InstanceId, Owner};
@@ -101,7 +101,7 @@ pub(super) fn make_mode_directory(attached: &Fs, space: &Path, owner: Owner) -> 
     let (uid, gid) = (owner.uid, owner.gid);
     // The owner may make nothing in a directory that is root's, and need not.
     let checked = true;
-    let owners = attached.on_behalf_of(Caller {
+    let owners = attached.on_behalf_of(Credentials {
         uid,
         gid,
         groups: Some(Vec::new()),

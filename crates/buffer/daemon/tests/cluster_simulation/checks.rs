@@ -40,7 +40,7 @@ impl World {
             };
             if matches!(fragment.state, FragmentState::Ready(_)) {
                 let instance = forebay_protocol::InstanceId(fragment.instance.0);
-                let there = daemon.shard.state().volumes.contains_key(&instance);
+                let there = daemon.node.volume(instance).is_some();
                 assert!(there, "{id:?} is ready but not there");
             }
         }
@@ -61,9 +61,8 @@ impl World {
         let flash = nodes.all(|(index, node)| {
             gone(index)
                 || node.running.as_ref().is_some_and(|(daemon, control)| {
-                    let known = daemon.shard.state();
-                    known.volumes.is_empty()
-                        && known.sessions.is_empty()
+                    daemon.node.volumes().next().is_none()
+                        && daemon.node.session_count() == 0
                         && control.fragments().is_empty()
                 }) && node.objects.list_instances().unwrap().is_empty()
         });
@@ -86,12 +85,12 @@ impl World {
             text += &format!("; node {index}: fragments {:?}", node.fragments.keys());
             text += &format!(", objects of {objects:?}");
             if let Some((daemon, _)) = &node.running {
-                let known = daemon.shard.state();
-                for (id, instance) in &known.volumes {
-                    text += &format!(", {id} prepared {:?}", instance.prepared);
-                    text += &format!(", decided {:?}", instance.decided);
+                for volume in daemon.node.volumes() {
+                    text += &format!(", {} prepared {:?}", volume.spec.id, volume.prepared);
+                    text += &format!(", decided {:?}", volume.decided);
                 }
-                text += &format!(", sessions {:?}", known.sessions.keys());
+                let sessions: Vec<_> = daemon.node.sessions().map(|(id, _)| id).collect();
+                text += &format!(", sessions {sessions:?}");
             }
         }
         for (index, host) in self.hosts.iter().enumerate() {

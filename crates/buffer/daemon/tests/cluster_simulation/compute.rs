@@ -9,7 +9,7 @@ use forebay_control::controller;
 use forebay_control::messages::{ActivationId, MountPlan, UnixMillis};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_job_script::AccessMode;
-use forebay_protocol::Caller;
+use forebay_protocol::Credentials;
 
 use crate::actor_thread::{self, Machine, Outcome};
 use crate::machines::MachineId;
@@ -170,7 +170,7 @@ impl World {
             let private = self.mounted(index, &token, true).map(|(id, _)| id);
             self.truth.counts.private_uses += u64::from(private.is_some());
             self.truth.counts.copies_read += u64::from(plan.mode == AccessMode::LoadBalanced);
-            let caller = Caller {
+            let caller = Credentials {
                 uid: owner.uid,
                 gid: owner.gid,
                 groups: Some(Vec::new()),

@@ -11,7 +11,7 @@ use forebay_control::storage_node::StorageNode;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, SessionId};
 use forebay_store::log::Log;
-use forebay_store::node::{ConnId, Shard};
+use forebay_store::node::{ConnId, Node};
 use forebay_store::objects::{MemoryObjects, ObjectId};
 use forebay_store::storage::MemoryStorage;
 
@@ -47,7 +47,7 @@ pub fn to_rows(records: &Records) -> Vec<StoredRecord> {
 
 /// A storage daemon that runs.
 pub struct Daemon {
-    pub shard: Shard<MemoryObjects>,
+    pub node: Node<MemoryObjects>,
     pub log: Log<MemoryStorage>,
     /// The connection over which other daemons' messages come.
     pub peers: ConnId,

@@ -9,10 +9,11 @@ use forebay_control::storage_node::{self, StorageNode};
 use forebay_daemon::embedded::movers;
 use forebay_policy::pool::NodeId;
 use forebay_protocol::layout::{BLOCK_BYTES, block_bytes};
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId, Timestamp};
 use forebay_store::log::{LogSpace, RecoveryError};
-use forebay_store::node::{ConnId, Effect, Input, Limits, Now, Shard, fetch_reply_in_memory};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, Now, fetch_reply_in_memory};
 use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::{Fault, MemoryStorage};
@@ -73,12 +74,12 @@ impl World {
             ..Limits::default()
         };
         let objects = storage.objects.clone();
-        let mut shard =
-            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
-        shard.set_boot_id(storage.boot);
-        shard.step(now, Input::Connected(peers, root()), &mut Vec::new());
+        let mut daemon_node =
+            Node::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
+        daemon_node.set_boot_id(storage.boot);
+        daemon_node.step(now, Input::Connected(peers, root()), &mut Vec::new());
         let daemon = Daemon {
-            shard,
+            node: daemon_node,
             log,
             peers,
             opens: BTreeMap::new(),
@@ -116,7 +117,7 @@ impl World {
         let Some((daemon, _)) = &mut self.nodes[index].running else {
             return true;
         };
-        for bytes in daemon.shard.take_records() {
+        for bytes in daemon.node.take_records() {
             if daemon.log.append(&bytes).is_err() {
                 return false;
             }
@@ -133,9 +134,9 @@ impl World {
         // An error is the death of the process, which is seen below.
         let room = daemon.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
         self.truth.counts.short_logs += u64::from(room < LogSpace::Normal);
-        daemon.shard.set_log_room(room);
+        daemon.node.set_log_space(room);
         let mut effects = Vec::new();
-        daemon.shard.step(now, input, &mut effects);
+        daemon.node.step(now, input, &mut effects);
         if !self.commit(index) {
             let power = self.power_fails();
             return self.crash_node(index, power);
@@ -275,11 +276,11 @@ impl World {
             return (Reply::Failed(Errno::EIO), Vec::new());
         };
         let done = match request {
-            Request::Read {
+            Request::Data(DataRequest::Read {
                 handle,
                 offset,
                 length,
-            } => match daemon.opens.get(&(session, handle)) {
+            }) => match daemon.opens.get(&(session, handle)) {
                 Some(open) if open.mode.read => {
                     let bytes = storage
                         .objects
@@ -291,11 +292,11 @@ impl World {
                 }
                 _ => Err(Errno::EBADF),
             },
-            Request::Write {
+            Request::Data(DataRequest::Write {
                 handle,
                 offset,
                 append,
-            } => match daemon.opens.get_mut(&(session, handle)) {
+            }) => match daemon.opens.get_mut(&(session, handle)) {
                 Some(open) if open.mode.write => {
                     let known = storage.objects.object_contents(open.object);
                     let end = known.map_or(0, |bytes| bytes.len() as u64);

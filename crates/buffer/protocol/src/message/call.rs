@@ -1,56 +1,8 @@
-//! Who calls: how a connection joins a session, and what comes with every request.
+//! A request on its way.
 
 use super::Request;
-#[cfg(doc)]
-use super::{CACHE_LIFETIME_NS, MAX_SLOTS, PROTOCOL_VERSION, Reply};
-use crate::ids::{InstanceId, SessionId};
+use crate::credentials::Credentials;
 use serde::{Deserialize, Serialize};
-
-/// The first request on a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// Must be [`PROTOCOL`].
-    pub version: u16,
-    /// The instance to attach to; `None` for a connection that administers the daemon.
-    pub instance: Option<InstanceId>,
-    /// The session this connection joins; `None` begins one.
-    pub token: Option<SessionToken>,
-    /// Which of the session's slots this connection is, below [`MAX_SLOTS`]; with `bulk` which of its
-    /// lanes, below [`MAX_LANES`](super::MAX_LANES). It takes the place of an older connection with
-    /// the same number: of that one nothing is carried out any more once this one is welcome.
-    pub slot: u32,
-    /// This connection carries only [`Request::Read`] and [`Request::Write`], and they bypass the
-    /// daemon's queue of metadata requests.
-    pub data_connection: bool,
-    /// All of the session's requests come from one cache, which keeps what it is told as long as
-    /// [`CACHE_TIME`] if the reply permits. Replies do while the session is its instance's only one.
-    pub single_cache: bool,
-}
-
-/// Proof that a connection belongs to a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionToken {
-    /// The session.
-    pub session: SessionId,
-    /// What [`Reply::Welcome`] said when the session began.
-    pub secret: u128,
-}
-
-/// On whose behalf a request is made. Only a connection from root or from the daemon's own user
-/// may set it; for every other one it is the peer itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Caller {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Further groups. `None`: the sender can find out, and wants to be asked only if it matters.
-    /// A request whose outcome depends on them then does nothing and fails with
-    /// [`Errno::EGROUPS`](crate::Errno::EGROUPS).
-    pub groups: Option<Vec<u32>>,
-    /// The sender has already checked permission bits and owners (a mount whose kernel does).
-    pub checked: bool,
-}
 
 /// A request with its place in the slot's order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +10,7 @@ pub struct Call {
     /// Number of the request in its slot: one more than that of the one before it.
     pub seq: u64,
     /// On whose behalf; `None` for the peer itself.
-    pub caller: Option<Caller>,
+    pub caller: Option<Credentials>,
     /// What to do.
     pub request: Request,
 }

@@ -1,6 +1,8 @@
 //! Files as requests and replies describe them.
 
 #[cfg(doc)]
+use super::InodeRequest;
+#[cfg(doc)]
 use super::Request;
 use crate::ids::{Ino, NodeIndex, Timestamp};
 use crate::layout::Layout;
@@ -55,7 +57,7 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Set for a file that lies on several nodes and is or was open for writing: its data objects
     /// say what its length, space and last write are, and `size`, `blocks` and `mtime` here do not.
-    /// Ask all nodes with [`Request::StatObjects`] and give the answers to
+    /// Ask all nodes with [`InodeRequest::StatObjects`] and give the answers to
     /// [`settle`](Attr::settle). The time is that of the last write that `mtime` accounts for.
     pub provisional: Option<Timestamp>,
     /// Whether it has extended attributes.

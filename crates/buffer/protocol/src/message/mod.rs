@@ -8,44 +8,25 @@
 mod call;
 mod file;
 mod instance;
+mod limits;
 mod reply;
 mod request;
+mod session;
 
-pub use call::{Call, Caller, Hello, SessionToken};
+pub use call::Call;
 pub use file::{
     Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime,
     XattrMode, is_xattr_supported,
 };
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport};
+pub use limits::{
+    CACHE_LIFETIME_NS, LOCK_WATCH_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
+    MAX_INLINE_FILE_BYTES, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
+    PROTOCOL_VERSION, RECOVERY_SLOT,
+};
 pub use reply::Reply;
-pub use request::Request;
-
-/// Version of everything in this module. Both sides must speak the same one.
-pub const PROTOCOL_VERSION: u16 = 5;
-/// Handles that are closed by one request.
-pub const MAX_CLOSED_HANDLES: usize = 1024;
-/// Longest name of a directory entry, in bytes.
-pub const MAX_NAME: usize = 255;
-/// Longest target of a symbolic link, in bytes.
-pub const MAX_SYMLINK_TARGET: usize = 4095;
-/// Longest value of an extended attribute, in bytes.
-pub const MAX_XATTR: usize = 64 * 1024;
-/// Most data in one read or write over a socket, in bytes.
-pub const MAX_DATA: usize = 4 << 20;
-/// Longest file that [`Request::Put`] makes and [`Request::Fetch`] gets, in bytes.
-pub const MAX_INLINE_FILE_BYTES: usize = 64 << 10;
-/// Most inodes that [`Request::GetAttrs`] and [`Request::StatObjects`] ask about: no answer to
-/// [`Request::ReadDir`] has more entries with attributes.
-pub const MAX_REQUEST_INODES: usize = 1024;
-/// How long after the request was sent a reply that permits it may be cached, in nanoseconds.
-pub const CACHE_LIFETIME_NS: u64 = 1_000_000_000;
-/// Connections a session may have.
-pub const MAX_SLOTS: u32 = 64;
-/// Bulk connections a session may have.
-pub const MAX_DATA_CONNECTIONS: u32 = 4096;
-/// The slot on which a session opens its handles again after a restart of the daemon, before it
-/// calls on any other. A daemon that knows of all sessions that they have done so drops what
-/// nobody has open.
-pub const RECOVERY_SLOT: u32 = MAX_SLOTS - 1;
-/// The slot of [`Request::AwaitLocks`].
-pub const LOCK_WATCH_SLOT: u32 = MAX_SLOTS - 2;
+pub use request::{
+    AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, Request,
+    SessionRequest,
+};
+pub use session::{Attach, SessionToken};

@@ -1,6 +1,8 @@
 //! What a daemon answers.
 
 #[cfg(doc)]
+use super::NameRequest;
+#[cfg(doc)]
 use super::Request;
 use super::{Attr, DirEntry, FileKind, InstanceUsage, ScrubReport, SessionToken};
 use crate::identity::Proof;
@@ -49,7 +51,7 @@ pub enum Reply {
     Opened {
         /// Attributes.
         attr: Attr,
-        /// [`Request::Create`] made it.
+        /// [`NameRequest::Create`] made it.
         created: bool,
         /// Opens the file's data objects on other nodes, if there may be any.
         capability: Option<Capability>,

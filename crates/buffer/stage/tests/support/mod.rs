@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use forebay_client::{Admin, Fs};
 use forebay_net::auth::PoolKey;
-use forebay_protocol::message::{Caller, DirEntry, InstanceSpec, NewInode, OpenMode};
+use forebay_protocol::Credentials;
+use forebay_protocol::message::{DirEntry, InstanceSpec, NewInode, OpenMode};
 use forebay_protocol::{Attr, Errno, FileKind, InstanceId};
 use forebay_stage::{
     ItemKind, Namespace, ProgressCounters, StageError, StageItem, StageLocation, StageOptions,
@@ -98,7 +99,7 @@ impl Sides {
 
     /// The instance as a user sees it.
     pub fn as_user(&self, uid: u32, gid: u32) -> Buffer {
-        Buffer::of(self.buffer.fs.on_behalf_of(Caller {
+        Buffer::of(self.buffer.fs.on_behalf_of(Credentials {
             uid,
             gid,
             groups: Some(Vec::new()),

@@ -31,7 +31,7 @@ pub struct FetchJob {
     pub conn: ConnId,
     pub seq: u64,
     pub object: ObjectId,
-    /// As [`Effect::Fetch`](crate::shard::Effect::Fetch) has them.
+    /// As [`Effect::Fetch`](crate::node::Effect::Fetch) has them.
     pub attr: Attr,
     pub length: Option<u64>,
 }

@@ -121,7 +121,7 @@ impl EventLoop {
     }
 
     fn note_room(&mut self, room: LogSpace) {
-        let before = self.parts.shard.set_log_room(room);
+        let before = self.parts.node.set_log_space(room);
         if before == room {
             return;
         }

@@ -7,77 +7,82 @@ use crate::objects::{RemovalProgress, RemovalQueue};
 use forebay_metrics::{Counter, Latency, LatencySnapshot};
 use forebay_protocol::Request;
 use forebay_protocol::message::InstanceUsage;
+use forebay_protocol::message::{
+    AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, SessionRequest,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 macro_rules! kinds {
-    ($($pattern:pat => $name:literal,)*) => {
-        const NAMES: &[&str] = &[$($name,)* "other"];
+    ($($pattern:pat => $kind:ident $name:literal,)*) => {
+        const NAMES: &[&str] = &[$($name),*];
 
-        /// The place of a request's kind in [`NAMES`].
-        fn place(request: &Request) -> usize {
-            let mut place = 0;
-            $(
-                if let $pattern = request {
-                    return place;
-                }
-                place += 1;
-            )*
-            place
+        /// Indices into [`NAMES`].
+        enum Index {
+            $($kind,)*
+        }
+
+        /// The index of a request's kind in [`NAMES`].
+        fn index(request: &Request) -> usize {
+            match request {
+                $($pattern => Index::$kind as usize,)*
+            }
         }
     };
 }
 
-// The most frequent ones first: this is searched from the top. All others are called `other`.
 kinds! {
-    Request::Read { .. } => "read",
-    Request::Write { .. } => "write",
-    Request::Lookup { .. } => "lookup",
-    Request::GetAttr { .. } => "getattr",
-    Request::GetAttrs { .. } => "getattrs",
-    Request::Create { .. } => "create",
-    Request::Put { .. } => "put",
-    Request::Fetch { .. } => "fetch",
-    Request::Open { .. } => "open",
-    Request::Close { .. } => "close",
-    Request::CloseAll { .. } => "close_all",
-    Request::Reserve { .. } => "reserve",
-    Request::OpenObject { .. } => "open_object",
-    Request::StatObjects { .. } => "stat_objects",
-    Request::Permit { .. } => "permit",
-    Request::SetAttr { .. } => "setattr",
-    Request::ReadDir { .. } => "readdir",
-    Request::Make { .. } => "make",
-    Request::Unlink { .. } => "unlink",
-    Request::RmDir { .. } => "rmdir",
-    Request::Rename { .. } => "rename",
-    Request::Access { .. } => "access",
-    Request::Lock { .. } => "lock",
-    Request::Unlock { .. } => "unlock",
-    Request::TestLock { .. } => "test_lock",
-    Request::AwaitLocks { .. } => "await_locks",
-    Request::CancelLock { .. } => "cancel_lock",
-    Request::Link { .. } => "link",
-    Request::ReadLink { .. } => "readlink",
-    Request::Sync { .. } => "sync",
-    Request::SyncRest { .. } => "sync_rest",
-    Request::Allocate { .. } => "allocate",
-    Request::SetXattr { .. } => "setxattr",
-    Request::GetXattr { .. } => "getxattr",
-    Request::ListXattr { .. } => "listxattr",
-    Request::RemoveXattr { .. } => "removexattr",
-    Request::StatFs => "statfs",
-    Request::Hello(_) => "hello",
-    Request::Prove { .. } => "prove",
-    Request::Bye => "bye",
-    Request::CreateInstance(_) => "create_instance",
-    Request::RemoveInstance { .. } => "remove_instance",
-    Request::ResizeInstance { .. } => "resize_instance",
-    Request::ListInstances => "list_instances",
-    Request::SetPeers { .. } => "set_peers",
-    Request::Peer(_) => "peer",
+    Request::Data(DataRequest::Read { .. }) => Read "read",
+    Request::Data(DataRequest::Write { .. }) => Write "write",
+    Request::Name(NameRequest::Lookup { .. }) => Lookup "lookup",
+    Request::Name(NameRequest::ReadLink { .. }) => Readlink "readlink",
+    Request::Name(NameRequest::ReadDir { .. }) => Readdir "readdir",
+    Request::Name(NameRequest::Mknod { .. }) => Mknod "mknod",
+    Request::Name(NameRequest::Create { .. }) => Create "create",
+    Request::Name(NameRequest::PutFile { .. }) => PutFile "put_file",
+    Request::Name(NameRequest::Unlink { .. }) => Unlink "unlink",
+    Request::Name(NameRequest::RmDir { .. }) => Rmdir "rmdir",
+    Request::Name(NameRequest::Rename { .. }) => Rename "rename",
+    Request::Name(NameRequest::Link { .. }) => Link "link",
+    Request::Inode(InodeRequest::GetAttr { .. }) => Getattr "getattr",
+    Request::Inode(InodeRequest::GetAttrs { .. }) => Getattrs "getattrs",
+    Request::Inode(InodeRequest::SetAttr { .. }) => Setattr "setattr",
+    Request::Inode(InodeRequest::Access { .. }) => Access "access",
+    Request::Inode(InodeRequest::SetXattr { .. }) => Setxattr "setxattr",
+    Request::Inode(InodeRequest::GetXattr { .. }) => Getxattr "getxattr",
+    Request::Inode(InodeRequest::ListXattr { .. }) => Listxattr "listxattr",
+    Request::Inode(InodeRequest::RemoveXattr { .. }) => Removexattr "removexattr",
+    Request::Inode(InodeRequest::GetFile { .. }) => GetFile "get_file",
+    Request::Inode(InodeRequest::StatFs) => Statfs "statfs",
+    Request::Inode(InodeRequest::StatObjects { .. }) => StatObjects "stat_objects",
+    Request::File(FileRequest::Open { .. }) => Open "open",
+    Request::File(FileRequest::OpenObject { .. }) => OpenObject "open_object",
+    Request::File(FileRequest::Close { .. }) => Close "close",
+    Request::File(FileRequest::CloseAll { .. }) => CloseAll "close_all",
+    Request::File(FileRequest::RenewCapability { .. }) => RenewCapability "renew_capability",
+    Request::File(FileRequest::ReserveSpace { .. }) => ReserveSpace "reserve_space",
+    Request::File(FileRequest::Allocate { .. }) => Allocate "allocate",
+    Request::File(FileRequest::Sync { .. }) => Sync "sync",
+    Request::File(FileRequest::SyncMetadata { .. }) => SyncMetadata "sync_metadata",
+    Request::File(FileRequest::AppendLock { .. }) => AppendLock "append_lock",
+    Request::File(FileRequest::AppendUnlock { .. }) => AppendUnlock "append_unlock",
+    Request::Lock(LockRequest::Acquire { .. }) => Lock "lock",
+    Request::Lock(LockRequest::Release { .. }) => Unlock "unlock",
+    Request::Lock(LockRequest::Test { .. }) => TestLock "test_lock",
+    Request::Lock(LockRequest::Await { .. }) => AwaitLocks "await_locks",
+    Request::Lock(LockRequest::Cancel { .. }) => CancelLock "cancel_lock",
+    Request::Session(SessionRequest::Attach(_)) => Attach "attach",
+    Request::Session(SessionRequest::Prove { .. }) => Prove "prove",
+    Request::Session(SessionRequest::Detach) => Detach "detach",
+    Request::Admin(AdminRequest::CreateInstance(_)) => CreateInstance "create_instance",
+    Request::Admin(AdminRequest::RemoveInstance { .. }) => RemoveInstance "remove_instance",
+    Request::Admin(AdminRequest::ResizeInstance { .. }) => ResizeInstance "resize_instance",
+    Request::Admin(AdminRequest::SetPeers { .. }) => SetPeers "set_peers",
+    Request::Admin(AdminRequest::ListInstances) => ListInstances "list_instances",
+    Request::Admin(AdminRequest::ScrubInstance { .. }) => ScrubInstance "scrub_instance",
+    Request::Peer(_) => Peer "peer",
 }
 
 /// A kind of request.
@@ -86,7 +91,7 @@ pub struct RequestKind(usize);
 
 impl RequestKind {
     pub fn of(request: &Request) -> RequestKind {
-        RequestKind(place(request))
+        RequestKind(index(request))
     }
 }
 
@@ -248,12 +253,14 @@ mod tests {
         let names: std::collections::BTreeSet<_> = NAMES.iter().collect();
         assert_eq!(names.len(), NAMES.len());
         assert_eq!(
-            NAMES.get(RequestKind::of(&Request::StatFs).0).copied(),
+            NAMES
+                .get(RequestKind::of(&Request::Inode(InodeRequest::StatFs)).0)
+                .copied(),
             Some("statfs")
         );
         assert_eq!(
             NAMES
-                .get(RequestKind::of(&Request::ListInstances).0)
+                .get(RequestKind::of(&Request::Admin(AdminRequest::ListInstances)).0)
                 .copied(),
             Some("list_instances")
         );

@@ -6,6 +6,7 @@ use super::munge_worker::PendingCredential;
 use crate::node::{ConnId, Effect, Input};
 use forebay_net::frame::MAX_BODY_BYTES;
 use forebay_protocol::identity::Proof;
+use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ impl EventLoop {
         if let Some(errno) = self.conns.get(&id).and_then(|conn| conn.refused) {
             return self.refuse(id, seq, errno);
         }
-        if let Request::Hello(hello) = &call.request
+        if let Request::Session(SessionRequest::Attach(hello)) = &call.request
             && hello.data_connection
             && let Some(guest) = self.doors.guest(id)
             && !self.seats.is_free(guest)
@@ -29,15 +30,15 @@ impl EventLoop {
             (
                 Call {
                     request:
-                        Request::Prove {
+                        Request::Session(SessionRequest::Prove {
                             proof: Proof::Munge(credential),
                             nonce,
-                        },
+                        }),
                     ..
                 },
                 Some(decoder),
             ) => {
-                let unproven = self.parts.shard.opening(id, nonce);
+                let unproven = self.parts.node.handshake(id, nonce);
                 let unproven = unproven.map(|opening| PendingCredential {
                     conn: id,
                     seq,
@@ -75,7 +76,7 @@ impl EventLoop {
         if !self.doors.is_stranger(id) {
             return;
         }
-        let Some(peer) = self.parts.shard.authenticated_peer(id) else {
+        let Some(peer) = self.parts.node.authenticated_peer(id) else {
             return;
         };
         let guest = guest(peer);

@@ -206,10 +206,10 @@ impl EventLoop {
     /// Without anything under way there is nothing to wake up for.
     fn timeout(&self) -> Option<Timespec> {
         let dirty = self.parts.log.last_sequence() > self.sync_under_way;
-        let idle = !dirty && !self.parts.shard.needs_tick();
+        let idle = !dirty && !self.parts.node.needs_tick();
         let mut left = (!idle).then(|| {
             let left = self.sync_interval.saturating_sub(self.last_tick.elapsed());
-            let due = self.parts.shard.next_deadline_ns();
+            let due = self.parts.node.next_deadline_ns();
             let now = self.parts.clock.now().steady_ns;
             due.map_or(left, |due| {
                 left.min(Duration::from_nanos(due.saturating_sub(now)))
@@ -226,17 +226,17 @@ impl EventLoop {
     }
 
     fn batch_is_full(&self) -> bool {
-        self.parts.shard.pending_record_bytes() > MAX_BATCH
+        self.parts.node.pending_record_bytes() > MAX_BATCH
     }
 
     pub(super) fn step(&mut self, input: Input) {
         let now = self.parts.clock.now();
-        self.parts.shard.step(now, input, &mut self.effects);
+        self.parts.node.step(now, input, &mut self.effects);
     }
 
     fn tick(&mut self) {
         if self.last_tick.elapsed() < self.sync_interval {
-            if let Some(due) = self.parts.shard.next_deadline_ns()
+            if let Some(due) = self.parts.node.next_deadline_ns()
                 && due <= self.parts.clock.now().steady_ns
             {
                 self.step(Input::Tick);
@@ -251,7 +251,7 @@ impl EventLoop {
     /// Write the log, then do what was decided.
     fn commit(&mut self) -> io::Result<()> {
         loop {
-            for record in self.parts.shard.take_records() {
+            for record in self.parts.node.take_records() {
                 self.parts.log.append(&record)?;
                 self.parts.counters.records.increment();
                 self.parts.counters.record_bytes.add(record.len() as u64);
@@ -271,7 +271,7 @@ impl EventLoop {
             for (conn, session, lane) in bulk {
                 self.hand_over(conn, session, lane);
             }
-            if self.effects.is_empty() && !self.parts.shard.has_records() {
+            if self.effects.is_empty() && !self.parts.node.has_records() {
                 return Ok(());
             }
         }
@@ -309,10 +309,10 @@ impl EventLoop {
         }
         let bulk = self.seats.taken();
         let present = StoreGauges {
-            instances: self.parts.shard.instance_usage(),
-            sessions: self.parts.shard.state().sessions.len() as u64,
+            instances: self.parts.node.instance_usage(),
+            sessions: self.parts.node.session_count() as u64,
             connections: (self.conns.len() + bulk) as u64,
-            log_space: self.parts.shard.log_room(),
+            log_space: self.parts.node.log_space(),
         };
         for sender in asked {
             // Whoever has lost patience gets no answer.

@@ -1,4 +1,4 @@
-//! The driver that runs a [`Shard`] on a real machine: sockets, clock, log, threads.
+//! The driver that runs a [`Node`] on a real machine: sockets, clock, log, threads.
 //!
 //! One thread takes all metadata requests: it gathers what has arrived on its connections, steps
 //! the shard, writes the log once for all of them, and then answers. A second thread syncs, so
@@ -30,7 +30,7 @@ pub use doors::DoorLimits;
 
 use crate::log::spare_segment::{ensure_spare_segment, is_out_of_space};
 use crate::log::{Log, RecoveryError};
-use crate::node::{Limits, NodeState, Now, Shard};
+use crate::node::{Limits, Node, NodeState, Now};
 use crate::objects::{DiskObjects, RemovalQueue};
 use crate::recovery;
 use crate::storage::DiskStorage;
@@ -248,7 +248,7 @@ impl Daemon {
             "/dev/urandom",
             forebay_protocol::random::fill_random(&mut seed),
         )?;
-        let mut shard = Shard::start(
+        let mut node = Node::start(
             state,
             log.last_sequence(),
             objects.clone(),
@@ -258,15 +258,15 @@ impl Daemon {
             seed,
         )
         .map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
-        shard.set_boot_id(crate::objects::boot_hash());
+        node.set_boot_id(crate::objects::boot_hash());
         if options.munge.is_some() {
-            shard.enable_munge();
+            node.enable_munge();
         }
         let wake = Arc::new(at("eventfd", Mailbox::new())?);
         let path = data::probe(&objects_dir, options.direct, options.uring);
         let parts = LoopParts {
             counters: Arc::new(StoreCounters::new(path)),
-            shard,
+            node,
             log,
             storage,
             objects,
@@ -338,7 +338,7 @@ impl Drop for Daemon {
 
 struct LoopParts {
     counters: Arc<StoreCounters>,
-    shard: Shard<DiskObjects>,
+    node: Node<DiskObjects>,
     log: Log<DiskStorage>,
     storage: DiskStorage,
     objects: DiskObjects,

@@ -10,7 +10,8 @@ use forebay_net::handshake::Dialling;
 use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Hello, PROTOCOL_VERSION};
+use forebay_protocol::message::SessionRequest;
+use forebay_protocol::message::{Attach, PROTOCOL_VERSION};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -150,7 +151,7 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
         };
         link.call(&call, &[], &mut []).map(|answer| answer.reply)
     };
-    let hello = Hello {
+    let hello = Attach {
         version: PROTOCOL_VERSION,
         instance: None,
         token: None,
@@ -158,7 +159,8 @@ fn connect(to: &Address, dial: Dial<'_>) -> io::Result<Stream> {
         data_connection: false,
         single_cache: false,
     };
-    let Reply::Challenge { nonce } = say(1, Request::Hello(hello))? else {
+    let Reply::Challenge { nonce } = say(1, Request::Session(SessionRequest::Attach(hello)))?
+    else {
         return Err(io::Error::other(Errno::EPROTO));
     };
     let dialling = dial(*at, nonce)?;
@@ -218,7 +220,7 @@ mod tests {
         answer(&mut stream, hello.seq, &Reply::Challenge { nonce: [3; 32] });
         let Some(Call {
             seq,
-            request: Request::Prove { proof, nonce },
+            request: Request::Session(SessionRequest::Prove { proof, nonce }),
             ..
         }) = hear(&mut stream)
         else {

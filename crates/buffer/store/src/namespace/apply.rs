@@ -1,14 +1,14 @@
-//! Carry out changes.
+//! Changes are applied to the tables.
 
 use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 
-/// Why a change cannot be carried out: it was made for another state of the tables.
+/// Why a change cannot be applied: it was planned on other tables.
 pub type ApplyError = &'static str;
 
 impl Namespace {
-    /// Carry out `change`. Fails, possibly halfway, only if it was not planned on these tables.
+    /// Apply a change. Fails, possibly halfway, only if it was planned on other tables.
     pub fn apply(&mut self, change: &Change) -> Result<(), ApplyError> {
         match change {
             Change::Make {
@@ -96,7 +96,7 @@ impl Namespace {
         }
     }
 
-    /// Make an inode with a name.
+    /// Create an inode with a name.
     fn make(
         &mut self,
         parent: Ino,
@@ -117,7 +117,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Make a directory whose name is on another node.
+    /// Create a directory whose name is on another node.
     fn make_nameless(
         &mut self,
         new: &PlannedInode,
@@ -159,7 +159,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A directory has got another one above it, if `parent` is given; anything else was only moved.
+    /// An inode was renamed; a directory with a `parent` has another parent now.
     fn set_parent(
         &mut self,
         ino: Ino,
@@ -198,7 +198,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Make an inode with all that is in it, in place of what has the name.
+    /// Create a file with contents, in place of a file that has the name.
     fn put(
         &mut self,
         parent: Ino,
@@ -232,7 +232,7 @@ impl Namespace {
         self.get(ino).map(Inode::kind).ok_or("no such inode")
     }
 
-    /// Give `name` to `put`, or take it away; links to the directory itself follow.
+    /// Set or remove an entry. The directory's own link count follows.
     fn set_entry(
         &mut self,
         dir: Ino,
@@ -268,7 +268,7 @@ impl Namespace {
         }
     }
 
-    /// The entries of a directory, which change now.
+    /// The entries of a directory that is changed.
     fn touch_dir(&mut self, ino: Ino, now: Timestamp) -> Result<&mut Directory, ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.mtime = now;
@@ -303,7 +303,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// An inode has a name less; without any it is an orphan.
+    /// An inode loses a name; without any it is an orphan.
     fn drop_link(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.nlink = inode.nlink.saturating_sub(1);
@@ -314,7 +314,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A directory is removed from the one above it.
+    /// A directory is removed from its parent.
     fn drop_dir(&mut self, ino: Ino, parent: Ino, now: Timestamp) -> Result<(), ApplyError> {
         self.end_dir(ino, now)?;
         let parent = self.inode_mut(parent)?;
@@ -322,7 +322,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// A directory has no name any more.
+    /// A directory loses its name.
     fn end_dir(&mut self, ino: Ino, now: Timestamp) -> Result<(), ApplyError> {
         if !self.dir_mut(ino)?.is_empty() {
             return Err("the directory is not empty");
@@ -370,7 +370,7 @@ impl Namespace {
         self.moved(second.0, to.0, from.0, now)
     }
 
-    /// `ino` went from one directory to another: a directory's `..` follows.
+    /// An inode was moved between directories: `..` of a directory follows.
     fn moved(&mut self, ino: Ino, from: Ino, to: Ino, now: Timestamp) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
         inode.ctime = now;

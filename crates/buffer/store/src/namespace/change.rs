@@ -1,4 +1,4 @@
-//! What can happen to a name space, as the log keeps it.
+//! Changes of a name space, as they are logged.
 
 use super::{Body, Directory, FileLength, Inode};
 use forebay_protocol::message::{NewInode, OnExisting};
@@ -6,10 +6,10 @@ use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A change that has been found to be possible and permitted.
+/// A change that is possible and permitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// A new inode under a new name.
+    /// Create an inode with a name.
     Make {
         /// The directory.
         parent: Ino,
@@ -17,92 +17,92 @@ pub enum Change {
         name: Vec<u8>,
         /// The inode.
         inode: PlannedInode,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// A name of something that is not a directory goes.
+    /// Remove a name of an inode that is not a directory.
     Unlink {
         /// The directory.
         parent: Ino,
         /// The name.
         name: Vec<u8>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// An empty directory goes.
+    /// Remove an empty directory.
     RmDir {
-        /// The directory it is in.
+        /// Its parent.
         parent: Ino,
         /// Its name.
         name: Vec<u8>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// A name changes.
+    /// Rename an inode, or exchange two.
     Rename {
-        /// The directory it is in.
+        /// The old directory.
         parent: Ino,
-        /// The name.
+        /// The old name.
         name: Vec<u8>,
-        /// The directory it moves to.
+        /// The new directory.
         to: Ino,
         /// The new name.
         to_name: Vec<u8>,
-        /// Whether the two are exchanged instead.
+        /// Whether an existing inode of the new name is replaced or exchanged.
         existing: OnExisting,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// A further name.
+    /// Add a name.
     Link {
-        /// What is named.
+        /// The inode.
         ino: Ino,
         /// The directory.
         parent: Ino,
         /// The name.
         name: Vec<u8>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// Attributes change.
+    /// Set attributes.
     SetAttributes {
-        /// Whose.
+        /// The inode.
         ino: Ino,
-        /// To what.
+        /// The new values.
         set: SetInode,
     },
-    /// An extended attribute is set, or removed without a value.
+    /// Set an extended attribute, or remove it without a value.
     SetXattr {
-        /// Whose.
+        /// The inode.
         ino: Ino,
-        /// Which.
+        /// The attribute's name.
         name: Vec<u8>,
-        /// To what.
+        /// The new value.
         value: Option<Vec<u8>>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// An inode without names, which nobody has open any more, goes.
+    /// Drop an inode that has no name and is not open.
     DropInode {
-        /// Which.
+        /// The inode.
         ino: Ino,
     },
-    /// Part of a transaction: a name in a directory goes, comes, or leads elsewhere.
+    /// Part of a transaction: set or remove an entry of a directory.
     SetEntry {
         /// The directory.
         dir: Ino,
         /// The name.
         name: Vec<u8>,
-        /// What has it from now on.
+        /// The inode that gets the name.
         put: Option<(Ino, FileKind)>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// Part of a transaction: a new directory whose name is on another node.
+    /// Part of a transaction: create a directory whose name is on another node.
     MakeDir {
         /// Its number.
         ino: Ino,
-        /// The directory it is in.
+        /// Its parent.
         parent: Ino,
         /// Permission bits.
         mode: u16,
@@ -110,42 +110,42 @@ pub enum Change {
         uid: u32,
         /// Group.
         gid: u32,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// Part of a transaction: an inode has a name less. A directory is removed with it.
+    /// Part of a transaction: an inode loses a name. A directory is removed.
     RemoveName {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// Part of a transaction: an inode has a further name.
+    /// Part of a transaction: an inode gets an additional name.
     AddName {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// Part of a transaction: an inode's name has changed.
+    /// Part of a transaction: an inode is renamed.
     MoveInode {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// The directory that a directory is in from now on, if that changes.
+        /// The new parent of a directory, if it changes.
         parent: Option<Ino>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
-    /// What is known of a striped file's length.
+    /// Record the length of a striped file.
     SetLength {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// What is known.
+        /// The length.
         length: FileLength,
         /// New `mtime` and `ctime`, if they change.
         times: Option<(Timestamp, Timestamp)>,
     },
-    /// A new file that is whole already, in place of what has the name.
+    /// Create a file with contents, in place of a file that has the name.
     Put {
         /// The directory.
         parent: Ino,
@@ -155,19 +155,19 @@ pub enum Change {
         inode: PlannedInode,
         /// Its `atime` and `mtime`.
         times: (Timestamp, Timestamp),
-        /// What is known of a striped file's length.
+        /// Record the length of a striped file.
         length: Option<FileLength>,
-        /// When.
+        /// The time of the change.
         now: Timestamp,
     },
 }
 
-/// An inode to be made.
+/// An inode to be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedInode {
     /// Its number.
     pub ino: Ino,
-    /// What it is.
+    /// Its kind, with a link's target or a device's number.
     pub new: NewInode,
     /// Permission bits.
     pub mode: u16,
@@ -175,11 +175,11 @@ pub struct PlannedInode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// A file that is made to be written to at once.
+    /// Whether it is created open for writing.
     pub opened: bool,
 }
 
-/// Attributes to set; `None` leaves as is.
+/// Attributes to set; `None` leaves one unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetInode {
     /// Permission bits.

@@ -1,8 +1,7 @@
-//! The name space of one instance: inodes, and directory entries by (parent, name).
+//! The name space of one instance on one node: inodes, and directory entries by parent and name.
 //!
-//! An operation is checked against the tables and becomes a [`Change`]; applying the change is
-//! the only way the tables are altered, when an operation is carried out as well as when the log
-//! is read back. Tables and changes know nothing of clients, files or clocks.
+//! An operation is checked against the tables and planned as a [`Change`]. The tables are only altered
+//! by applying a change, when an operation is carried out and when the log is replayed.
 
 mod apply;
 mod change;
@@ -11,8 +10,9 @@ mod put;
 mod rename;
 mod step;
 
+pub use apply::ApplyError;
 pub use change::{Change, PlannedInode, SetInode};
-pub use plan::{Credentials, EXEC, READ, WRITE};
+pub use plan::{Access, EXEC, READ, WRITE};
 pub use put::PlannedPut;
 pub use step::{PreparedStep, TxLock, lock_for_step};
 
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// First cookie given to an entry; lower ones are the mount's for `.` and `..`.
+/// First cookie of an entry; mounts use lower ones for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 16;
 
 /// An inode.
@@ -30,51 +30,51 @@ pub const FIRST_COOKIE: u64 = 16;
 pub struct Inode {
     /// Permission bits and set-id bits.
     pub mode: u16,
-    /// Names that lead to it; for a directory 2 and one per directory in it; 0 when removed.
+    /// Number of names; for a directory 2 plus the number of its subdirectories; 0 when removed.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last access; for a file with a data object the object's time counts instead.
+    /// Last access. A file with a data object has the object's time.
     pub atime: Timestamp,
-    /// Last change of contents; for a file with a data object the object's time counts instead.
+    /// Last change of contents. A file with a data object has the object's time.
     pub mtime: Timestamp,
-    /// Last change of anything; for a file writes since then come on top.
+    /// Last change of anything, except writes to a data object.
     pub ctime: Timestamp,
-    /// What it is.
+    /// The part that depends on its kind.
     pub body: Body,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What an inode is.
+/// The part of an inode that depends on its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// A regular file; its bytes are in a data object.
+    /// A regular file with one data object.
     File,
-    /// A regular file of an instance on several nodes; its bytes are in a data object on each.
+    /// A regular file striped over several nodes, with a data object on each.
     Striped(FileLength),
     /// A directory.
     Dir(Directory),
-    /// A symbolic link to this target.
+    /// A symbolic link, with its target.
     Symlink(Vec<u8>),
     /// A pipe, socket or device with its number.
     Special(FileKind, u32),
 }
 
-/// What is known of the length of a striped file.
+/// The recorded length of a striped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLength {
-    /// Length in bytes, if `known`.
+    /// Length in bytes, if it is `known`.
     pub size: u64,
-    /// Space it takes, in bytes, if `known`.
+    /// Bytes that all its objects take, if the length is `known`.
     pub space: u64,
-    /// The last write that the inode's `mtime` accounts for.
+    /// The last write that is included in the inode's `mtime`.
     pub mtime_seen: Timestamp,
-    /// Otherwise the objects have to be asked.
+    /// Whether the length is settled; otherwise the data objects determine it.
     pub known: bool,
-    /// There may be objects on other nodes.
+    /// Whether other nodes may have data objects of the file.
     pub may_have_pieces: bool,
 }
 
@@ -82,25 +82,25 @@ pub struct FileLength {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredDir", into = "StoredDir")]
 pub struct Directory {
-    /// The directory it is in; the root is in itself.
+    /// The parent directory; the root is its own parent.
     pub parent: Ino,
     names: BTreeMap<Arc<[u8]>, u64>,
     order: BTreeMap<u64, Entry>,
     next_cookie: u64,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub name: Arc<[u8]>,
-    /// What it names.
+    /// The inode.
     pub ino: Ino,
-    /// Its kind; the inode itself may be on another node.
+    /// The kind of the inode, which may be on another node.
     pub kind: FileKind,
 }
 
-/// A directory without its index by name.
+/// A directory as it is stored: without the index by name.
 #[derive(Serialize, Deserialize)]
 struct StoredDir {
     parent: Ino,
@@ -145,19 +145,19 @@ impl Directory {
         }
     }
 
-    /// What `name` names.
+    /// The inode of an entry.
     pub fn get(&self, name: &[u8]) -> Option<Ino> {
         self.entry(name).map(|entry| entry.ino)
     }
 
-    /// The entry `name`.
+    /// An entry by its name.
     pub fn entry(&self, name: &[u8]) -> Option<&Entry> {
         self.names
             .get(name)
             .and_then(|cookie| self.order.get(cookie))
     }
 
-    /// Entries behind `cookie`, with their own cookies, in their order.
+    /// The entries after `cookie`, in order, with their cookies.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Entry)> {
         self.order
             .range(cookie.saturating_add(1)..)
@@ -169,7 +169,7 @@ impl Directory {
         self.order.len()
     }
 
-    /// Has it no entries?
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -186,7 +186,7 @@ impl Directory {
         self.order.remove(&cookie)
     }
 
-    /// Let an existing name lead to another inode, its place in the order unchanged.
+    /// Replace the inode of an entry; its cookie stays the same. Returns the old inode.
     fn replace(&mut self, name: &[u8], (ino, kind): (Ino, FileKind)) -> Option<(Ino, FileKind)> {
         let entry = self.order.get_mut(self.names.get(name)?)?;
         let old = (entry.ino, entry.kind);
@@ -206,7 +206,7 @@ impl Inode {
         }
     }
 
-    /// Its directory, if it is one.
+    /// The entries, if it is a directory.
     pub fn dir(&self) -> Option<&Directory> {
         match &self.body {
             Body::Dir(dir) => Some(dir),
@@ -214,7 +214,7 @@ impl Inode {
         }
     }
 
-    /// What is known of its length, if it is a striped file.
+    /// The recorded length, if it is a striped file.
     pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
             Body::Striped(length) => Some(length),
@@ -222,7 +222,7 @@ impl Inode {
         }
     }
 
-    /// Its attributes, without what a data object adds.
+    /// Its attributes, without those that a data object determines.
     pub fn attr(&self, ino: Ino) -> Attr {
         let (size, rdev) = match &self.body {
             Body::File => (0, 0),
@@ -255,24 +255,24 @@ impl Inode {
     }
 }
 
-/// All inodes of an instance that this shard owns.
+/// The inodes of an instance whose metadata is on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     inodes: BTreeMap<Ino, Inode>,
     shard: NodeIndex,
-    /// Files are striped over several nodes.
+    /// Whether files are striped over several nodes.
     spread: bool,
     next: u64,
     orphans: BTreeSet<Ino>,
 }
 
-/// Numbers of inodes that are passed over when a daemon starts: a power cut may have taken back
-/// inodes whose numbers clients or other nodes still know. Many times what can be made in the
-/// second or so that a change may go without being durable.
+/// Inode numbers that are skipped when a daemon starts: a power cut may have undone the creation of
+/// inodes whose numbers clients or other nodes still use. Many times the number of inodes that can be
+/// created before they are durable, which takes about a second.
 const GAP: u64 = 1 << 24;
 
 impl Namespace {
-    /// What the node in this place owns of a new name space: the first has its root directory.
+    /// A new name space. The first node of an instance has its root directory.
     pub fn new(mode: u16, uid: u32, gid: u32, place: &Placement, now: Timestamp) -> Namespace {
         let root = Inode {
             mode,
@@ -295,7 +295,7 @@ impl Namespace {
         }
     }
 
-    /// The daemon starts: numbers that a power cut took back are not given out again.
+    /// The daemon starts: numbers whose use was undone by a power cut are not used again.
     pub fn skip_inode_numbers(&mut self) {
         self.next += GAP;
     }
@@ -305,22 +305,22 @@ impl Namespace {
         self.inodes.get(&ino)
     }
 
-    /// The place of the node whose inodes these are.
+    /// The index of this node among the nodes of the instance.
     pub fn node(&self) -> NodeIndex {
         self.shard
     }
 
-    /// Is this the node that owns `ino`?
+    /// Whether the metadata of `ino` is on this node.
     pub fn owns(&self, ino: Ino) -> bool {
         ino.metadata_node() == self.shard
     }
 
-    /// The number for the next new inode.
+    /// The number of the next new inode.
     pub fn next_ino(&self) -> Ino {
         Ino::new(self.shard, self.next)
     }
 
-    /// `ino` is spoken for.
+    /// Do not use `ino`, or lower numbers, for a new inode.
     pub fn reserve_ino(&mut self, ino: Ino) {
         self.next = self.next.max((ino.0 & ((1 << 48) - 1)) + 1);
     }
@@ -330,22 +330,22 @@ impl Namespace {
         self.inodes.iter().map(|(ino, inode)| (*ino, inode))
     }
 
-    /// The number of inodes, removed ones that are still open included.
+    /// The number of inodes, including removed ones that are still open.
     pub fn len(&self) -> usize {
         self.inodes.len()
     }
 
-    /// Are there no inodes here?
+    /// Whether there is no inode.
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()
     }
 
-    /// Inodes without a name that have not been dropped yet.
+    /// Inodes without a name that have not been dropped.
     pub fn orphans(&self) -> impl Iterator<Item = Ino> {
         self.orphans.iter().copied()
     }
 
-    /// Is `ino` without a name?
+    /// Whether `ino` has no name.
     pub fn is_orphan(&self, ino: Ino) -> bool {
         self.orphans.contains(&ino)
     }

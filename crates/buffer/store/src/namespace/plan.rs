@@ -1,11 +1,11 @@
-//! Check operations against permissions and the state of the tables, and turn them into changes.
+//! Operations are checked against permissions and the tables, and planned as changes.
 
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
     MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode,
     is_xattr_supported,
 };
-use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
+use forebay_protocol::{Credentials, Errno, FileKind, Ino, Timestamp};
 
 /// Read permission.
 pub const READ: u16 = 4;
@@ -13,43 +13,24 @@ pub const READ: u16 = 4;
 pub const WRITE: u16 = 2;
 /// Permission to execute, or to look up names in a directory.
 pub const EXEC: u16 = 1;
-/// Extended attributes one inode may have, names and values together, in bytes.
+/// Bytes of extended attributes that an inode may have, names and values together.
 const XATTR_SPACE: usize = 128 * 1024;
 
-/// On whose behalf an operation is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Further groups; `None` if they have not been told.
-    pub groups: Option<Vec<u32>>,
-    /// Permission bits and owners have been checked already.
-    pub checked: bool,
+/// Checks of a user's rights.
+pub trait Access {
+    /// `EACCES` unless the user may access `inode` in all the ways that the bits of `want` name.
+    fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno>;
+    /// `EPERM` unless the user owns `inode` or is privileged.
+    fn check_owner(&self, inode: &Inode) -> Result<(), Errno>;
 }
 
-impl Credentials {
-    pub(super) fn privileged(&self) -> bool {
-        self.uid == 0 || self.checked
-    }
-
-    /// `EGROUPS` if that is not known.
-    fn in_group(&self, gid: u32) -> Result<bool, Errno> {
-        match &self.groups {
-            _ if self.gid == gid => Ok(true),
-            Some(groups) => Ok(groups.contains(&gid)),
-            None => Err(Errno::EGROUPS),
-        }
-    }
-
-    /// May they access `inode` in all the ways that the bits of `want` say?
-    pub fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
+impl Access for Credentials {
+    fn check_access(&self, inode: &Inode, want: u16) -> Result<(), Errno> {
         if self.checked {
             return Ok(());
         }
         if self.uid == 0 {
-            // Root may do anything but execute what nobody may.
+            // Root may do anything except execute a file that no user may execute.
             let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
             return if want & EXEC != 0 && !executable {
                 Err(Errno::EACCES)
@@ -64,13 +45,13 @@ impl Credentials {
         } else if group != others && self.in_group(inode.gid)? {
             group
         } else {
-            others // and if it is the same for the group, who is in it does not matter
+            others // membership does not matter if the group has the same permission
         };
         if granted { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    fn owns(&self, inode: &Inode) -> Result<(), Errno> {
-        if self.privileged() || self.uid == inode.uid {
+    fn check_owner(&self, inode: &Inode) -> Result<(), Errno> {
+        if self.is_privileged() || self.uid == inode.uid {
             Ok(())
         } else {
             Err(Errno::EPERM)
@@ -78,7 +59,7 @@ impl Credentials {
     }
 }
 
-/// Is this a name an entry may have?
+/// Check that an entry may have this name.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         b"" => Err(Errno::ENOENT),
@@ -90,7 +71,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Namespace {
-    /// The inode `ino`, or `ESTALE`.
+    /// An inode, or `ESTALE`.
     pub fn find(&self, ino: Ino) -> Result<&Inode, Errno> {
         self.get(ino).ok_or(Errno::ESTALE)
     }
@@ -100,7 +81,7 @@ impl Namespace {
         Ok((inode, inode.dir().ok_or(Errno::ENOTDIR)?))
     }
 
-    /// What `name` in `parent` names.
+    /// The inode of `name` in `parent`.
     pub fn lookup(&self, who: &Credentials, parent: Ino, name: &[u8]) -> Result<Ino, Errno> {
         let (inode, dir) = self.find_dir(parent)?;
         who.check_access(inode, EXEC)?;
@@ -112,7 +93,7 @@ impl Namespace {
         }
     }
 
-    /// A directory in which `who` may add and remove names.
+    /// A directory, after a check that `who` may add and remove names in it.
     pub(super) fn writable_dir(
         &self,
         who: &Credentials,
@@ -126,7 +107,7 @@ impl Namespace {
         Ok((inode, dir))
     }
 
-    /// In a directory with the sticky bit only owners remove names.
+    /// Check that `who` may remove a name in a directory with the sticky bit: only owners may.
     pub(super) fn check_sticky(
         &self,
         who: &Credentials,
@@ -134,13 +115,13 @@ impl Namespace {
         child: &Inode,
     ) -> Result<(), Errno> {
         let sticky = parent.mode & 0o1000 != 0;
-        if sticky && !who.privileged() && who.uid != child.uid && who.uid != parent.uid {
+        if sticky && !who.is_privileged() && who.uid != child.uid && who.uid != parent.uid {
             return Err(Errno::EPERM);
         }
         Ok(())
     }
 
-    /// Plan a new inode named `name`.
+    /// Plan to create an inode.
     pub fn plan_make(
         &self,
         who: &Credentials,
@@ -168,7 +149,7 @@ impl Namespace {
             NewInode::Symlink(target) if target.contains(&0) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::Dir | FileKind::Symlink, _) => return Err(Errno::EINVAL),
             NewInode::Node(FileKind::CharDevice | FileKind::BlockDevice, _)
-                if !who.privileged() =>
+                if !who.is_privileged() =>
             {
                 return Err(Errno::EPERM);
             }
@@ -180,7 +161,7 @@ impl Namespace {
             gid = inode.gid;
             if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
-            } else if mode & 0o2010 == 0o2010 && !who.privileged() && !who.in_group(gid)? {
+            } else if mode & 0o2010 == 0o2010 && !who.is_privileged() && !who.in_group(gid)? {
                 mode &= !0o2000;
             }
         }
@@ -204,7 +185,7 @@ impl Namespace {
         })
     }
 
-    /// Plan the removal of a name; `dir` says whether it must be a directory's.
+    /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
     pub fn plan_remove(
         &self,
         who: &Credentials,
@@ -231,7 +212,7 @@ impl Namespace {
         }
     }
 
-    /// Plan a further name for `ino`.
+    /// Plan to add a name.
     pub fn plan_link(
         &self,
         who: &Credentials,
@@ -268,8 +249,8 @@ impl Namespace {
         })
     }
 
-    /// Plan a change of attributes; the length is not looked at except that it clears set-id
-    /// bits. `writable`: the caller has the file open for writing.
+    /// Plan to set attributes. A length only clears set-id bits and sets the times. `writable`: the
+    /// caller has the file open for writing.
     pub fn plan_set(
         &self,
         who: &Credentials,
@@ -282,7 +263,7 @@ impl Namespace {
         Ok(Change::SetAttributes { ino, set })
     }
 
-    /// Plan setting an extended attribute, or removing it without a value.
+    /// Plan to set an extended attribute, or to remove it without a value.
     pub fn plan_xattr(
         &self,
         who: &Credentials,
@@ -299,7 +280,7 @@ impl Namespace {
             if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
                 return Err(Errno::EPERM);
             }
-        } else if !who.privileged() {
+        } else if !who.is_privileged() {
             return Err(Errno::EPERM);
         }
         let exists = inode.xattrs.contains_key(name);
@@ -332,7 +313,7 @@ impl Namespace {
     }
 }
 
-/// What of an inode is set, if `who` may do so: see [`Namespace::plan_set`].
+/// The attributes to set, if `who` may set them: see [`Namespace::plan_set`].
 pub(super) fn plan_attributes(
     who: &Credentials,
     inode: &Inode,
@@ -345,9 +326,9 @@ pub(super) fn plan_attributes(
         ..SetInode::default()
     };
     if let Some(mode) = wish.mode {
-        who.owns(inode)?;
+        who.check_owner(inode)?;
         let mut mode = mode & 0o7777;
-        if mode & 0o2000 != 0 && !who.privileged() && !who.in_group(inode.gid)? {
+        if mode & 0o2000 != 0 && !who.is_privileged() && !who.in_group(inode.gid)? {
             mode &= !0o2000;
         }
         set.mode = Some(mode);
@@ -359,7 +340,7 @@ pub(super) fn plan_attributes(
             _ => Ok(true),
         };
         let own = who.uid == inode.uid && same_uid;
-        if !(who.privileged() || (own && own_group()?)) {
+        if !(who.is_privileged() || (own && own_group()?)) {
             return Err(Errno::EPERM);
         }
         (set.uid, set.gid) = (wish.uid, wish.gid);
@@ -388,13 +369,13 @@ pub(super) fn plan_attributes(
         *target = match time {
             None => *target,
             Some(SetTime::Now) => {
-                if who.owns(inode).is_err() {
+                if who.check_owner(inode).is_err() {
                     who.check_access(inode, WRITE)?;
                 }
                 Some(now)
             }
             Some(SetTime::At(at)) => {
-                who.owns(inode)?;
+                who.check_owner(inode)?;
                 if at.nanos >= 1_000_000_000 {
                     return Err(Errno::EINVAL);
                 }
@@ -416,8 +397,8 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// A file's mode after someone unprivileged wrote to it or its owner changed: the set-user bit
-/// goes, and the set-group bit too where it does not mean mandatory locking.
+/// The mode of a file after an unprivileged write or a change of owner: without the set-user bit, and
+/// without the set-group bit unless it means mandatory locking.
 pub fn without_set_id(mode: u16) -> u16 {
     let mode = mode & !0o4000;
     if mode & 0o010 != 0 {

@@ -1,32 +1,33 @@
-//! Plan a file that comes whole, with contents, attributes and name.
+//! Files that are created with contents, attributes and name.
 
 use super::plan::{EXEC, check_name, plan_attributes};
-use super::{Change, Credentials, Namespace, PlannedInode};
+use super::{Access, Change, Namespace, PlannedInode};
+use forebay_protocol::Credentials;
 use forebay_protocol::layout::Layout;
 use forebay_protocol::message::{NewInode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
-/// Numbers of inodes that are passed over at most for one whose first stripe lies here: few beside
-/// those that a start passes over, and as many as an instance on dozens of nodes needs.
+/// Inode numbers that are tried to find one whose first stripe is on this node: few compared with those
+/// that a start skips, and enough for an instance on dozens of nodes.
 const NEAR: u64 = 256;
 
-/// A file that may be made whole.
+/// A file to be created with contents.
 #[derive(Debug)]
 pub struct PlannedPut {
-    /// What happens to the name space; [`Change::Put`], without a length.
+    /// The change: [`Change::Put`], without a length.
     pub change: Change,
     /// Its number.
     pub ino: Ino,
     /// Its `atime` and `mtime`.
     pub times: (Timestamp, Timestamp),
-    /// What has the name so far.
+    /// The file that it replaces.
     pub replaced: Option<Ino>,
 }
 
 impl Namespace {
-    /// Plan a file that is whole from the beginning, all of it on this node, with attributes as
-    /// `wish` says. `EOPNOTSUPP`: it cannot lie here, or it would take the name of something that
-    /// another node is the home of, which takes a transaction.
+    /// Plan to create a file with contents, all of it on this node, with the attributes of `wish`.
+    /// `EOPNOTSUPP`: it cannot be on this node, or it would replace an inode of another node, which
+    /// takes a transaction.
     pub fn plan_put(
         &self,
         who: &Credentials,
@@ -79,7 +80,7 @@ impl Namespace {
         })
     }
 
-    /// A number for a new file whose first stripe lies on this node; `EOPNOTSUPP` if none is near.
+    /// The number of a new file whose first stripe is on this node. `EOPNOTSUPP`: none is found.
     fn next_for(&self, layout: &Layout) -> Result<Ino, Errno> {
         let node = self.node();
         let numbers = (self.next..self.next + NEAR).map(|number| Ino::new(node, number));

@@ -1,7 +1,8 @@
-//! Plan changes of name, the operation with the most rules.
+//! Renames, the operation with the most rules.
 
 use super::plan::{WRITE, check_name};
-use super::{Change, Credentials, Inode, Namespace};
+use super::{Access, Change, Inode, Namespace};
+use forebay_protocol::Credentials;
 use forebay_protocol::message::OnExisting;
 use forebay_protocol::{Errno, Ino, Timestamp};
 
@@ -9,8 +10,7 @@ use forebay_protocol::{Errno, Ino, Timestamp};
 pub type EntryRef<'a> = (Ino, &'a [u8]);
 
 impl Namespace {
-    /// Plan to give what is at `from` the place `to`. `None`: both are names of the same inode,
-    /// and POSIX has nothing happen.
+    /// Plan to rename `from` to `to`. `None`: both are names of the same inode, and nothing changes.
     pub fn plan_rename(
         &self,
         who: &Credentials,
@@ -59,7 +59,7 @@ impl Namespace {
         }))
     }
 
-    /// Check that both are names that can come and go.
+    /// Check that both names may be renamed.
     pub fn check_rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         for name in [from, to] {
             match (check_name(name), name) {
@@ -70,8 +70,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// A directory that gets another parent must be writable, because its `..` changes, and must
-    /// not end up inside itself.
+    /// Check that a directory may get another parent: it must be writable, because its `..` changes,
+    /// and must not move below itself.
     fn may_move(
         &self,
         who: &Credentials,

@@ -1,56 +1,34 @@
-//! Parts of transactions over several nodes: check what one node is asked for, and say what it
-//! would change and what nobody else may touch until it is decided.
+//! Steps of transactions: checked, and planned as changes and locks.
 
 use super::plan::{EXEC, WRITE, check_name};
-use super::{Change, Credentials, Entry, Inode, Namespace};
+use super::{Access, Change, Entry, Inode, Namespace};
+use forebay_protocol::Credentials;
 use forebay_protocol::message::OnExisting;
-use forebay_protocol::peer::{Step, StepResult, Who};
+use forebay_protocol::peer::{Step, StepResult};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Something that a transaction keeps to itself until it is decided.
+/// A lock that a transaction holds until it ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TxLock {
-    /// A name in a directory.
+    /// On a name in a directory.
     Name(Ino, Vec<u8>),
-    /// An inode: its names, and whether it can be in use as a directory.
+    /// On an inode: its link count, and its use as a directory.
     Inode(Ino),
-    /// The right to move directories.
+    /// On the right to move directories.
     Renames,
 }
 
-/// A step that can be done.
+/// A step that can be carried out.
 #[derive(Debug)]
 pub struct PreparedStep {
-    /// What it changes.
+    /// The changes that it consists of.
     pub changes: Vec<Change>,
-    /// What it found.
+    /// The findings for the coordinator.
     pub found: StepResult,
 }
 
-impl From<&Credentials> for Who {
-    fn from(who: &Credentials) -> Who {
-        Who {
-            uid: who.uid,
-            gid: who.gid,
-            groups: who.groups.clone(),
-            checked: who.checked,
-        }
-    }
-}
-
-impl From<&Who> for Credentials {
-    fn from(who: &Who) -> Credentials {
-        Credentials {
-            uid: who.uid,
-            gid: who.gid,
-            groups: who.groups.clone(),
-            checked: who.checked,
-        }
-    }
-}
-
-/// What a step keeps to itself.
+/// The lock that a step takes.
 pub fn lock_for_step(step: &Step) -> Option<TxLock> {
     match step {
         Step::MakeDir { .. } => None,
@@ -63,7 +41,7 @@ pub fn lock_for_step(step: &Step) -> Option<TxLock> {
 }
 
 impl Namespace {
-    /// Check a step of a transaction.
+    /// Check a step, and plan its changes.
     pub fn prepare_step(
         &self,
         who: &Credentials,
@@ -162,7 +140,8 @@ impl Namespace {
         }
     }
 
-    /// Check that something of this kind may get the name, and say what has it so far.
+    /// Check that an inode of this kind may get a name. Returns the inode that has the name, and whether
+    /// only its owner may remove that.
     fn may_enter(
         &self,
         who: &Credentials,
@@ -193,7 +172,8 @@ impl Namespace {
         Ok((old, self.owner_only(who, inode)))
     }
 
-    /// What has this name, which `who` wants to take away, and whether only the owner of that may.
+    /// Check that `who` may remove an entry. Returns its inode and kind, and whether only the inode's owner
+    /// may remove it.
     pub fn check_entry_removal(
         &self,
         who: &Credentials,
@@ -206,14 +186,14 @@ impl Namespace {
         Ok((found.0, found.1, self.owner_only(who, inode)))
     }
 
-    /// The entry of a plain name.
+    /// An entry by a name other than `.` and `..`.
     pub fn lookup_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<&Entry, Errno> {
         let (inode, entries) = self.find_dir(dir)?;
         who.check_access(inode, EXEC)?;
         entries.entry(name).ok_or(Errno::ENOENT)
     }
 
-    /// Check that a further name can be made here.
+    /// Check that a name may be added.
     pub fn check_new_entry(&self, who: &Credentials, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         match (check_name(name), name) {
             (Err(Errno::EINVAL), b"." | b"..") => return Err(Errno::EEXIST),
@@ -227,9 +207,9 @@ impl Namespace {
         self.writable_dir(who, dir).map(|_| ())
     }
 
-    /// May only its owner remove an entry of this directory?
+    /// Whether only their owners may remove entries of a directory.
     fn owner_only(&self, who: &Credentials, dir: &Inode) -> bool {
-        dir.mode & 0o1000 != 0 && !who.privileged() && who.uid != dir.uid
+        dir.mode & 0o1000 != 0 && !who.is_privileged() && who.uid != dir.uid
     }
 }
 

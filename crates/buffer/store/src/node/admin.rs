@@ -1,171 +1,196 @@
-//! Requests of administrators: instances come, change and go.
+//! Requests of administrators: instances are created, changed and removed.
 
-use super::{ConnId, Doomed, Effect, Event, Runtime, Shard, SlotResult};
+use super::Node;
+use crate::context::{AfterDurable, Handled, Origin, Outcome};
+use crate::driver::{ConnId, Effect};
+use crate::log::LogSpace;
 use crate::objects::Objects;
-use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::message::{InstanceSpec, InstanceUsage};
+use crate::state::{Event, SlotResult, SlotUpdate, VolumeState};
+use crate::volume::Volume;
+use forebay_protocol::message::{AdminRequest, InstanceSpec, InstanceUsage};
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Errno, InstanceId, Reply, Request, SessionId};
-use std::collections::BTreeMap;
+use forebay_protocol::{Call, Errno, InstanceId, Reply, Request, SessionId};
 
-impl<O: Objects> Shard<O> {
+impl<O: Objects> Node<O> {
+    /// A call of a session without an instance.
     pub(super) fn administer(
         &mut self,
         conn: ConnId,
-        (session, slot, seq): (SessionId, u32, u64),
-        peer: &PeerIdentity,
-        request: Request,
-    ) -> Result<Option<Reply>, Errno> {
-        if !peer.trusted {
-            return Err(Errno::EACCES);
-        }
-        if let Request::ListInstances = request {
-            return Ok(Some(Reply::Instances(self.instance_usage())));
-        }
-        self.need_room(self.room_to_administer(&request))?;
-        let event = match request {
-            Request::CreateInstance(spec) => self.plan_instance(spec)?,
-            Request::ResizeInstance { id, capacity } => {
-                self.names(id).map_err(|_| Errno::ENOENT)?;
-                if capacity < self.runtime(id).space.used() {
-                    return Err(Errno::EBUSY);
-                }
-                Event::Resize(id, capacity)
-            }
-            Request::SetPeers { id, peers } => {
-                let place = &self.names(id).map_err(|_| Errno::ENOENT)?.spec.placement;
-                let moved = Placement {
-                    peers,
-                    ..place.clone()
-                };
-                moved.validate()?;
-                Event::SetPeers(id, moved.peers)
-            }
-            Request::RemoveInstance { id, force } => {
-                self.names(id).map_err(|_| Errno::ENOENT)?;
-                let sessions = self.sessions_of(id);
-                if !force && !sessions.is_empty() {
-                    return Err(Errno::EBUSY);
-                }
-                self.end_waiting(id);
-                for session in sessions {
-                    self.end_session(session);
-                }
-                self.runtime.remove(&id);
-                self.doomed.push_back((self.last + 1, Doomed::Instance(id)));
-                Event::DropInstance(id)
-            }
-            _ => return Err(Errno::EOPNOTSUPP),
+        (session, slot): (SessionId, u32),
+        call: Call,
+    ) -> Handled<O> {
+        let origin = Origin {
+            conn,
+            seq: call.seq,
+            session,
+            slot,
+            is_local: false,
+            session_is_local: false,
+            session_is_remote: false,
         };
-        match &event {
-            Event::AddInstance(spec, _) => tracing::info!(
-                instance = spec.id.0,
-                capacity = spec.capacity,
-                uid = spec.uid,
-                "an instance is made"
-            ),
-            Event::Resize(id, capacity) => {
-                tracing::info!(
-                    instance = id.0,
-                    capacity,
-                    "an instance has another capacity"
-                );
-            }
-            Event::DropInstance(id) => tracing::info!(instance = id.0, "an instance is removed"),
-            _ => {}
+        let known = self.context.sessions.get_mut(session)?;
+        known.check_order(slot, call.seq)?;
+        if known.completed(slot, call.seq).is_some() {
+            return Ok(self.reply_when_durable(&origin));
         }
-        self.log(event, Some((session, slot, seq, SlotResult::Done)));
-        self.when_durable(conn, seq);
-        Ok(None)
+        let update = origin.slot_update(SlotResult::Done);
+        let request = match call.request {
+            Request::Session(_) => return self.detach(&origin),
+            _ if !self.connections.get(conn)?.peer.trusted => return Err(Errno::EACCES),
+            Request::Admin(request) => request,
+            Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_) => return Err(Errno::EOPNOTSUPP),
+        };
+        match request {
+            AdminRequest::ListInstances => {
+                return Ok(Outcome::Reply(Reply::Instances(self.instance_usage())));
+            }
+            AdminRequest::ScrubInstance { id } => {
+                self.volumes.get(&id).ok_or(Errno::ENOENT)?;
+                self.context.effects.push(Effect::Scrub {
+                    conn,
+                    seq: origin.seq,
+                    instance: id,
+                });
+                return Ok(Outcome::Deferred);
+            }
+            AdminRequest::CreateInstance(spec) => self.create_instance(spec, update)?,
+            AdminRequest::ResizeInstance { id, capacity } => {
+                self.resize_instance(id, capacity, update)?;
+            }
+            AdminRequest::SetPeers { id, peers } => self.set_peers(id, peers, update)?,
+            AdminRequest::RemoveInstance { id, force } => {
+                self.remove_instance(id, force, update)?;
+            }
+        }
+        Ok(self.reply_when_durable(&origin))
     }
 
-    /// Answer `Done` when the log is durable: whoever has instances made and removed keeps books of
-    /// them, which a power cut must not put in the wrong.
-    pub(super) fn when_durable(&mut self, conn: ConnId, seq: u64) {
-        self.effects.push(Effect::Sync {
-            conn,
-            seq,
+    /// Reply `Done` when the log is durable: the controller records the instances it has created and
+    /// removed, and a power cut must not make these records wrong.
+    fn reply_when_durable(&mut self, origin: &Origin) -> Outcome<O::Descriptor> {
+        self.context.effects.push(Effect::Sync {
+            conn: origin.conn,
+            seq: origin.seq,
             object: None,
             data_only: false,
             fresh: false,
             put_count: 0,
         });
+        Outcome::Deferred
     }
 
-    /// Have an instance's objects compared with their checksums; the driver answers.
-    pub(super) fn scrub(
-        &mut self,
-        conn: ConnId,
-        seq: u64,
-        peer: &PeerIdentity,
-        instance: InstanceId,
-    ) -> Result<(), Errno> {
-        if !peer.trusted {
-            return Err(Errno::EACCES);
-        }
-        self.names(instance).map_err(|_| Errno::ENOENT)?;
-        self.effects.push(Effect::Scrub {
-            conn,
-            seq,
-            instance,
-        });
-        Ok(())
-    }
-
-    fn plan_instance(&mut self, spec: InstanceSpec) -> Result<Event, Errno> {
-        if self.state.volumes.contains_key(&spec.id) {
+    fn create_instance(&mut self, spec: InstanceSpec, update: SlotUpdate) -> Result<(), Errno> {
+        self.context.require_log_space(LogSpace::Normal)?;
+        let id = spec.id;
+        if self.volumes.contains_key(&id) {
             return Err(Errno::EEXIST);
         }
-        if self.state.volumes.len() >= self.limits.max_instances {
+        if self.volumes.len() >= self.context.limits.max_instances {
             return Err(Errno::ENFILE);
         }
         if spec.inodes == 0 || spec.mode > 0o7777 {
             return Err(Errno::EINVAL);
         }
         spec.placement.validate()?;
-        // The remains of one of the same name, which went moments ago, must not go with this one.
-        let remains = self
-            .doomed
-            .iter()
-            .any(|(_, d)| matches!(d, Doomed::Instance(id) if *id == spec.id));
-        if remains {
+        // The objects of a removed instance of the same number must not be taken for the new one's.
+        if self.context.journal.is_removing(id) {
             return Err(Errno::EBUSY);
         }
-        self.objects.add_instance(spec.id)?;
-        self.runtime.insert(spec.id, Runtime::default());
-        self.spread |= spec.placement.is_distributed();
-        Ok(Event::AddInstance(spec, self.now.wall))
+        self.context.objects.add_instance(id)?;
+        let now = self.context.now.wall;
+        let volume = Volume::new(VolumeState::new(spec.clone(), now));
+        self.any_striped |= volume.is_striped();
+        self.volumes.insert(id, volume);
+        let (capacity, uid) = (spec.capacity, spec.uid);
+        self.context
+            .log(Event::AddInstance(spec, now), Some(update));
+        tracing::info!(instance = id.0, capacity, uid, "instance created");
+        Ok(())
     }
 
-    fn sessions_of(&self, id: InstanceId) -> Vec<SessionId> {
-        let sessions = self.state.sessions.iter();
-        sessions
-            .filter(|(_, s)| s.instance == Some(id))
-            .map(|(session, _)| *session)
-            .collect()
+    fn resize_instance(
+        &mut self,
+        id: InstanceId,
+        capacity: u64,
+        update: SlotUpdate,
+    ) -> Result<(), Errno> {
+        let shrinks = |volume: &Volume| capacity <= volume.state().spec.capacity;
+        self.context
+            .require_log_space(match self.volumes.get(&id).is_some_and(shrinks) {
+                true => LogSpace::ReserveOnly,
+                false => LogSpace::Normal,
+            })?;
+        let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
+        volume.resize(&mut self.context, capacity, update)?;
+        tracing::info!(instance = id.0, capacity, "instance resized");
+        Ok(())
+    }
+
+    fn set_peers(
+        &mut self,
+        id: InstanceId,
+        peers: Vec<String>,
+        update: SlotUpdate,
+    ) -> Result<(), Errno> {
+        self.context.require_log_space(LogSpace::ReserveOnly)?;
+        let volume = self.volumes.get_mut(&id).ok_or(Errno::ENOENT)?;
+        volume.set_peers(&mut self.context, peers, update)
+    }
+
+    fn remove_instance(
+        &mut self,
+        id: InstanceId,
+        force: bool,
+        update: SlotUpdate,
+    ) -> Result<(), Errno> {
+        self.context.require_log_space(LogSpace::ReserveOnly)?;
+        if !self.volumes.contains_key(&id) {
+            return Err(Errno::ENOENT);
+        }
+        let sessions = self.context.sessions.attached_to(id);
+        if !force && !sessions.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        for parked in self.context.parked.take_if(|parked| parked.instance == id) {
+            let stale = Reply::Failed(Errno::ESTALE);
+            self.context.reply(parked.conn, parked.call.seq, stale);
+        }
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.fail_waiting_calls(&mut self.context);
+        }
+        for session in sessions {
+            self.end_session(session);
+        }
+        self.volumes.remove(&id);
+        let record = self.context.log(Event::DropInstance(id), Some(update));
+        let remove = AfterDurable::RemoveInstance(id);
+        self.context.journal.when_durable(record, remove);
+        tracing::info!(instance = id.0, "instance removed");
+        Ok(())
     }
 
     /// All instances and how full they are.
     pub fn instance_usage(&self) -> Vec<InstanceUsage> {
-        let mut sessions = BTreeMap::<InstanceId, u64>::new();
-        for id in self.state.sessions.values().filter_map(|s| s.instance) {
-            *sessions.entry(id).or_default() += 1;
-        }
-        let usage = |(id, instance): (&InstanceId, &super::VolumeState)| InstanceUsage {
-            spec: InstanceSpec {
-                placement: Placement {
-                    peers: Vec::new(),
-                    ..instance.spec.placement.without_secret()
+        let usage = |volume: &Volume| {
+            let state = volume.state();
+            InstanceUsage {
+                spec: InstanceSpec {
+                    placement: Placement {
+                        peers: Vec::new(),
+                        ..state.spec.placement.without_secret()
+                    },
+                    ..state.spec.clone()
                 },
-                ..instance.spec.clone()
-            },
-            used: self
-                .runtime
-                .get(id)
-                .map_or(0, |runtime| runtime.space.used()),
-            inodes: instance.names.len() as u64,
-            sessions: sessions.get(id).copied().unwrap_or(0),
+                used: volume.used(),
+                inodes: state.names.len() as u64,
+                sessions: volume.session_count() as u64,
+            }
         };
-        self.state.volumes.iter().map(usage).collect()
+        self.volumes.values().map(usage).collect()
     }
 }

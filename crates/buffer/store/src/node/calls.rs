@@ -1,158 +1,175 @@
-//! A call, from its arrival to those who carry it out.
+//! A call, from its arrival at the node to the volume that carries it out.
 
-use super::{ConnId, Context, Effect, Shard, unseal};
-use crate::namespace::Credentials;
-use crate::objects::{ObjectId, Objects};
+use super::Node;
+use crate::context::{Handled, Origin, Outcome, Requester};
+use crate::driver::{ConnId, Effect};
+use crate::objects::Objects;
+use crate::volume::PendingCall;
 use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::message::{OpenMode, RECOVERY_SLOT};
-use forebay_protocol::{Call, Caller, Errno, Reply, Request, SessionId};
+use forebay_protocol::message::{NameRequest, RECOVERY_SLOT, SessionRequest};
+use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, Request};
 
-impl<O: Objects> Shard<O> {
+impl<O: Objects> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
         let seq = call.seq;
-        let for_all = self.is_for_all(conn, &call);
-        match self.dispatch(conn, call) {
-            Ok(Some(reply)) => self.reply(conn, seq, reply),
-            Ok(None) => {}
-            Err(errno) => self.reply(conn, seq, Reply::Failed(errno)),
-        }
-        if for_all && self.may_cache(conn) {
-            for effect in &mut self.effects {
-                if let Effect::Reply {
-                    conn: to,
-                    cacheable,
-                    ..
-                } = effect
-                {
-                    *cacheable = *to == conn;
-                }
-            }
+        let is_for_all = self.is_for_all(conn, &call);
+        let handled = self.dispatch(conn, call);
+        self.context.finish(conn, seq, handled);
+        if is_for_all {
+            self.permit_caching(conn);
         }
     }
 
-    /// Is it a session without an instance?
-    fn administers(&self, session: SessionId) -> bool {
-        let known = self.state.sessions.get(&session);
-        known.is_some_and(|session| session.instance.is_none())
-    }
-
-    pub(super) fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
-        self.reply_with(conn, seq, reply, None);
-    }
-
-    /// Answer, with the data object itself if there is one to send along.
-    pub(super) fn reply_with(
-        &mut self,
-        conn: ConnId,
-        seq: u64,
-        reply: Reply,
-        descriptor: Option<O::Descriptor>,
-    ) {
-        self.effects.push(Effect::Reply {
-            conn,
-            seq,
-            reply,
-            descriptor,
-            cacheable: false,
-        });
-    }
-
-    /// Carry out a call. `None`: the reply comes later, or is among the effects already.
-    fn dispatch(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
+    fn dispatch(&mut self, conn: ConnId, call: Call) -> Handled<O> {
         match call.request {
-            Request::Hello(hello) => self.hello(conn, call.seq, hello).map(Some),
-            Request::Prove { proof, nonce } => self.prove(conn, &proof, nonce).map(Some),
-            Request::Peer(message) => {
-                let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
-                if known.peer.trusted {
-                    self.receive(*message);
-                } else {
-                    self.effects.push(Effect::Disconnect(conn));
-                }
-                Ok(None)
+            Request::Session(SessionRequest::Attach(attach)) => {
+                self.attach(conn, call.seq, &attach).map(Outcome::Reply)
             }
-            _ => self.call_of_session(conn, call),
+            Request::Session(SessionRequest::Prove { proof, nonce }) => {
+                let reply = self.connections.authenticate_by_key(conn, &proof, nonce);
+                reply.map(Outcome::Reply)
+            }
+            Request::Peer(message) => self.peer_message(conn, *message),
+            Request::Session(SessionRequest::Detach)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_) => self.call_of_session(conn, call),
         }
     }
 
-    /// Carry out a call that comes over one of a session's connections: now, or when what is in its
-    /// way has ended.
-    fn call_of_session(&mut self, conn: ConnId, call: Call) -> Result<Option<Reply>, Errno> {
-        let known = self.conns.get(&conn).ok_or(Errno::ENOTCONN)?;
-        let (session, slot) = known.session.ok_or(Errno::ENOTCONN)?;
-        let (peer, local) = (known.peer.clone(), known.peer.local);
-        let seq = call.seq;
+    /// A message of another node.
+    fn peer_message(&mut self, conn: ConnId, message: PeerMessage) -> Handled<O> {
+        if !self.connections.get(conn)?.peer.trusted {
+            self.context.effects.push(Effect::Disconnect(conn));
+        } else if let Some(volume) = self.volumes.get_mut(&message.instance) {
+            volume.receive(&mut self.context, message);
+        }
+        Ok(Outcome::Deferred)
+    }
+
+    /// Carry out a call of a session: now, or when it is not blocked any more.
+    fn call_of_session(&mut self, conn: ConnId, call: Call) -> Handled<O> {
+        let connection = self.connections.get(conn)?;
+        let (id, slot) = connection.session.ok_or(Errno::ENOTCONN)?;
         if slot != RECOVERY_SLOT {
-            self.returning.remove(&session);
+            self.context.sessions.has_returned(id);
         }
-        if self.spread && self.is_blocked((session, slot, seq), &call.request) {
-            self.park(conn, call, 0);
-            return Ok(None);
-        }
-        if let Some(object) = self.object_at_rest(session, local, &call.request) {
-            self.await_unsealing(object, unseal::Waiting::Call(conn, call));
-            return Ok(None);
-        }
-        let who = || credentials(&peer, call.caller.as_ref());
-        if let Some(again) = self.repeated(session, slot, seq, &call.request, who)? {
-            return self.answer_again((conn, seq), (session, local), again);
-        }
-        if let Request::Bye = call.request {
-            self.leave(session);
-            self.reply(conn, seq, Reply::Done);
-            self.effects.push(Effect::Disconnect(conn));
-            return Ok(None);
-        }
-        let attached = self.state.sessions.get(&session);
-        let Some(instance) = attached.and_then(|session| session.instance) else {
-            if let Request::Scrub { id } = call.request {
-                return self.scrub(conn, seq, &peer, id).map(|()| None);
-            }
-            return self.administer(conn, (session, slot, seq), &peer, call.request);
+        let session = self.context.sessions.get_mut(id)?;
+        let Some(instance) = session.state.instance else {
+            return self.administer(conn, (id, slot), call);
         };
-        let context = Context {
+        let volume = self.volumes.get_mut(&instance).ok_or(Errno::ESTALE)?;
+        let origin = Origin {
             conn,
-            seq,
-            session,
+            seq: call.seq,
+            session: id,
             slot,
-            instance,
-            who: who()?,
-            local,
+            is_local: connection.peer.local,
+            session_is_local: session.is_local,
+            session_is_remote: session.is_remote,
         };
-        if self.spread
-            && let Some(plan) = self.transaction(&context, &call.request)?
-        {
-            self.begin_transaction(&context, call, plan);
-            return Ok(None);
+        let completed = session.completed(slot, call.seq);
+        if volume.is_striped() && volume.blocks(&origin, completed.is_some(), &call.request) {
+            let attempts = self.context.current_attempts();
+            self.context.parked.park(instance, conn, call, attempts);
+            return Ok(Outcome::Deferred);
         }
-        self.file_request(&context, call.request)
+        let at_rest = volume.object_to_invalidate(&self.context, &origin, &call.request);
+        if let Some(ino) = at_rest {
+            let call = PendingCall::Call(conn, call);
+            volume.await_invalidation(&mut self.context, ino, call);
+            return Ok(Outcome::Deferred);
+        }
+        self.context
+            .sessions
+            .get_mut(id)?
+            .check_order(slot, call.seq)?;
+        let who = || credentials(&connection.peer, call.caller.as_ref());
+        if let Some(result) = completed {
+            return volume.repeat(&mut self.context, &origin, who, &call.request, result);
+        }
+        if let Request::Session(_) = call.request {
+            return self.detach(&origin);
+        }
+        let who = who()?;
+        volume.call(&mut self.context, Requester { origin, who }, call)
     }
 
-    /// Answer a call that was carried out before. `local`: who asks can be given a descriptor.
-    fn answer_again(
-        &mut self,
-        (conn, seq): (ConnId, u64),
-        (session, local): (SessionId, bool),
-        again: Again,
-    ) -> Result<Option<Reply>, Errno> {
-        match again {
-            Again::Descriptor(reply, ..) if !local => Ok(Some(reply)),
-            Again::Reply(Reply::Done) if self.administers(session) => {
-                self.when_durable(conn, seq);
-                Ok(None)
-            }
-            Again::Reply(reply) => Ok(Some(reply)),
-            Again::Descriptor(reply, object, mode) => {
-                let descriptor = Some(self.objects.open(object, mode)?);
-                self.reply_with(conn, seq, reply, descriptor);
-                Ok(None)
+    /// A client ends its session.
+    pub(super) fn detach(&mut self, origin: &Origin) -> Handled<O> {
+        self.leave(origin.session);
+        self.context.reply(origin.conn, origin.seq, Reply::Done);
+        self.context.effects.push(Effect::Disconnect(origin.conn));
+        Ok(Outcome::Deferred)
+    }
+
+    /// Whether the reply to a call may be cached for all users. A client that makes requests with the
+    /// rights of several users shows a cached name to all of them: that is right only where every user
+    /// may look names up.
+    fn is_for_all(&self, conn: ConnId, call: &Call) -> bool {
+        if call.caller.as_ref().is_none_or(|caller| caller.checked) {
+            return true;
+        }
+        let Request::Name(request) = &call.request else {
+            return true;
+        };
+        let dir = match request {
+            NameRequest::Lookup { parent, .. }
+            | NameRequest::Mknod { parent, .. }
+            | NameRequest::Create { parent, .. }
+            | NameRequest::PutFile { parent, .. }
+            | NameRequest::Link { parent, .. } => *parent,
+            NameRequest::ReadDir { ino, .. } => *ino,
+            NameRequest::ReadLink { .. }
+            | NameRequest::Unlink { .. }
+            | NameRequest::RmDir { .. }
+            | NameRequest::Rename { .. } => return true,
+        };
+        let instance = self.caching_instance(conn);
+        let volume = instance.and_then(|id| self.volumes.get(&id));
+        volume.is_some_and(|volume| volume.is_searchable_by_all(dir))
+    }
+
+    /// The instance whose names and attributes the client on this connection may cache.
+    fn caching_instance(&self, conn: ConnId) -> Option<InstanceId> {
+        let (id, _) = self.connections.session(conn)?;
+        let session = self.context.sessions.get(id).ok()?;
+        session.state.instance.filter(|_| session.caches)
+    }
+
+    /// Mark the replies on a connection as cacheable, if its client may cache.
+    fn permit_caching(&mut self, conn: ConnId) {
+        let now_ns = self.context.now.steady_ns;
+        let Some(id) = self.caching_instance(conn) else {
+            return;
+        };
+        let Some(volume) = self
+            .volumes
+            .get_mut(&id)
+            .filter(|volume| volume.may_cache(now_ns))
+        else {
+            return;
+        };
+        volume.permit_caching(now_ns);
+        for effect in &mut self.context.effects {
+            if let Effect::Reply {
+                conn: to,
+                cacheable,
+                ..
+            } = effect
+            {
+                *cacheable = *to == conn;
             }
         }
     }
 }
 
-/// On whose behalf a request is made: only a trusted peer's own word counts.
-fn credentials(peer: &PeerIdentity, caller: Option<&Caller>) -> Result<Credentials, Errno> {
+/// On whose behalf a request is made: a peer that is not trusted acts for itself only.
+fn credentials(peer: &PeerIdentity, caller: Option<&Credentials>) -> Result<Credentials, Errno> {
     match caller {
         Some(caller) if !peer.trusted && (caller.uid, caller.gid) != (peer.uid, peer.gid) => {
             Err(Errno::EPERM)
@@ -164,21 +181,15 @@ fn credentials(peer: &PeerIdentity, caller: Option<&Caller>) -> Result<Credentia
                 Some(none) if none.is_empty() && caller.uid == peer.uid => {
                     Some(peer.groups.clone())
                 }
-                told => told.clone(),
+                groups => groups.clone(),
             },
             checked: caller.checked,
         }),
-        _ => Ok(Credentials {
+        Some(_) | None => Ok(Credentials {
             uid: peer.uid,
             gid: peer.gid,
             groups: Some(peer.groups.clone()),
             checked: false,
         }),
     }
-}
-
-/// How to answer a repeated request.
-pub(super) enum Again {
-    Reply(Reply),
-    Descriptor(Reply, ObjectId, OpenMode),
 }

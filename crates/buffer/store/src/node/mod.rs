@@ -1,385 +1,387 @@
-//! The storage daemon's logic as a state machine: [`Shard::step`] takes one input at a given time
-//! and says what to send, to log and to sync. It has no sockets, threads or clock.
+//! The storage daemon's logic as a state machine: [`Node::step`] takes one input at a given time and
+//! returns messages to send, records to log and objects to sync. It has no sockets, threads or clock.
+//!
+//! A node keeps connections and sessions, and routes every request to the [`Volume`] of the session's
+//! instance.
 //!
 //! The driver must, after one or more steps and before it carries out any [`Effect`], append and
-//! flush [`Shard::take_records`] to the log; if that fails it must stop for good, since the tables
-//! are then ahead of the log.
+//! flush [`Node::take_records`] to the log; if that fails it must stop for good, since the tables are
+//! then ahead of the log.
 
 mod admin;
-mod attr;
-mod caching;
 mod calls;
-mod data;
-mod driver;
-mod filelock;
-mod files;
-mod lengths;
-mod links;
-mod locks;
-mod names;
-mod open;
-mod pieces;
-mod room;
-mod session;
-mod space;
-mod start;
-mod state;
-mod tasks;
-mod transaction;
-mod unseal;
-mod whole;
+mod connections;
+mod sessions;
 
-pub use driver::{ConnId, Effect, Input, Limits, MungeAuthentication, Now};
-pub use state::{Event, NodeState, Prepared, Record, SessionState, SlotResult, VolumeState, Wave};
-pub use whole::{fetch_reply, fetch_reply_in_memory};
+pub use crate::driver::{ConnId, Effect, Input, Limits, MungeAuthentication, Now};
+pub use crate::state::{
+    Event, NodeState, Prepared, Record, Round, SessionState, SlotResult, SlotUpdate, VolumeEvent,
+    VolumeState,
+};
+pub use crate::volume::{Volume, fetch_reply, fetch_reply_in_memory};
 
+use crate::context::{
+    AfterDurable, Journal, NodeContext, ParkedCalls, Secrets, Sessions, Unlocked,
+};
 use crate::log::LogSpace;
-use crate::namespace::Credentials;
 use crate::objects::{ObjectId, Objects};
+use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS};
+use connections::Connections;
 use forebay_net::auth::PoolKey;
-use forebay_protocol::identity::PeerIdentity;
-use forebay_protocol::message::OpenMode;
-use forebay_protocol::peer::{Incarnation, PeerPayload, TxId};
-use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, SessionId};
-use links::Link;
-use locks::{Locks, Parked};
-use space::Space;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
-use tasks::Task;
-use transaction::Transaction;
-
-#[derive(Debug)]
-struct Conn {
-    peer: PeerIdentity,
-    /// Where it was found, on TCP.
-    at: Option<SocketAddr>,
-    /// Set while a TCP client has not proved who it is.
-    challenge: Option<[u8; 32]>,
-    /// It has proved that it is `peer`.
-    proven: bool,
-    session: Option<(SessionId, u32)>,
-}
-
-#[derive(Debug)]
-struct Handle {
-    ino: Ino,
-    mode: OpenMode,
-    grant: u64,
-    /// How much to promise ahead the next time.
-    ahead: u64,
-    /// Only of the part of a file that lies here.
-    piece: bool,
-}
-
-/// What a session has besides its durable part.
-#[derive(Debug, Default)]
-struct Attached {
-    handles: BTreeMap<HandleId, Handle>,
-    /// Connection and highest call number of each slot.
-    slots: BTreeMap<u32, (Option<ConnId>, u64)>,
-    /// It has connections from other hosts, or had.
-    bulk: bool,
-    /// It has connections from this host, or had.
-    local: bool,
-    caches: bool,
-    /// Tickets of locks that were waited for and are held, and the call that waits for such news.
-    lock_news: BTreeSet<u64>,
-    lock_watch: Option<(ConnId, u64)>,
-    /// When the last connection went.
-    idle_since: Option<u64>,
-}
-
-/// What an instance has besides its durable part.
-#[derive(Debug, Default)]
-struct Runtime {
-    space: Space,
-    /// Open handles of each inode.
-    opens: BTreeMap<Ino, u32>,
-    /// Objects made since the log was last durable, or since they were last synced.
-    fresh: BTreeSet<Ino>,
-    /// Attached clients.
-    sessions: BTreeSet<SessionId>,
-    /// Locks that clients have on files.
-    locks: filelock::LockTable,
-    /// Until when a client may be caching.
-    cached_until: u64,
-    /// Until when nothing may be cached, because another client wants to attach.
-    uncached_until: u64,
-    /// What there is besides on an instance that lies on several nodes.
-    spread: Spread,
-}
-
-/// What an instance on several nodes has besides its durable part.
-#[derive(Debug, Default)]
-struct Spread {
-    links: BTreeMap<NodeIndex, Link>,
-    /// Handles for writing of each striped file whose home this is.
-    writers: BTreeMap<Ino, u32>,
-    /// Files that nobody writes to any more and whose length is not settled.
-    unsettled: BTreeSet<Ino>,
-    tasks: BTreeMap<u64, Task>,
-    /// Files that are no more and of which other nodes may have objects.
-    owed: BTreeMap<NodeIndex, BTreeSet<Ino>>,
-    /// Objects here, by their homes, which have to say whether there is such a file.
-    unconfirmed: BTreeMap<NodeIndex, BTreeSet<Ino>>,
-    locks: Locks,
-    /// Who may append to a file.
-    appenders: BTreeMap<Ino, (SessionId, HandleId)>,
-    /// Transactions that this node decides.
-    transactions: BTreeMap<TxId, Transaction>,
-    /// Those of them from before this start that have not happened everywhere.
-    recalled: BTreeSet<TxId>,
-    /// Records that must be durable before the votes can be given.
-    votes: BTreeMap<(TxId, u8), u64>,
-    /// Transactions that happened here, and the records that say so and are not durable yet.
-    resolved: BTreeMap<TxId, u64>,
-}
+use forebay_protocol::message::FileRequest;
+use forebay_protocol::peer::Incarnation;
+use forebay_protocol::{Errno, InstanceId, Reply, Request};
+use std::collections::BTreeMap;
 
 /// The state machine.
-#[derive(Debug)]
-pub struct Shard<O: Objects> {
-    state: NodeState,
-    objects: O,
-    limits: Limits,
-    key: Option<PoolKey>,
-    munge: bool,
-    boot: u64,
-    now: Now,
-    room: LogSpace,
-    /// Key of the sequence that secrets are taken from, and how many were.
-    seed: [u8; 32],
-    random: u64,
-    started: u64,
-    conns: BTreeMap<ConnId, Conn>,
-    attached: BTreeMap<SessionId, Attached>,
-    /// Sessions from before this start that may not have opened their handles again.
-    returning: BTreeSet<SessionId>,
-    /// What nobody has open was dropped since all of them have.
-    collected: bool,
-    runtime: BTreeMap<InstanceId, Runtime>,
-    records: Vec<Vec<u8>>,
-    /// Number of the last record.
-    last: u64,
-    /// Number of the last record that is known to be durable.
-    durable: u64,
-    /// What to do once a record is durable.
-    doomed: VecDeque<(u64, Doomed)>,
-    /// Files that came whole, counted: their contents may not be durable. Those from before this
-    /// start count as one.
-    contents: u64,
-    effects: Vec<Effect<O::Descriptor>>,
-    /// This start, as other nodes know it.
-    incarnation: Incarnation,
-    /// Tasks there were.
-    tasks: u64,
-    /// Some instance lies on several nodes.
-    spread: bool,
-    /// When lengths of files are to be settled; 0: there is nothing to settle.
-    settle_due: u64,
-    /// Calls that wait for a transaction.
-    parked: Vec<Parked>,
-    /// What waits for an object's checksums to be taken off durably.
-    unsealing: BTreeMap<ObjectId, Vec<unseal::Waiting>>,
-    /// A transaction has ended: what waited can be tried again.
-    unlocked: bool,
-    /// How long the call that is being carried out has been in conflict with others, if it was.
-    tried: Option<locks::Tried>,
-    /// When other nodes were last reminded of what they have not answered.
-    reminded: u64,
+pub struct Node<O: Objects> {
+    volumes: BTreeMap<InstanceId, Volume>,
+    connections: Connections,
+    context: NodeContext<O>,
+    /// Starts of the daemon so far.
+    epoch: u64,
+    /// Identifies the boot of the host.
+    boot_id: u64,
+    /// Whether any volume is striped.
+    any_striped: bool,
+    /// When messages were last retransmitted.
+    retransmitted_ns: u64,
 }
 
-/// What waits for a record to be durable.
-#[derive(Debug)]
-enum Doomed {
-    /// The object of a file that is no more.
-    Object(ObjectId),
-    /// Its objects on other nodes.
-    Pieces(ObjectId),
-    /// A removed instance.
-    Instance(InstanceId),
-    /// A vote on a transaction.
-    Vote(InstanceId, TxId, u8),
-    /// The news that a transaction happens.
-    Commit(InstanceId, TxId),
-    /// The news for another node that files are gone.
-    Gone(InstanceId, NodeIndex, Vec<Ino>),
-    /// The news that a transaction has happened here for good.
-    Done(InstanceId, TxId, NodeIndex),
-}
-
-/// A request with all that is known about who sent it.
-#[derive(Clone, Debug)]
-struct Context {
-    conn: ConnId,
-    seq: u64,
-    session: SessionId,
-    slot: u32,
-    instance: InstanceId,
-    who: Credentials,
-    local: bool,
-}
-
-impl<O: Objects> Shard<O> {
-    /// The durable state.
-    pub fn state(&self) -> &NodeState {
-        &self.state
+impl<O: Objects> Node<O> {
+    /// Start from a recovered state whose last record is `last`. `seed` is random; secrets follow from
+    /// it. Objects that no inode refers to are removed.
+    pub fn start(
+        state: NodeState,
+        last: u64,
+        mut objects: O,
+        limits: Limits,
+        key: Option<PoolKey>,
+        now: Now,
+        seed: [u8; 32],
+    ) -> Result<Node<O>, Errno> {
+        let epoch = state.epoch + 1;
+        for id in objects.list_instances()? {
+            if !state.volumes.contains_key(&id) {
+                objects.remove_instance(id)?;
+            }
+        }
+        let mut volumes = BTreeMap::new();
+        for (id, mut volume) in state.volumes {
+            volume.names.skip_inode_numbers();
+            volumes.insert(id, Volume::restore(volume, &mut objects)?);
+        }
+        for (session, instance) in state
+            .sessions
+            .iter()
+            .map(|(id, state)| (*id, state.instance))
+        {
+            if let Some(volume) = instance.and_then(|id| volumes.get_mut(&id)) {
+                volume.restore_session(session, now.steady_ns);
+            }
+        }
+        let mut secrets = Secrets::new(seed, epoch);
+        let incarnation = Incarnation {
+            epoch,
+            nonce: secrets.next() as u64 | 1,
+        };
+        let sessions = Sessions::restore(state.sessions, state.session_count, now.steady_ns);
+        let mut context = NodeContext {
+            now,
+            started_ns: now.steady_ns,
+            log_space: LogSpace::Normal,
+            limits,
+            objects,
+            journal: Journal::new(last),
+            sessions,
+            parked: ParkedCalls::default(),
+            attempts: None,
+            effects: Vec::new(),
+            incarnation,
+            secrets,
+            put_count: 1,
+            orphans_dropped: false,
+            settle_at_ns: None,
+        };
+        context.log(Event::Start, None);
+        Ok(Node {
+            any_striped: volumes.values().any(Volume::is_striped),
+            volumes,
+            connections: Connections::new(key),
+            context,
+            epoch,
+            boot_id: 0,
+            retransmitted_ns: now.steady_ns,
+        })
     }
 
-    /// From now on peers may prove who they are by MUNGE: the driver decodes credentials and hands
-    /// over [`Input::Decoded`].
+    /// From now on peers may authenticate by MUNGE: the driver decodes credentials and provides
+    /// [`Input::MungeDecoded`].
     pub fn enable_munge(&mut self) {
-        self.munge = true;
+        self.connections.enable_munge();
     }
 
-    /// Which start of the host this is, not 0: another one after a power cut. Clients learn from it
-    /// that what was not synced may be gone.
-    pub fn set_boot_id(&mut self, boot: u64) {
-        self.boot = boot;
+    /// Set the number of the host's boot, not 0: another one after a power cut. Clients learn from it
+    /// that unsynced data may be lost.
+    pub fn set_boot_id(&mut self, boot_id: u64) {
+        self.boot_id = boot_id;
     }
 
-    /// What the log has room for. What it has none for fails with `ENOSPC`. Returns what was set
-    /// before.
-    pub fn set_log_room(&mut self, room: LogSpace) -> LogSpace {
-        std::mem::replace(&mut self.room, room)
+    /// Set what the log has space for. Requests for which it has none fail with `ENOSPC`. Returns what
+    /// was set before.
+    pub fn set_log_space(&mut self, space: LogSpace) -> LogSpace {
+        std::mem::replace(&mut self.context.log_space, space)
     }
 
-    /// What the log has room for, as it was [told](Shard::set_room).
-    pub fn log_room(&self) -> LogSpace {
-        self.room
+    /// What the log has space for, as it was [set](Node::set_log_space).
+    pub fn log_space(&self) -> LogSpace {
+        self.context.log_space
     }
 
     /// Records to append to the log, in order.
     pub fn take_records(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.records)
+        self.context.journal.take_records()
     }
 
-    /// Are there records to append?
+    /// Whether there are records to append.
     pub fn has_records(&self) -> bool {
-        !self.records.is_empty()
+        self.context.journal.has_records()
     }
 
     /// Bytes of records to append.
     pub fn pending_record_bytes(&self) -> usize {
-        self.records.iter().map(Vec::len).sum()
+        self.context.journal.pending_bytes()
     }
 
-    /// Is anything waiting for time to pass?
+    /// The durable state of an instance on this node.
+    pub fn volume(&self, id: InstanceId) -> Option<&VolumeState> {
+        self.volumes.get(&id).map(Volume::state)
+    }
+
+    /// The durable state of all instances on this node.
+    pub fn volumes(&self) -> impl Iterator<Item = &VolumeState> {
+        self.volumes.values().map(Volume::state)
+    }
+
+    /// The durable part of all sessions.
+    pub fn sessions(&self) -> impl Iterator<Item = (forebay_protocol::SessionId, &SessionState)> {
+        let sessions = self.context.sessions.iter();
+        sessions.map(|(id, session)| (id, &session.state))
+    }
+
+    /// The number of sessions.
+    pub fn session_count(&self) -> usize {
+        self.context.sessions.len()
+    }
+
+    /// A copy of the durable state.
+    pub fn snapshot(&self) -> NodeState {
+        NodeState {
+            epoch: self.epoch,
+            volumes: self
+                .volumes
+                .iter()
+                .map(|(id, volume)| (*id, volume.state().clone()))
+                .collect(),
+            sessions: self
+                .sessions()
+                .map(|(id, state)| (id, state.clone()))
+                .collect(),
+            session_count: self.context.sessions.begun(),
+        }
+    }
+
+    /// Whether anything waits for time to pass.
     pub fn needs_tick(&self) -> bool {
-        !self.doomed.is_empty()
-            || !self.collected
-            || self.holds_back()
-            || (self.spread && self.reminders_due())
-            || self
-                .attached
-                .values()
-                .any(|attached| attached.idle_since.is_some())
+        self.context.journal.has_waiting()
+            || !self.context.orphans_dropped
+            || self.volumes.values().any(Volume::holds_locks_back)
+            || self.needs_retransmission()
+            || self.context.sessions.has_idle()
+    }
+
+    fn needs_retransmission(&self) -> bool {
+        let mut volumes = self.volumes.values();
+        self.any_striped
+            && (!self.context.parked.is_empty() || volumes.any(Volume::needs_retransmission))
+    }
+
+    /// When a tick is due before the next regular one: a backoff ends, or lengths are to be settled.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let retry_at_ns = self.context.parked.next_retry_ns();
+        retry_at_ns
+            .into_iter()
+            .chain(self.context.settle_at_ns)
+            .min()
     }
 
     /// Take one input. Effects are added to `effects` in the order in which to carry them out.
     pub fn step(&mut self, now: Now, input: Input, effects: &mut Vec<Effect<O::Descriptor>>) {
-        self.now = now;
+        self.context.now = now;
+        let is_tick = matches!(input, Input::Tick);
         match input {
-            Input::Connected(conn, peer) => {
-                self.conns.insert(
-                    conn,
-                    Conn {
-                        peer,
-                        at: None,
-                        challenge: None,
-                        proven: false,
-                        session: None,
-                    },
-                );
-            }
-            Input::LocalAddress(conn, at) => {
-                if let Some(known) = self.conns.get_mut(&conn) {
-                    known.at = Some(at);
-                }
-            }
+            Input::Connected(conn, peer) => self.connections.insert(conn, peer),
+            Input::LocalAddress(conn, address) => self.connections.set_address(conn, address),
             Input::Call(conn, call) => self.call(conn, call),
-            Input::MungeDecoded(conn, seq, proven) => {
-                let reply = self.decoded(conn, proven);
-                self.reply(conn, seq, reply.unwrap_or_else(Reply::Failed));
+            Input::MungeDecoded(conn, seq, decoded) => {
+                let reply = self.connections.authenticate_by_munge(conn, decoded);
+                let reply = reply.unwrap_or_else(Reply::Failed);
+                self.context.reply(conn, seq, reply);
             }
             Input::Disconnected(conn) => self.disconnected(conn),
-            Input::LogSynced(sequence) => self.synced(sequence),
-            Input::ChecksumsInvalidated(object, result) => self.unsealed(object, result),
+            Input::LogSynced(sequence) => self.log_synced(sequence),
+            Input::ChecksumsInvalidated(object, result) => {
+                self.checksums_invalidated(object, result);
+            }
             Input::Tick => {
                 self.expire_sessions();
-                self.settle_if_due();
-                self.remind();
+                self.settle_lengths();
+                self.retransmit();
             }
         }
-        self.unpark();
-        effects.append(&mut self.effects);
+        self.retry_parked();
+        effects.append(&mut self.context.effects);
+        debug_assert!(self.check(is_tick), "invariants hold after every step");
     }
 
-    /// Change the durable state.
-    fn log(&mut self, event: Event, request: Option<(SessionId, u32, u64, SlotResult)>) {
-        let record = Record { event, request };
-        match postcard::to_stdvec(&record) {
-            Ok(bytes) => self.records.push(bytes),
-            Err(error) => unreachable!("a record always has an encoding: {error}"),
+    /// Check invariants, of large volumes only on a tick.
+    fn check(&self, is_tick: bool) -> bool {
+        assert!(
+            self.context.attempts.is_none(),
+            "no call is being carried out"
+        );
+        for (id, volume) in &self.volumes {
+            assert_eq!(*id, volume.id());
+            if is_tick || volume.is_small() {
+                volume.check();
+            }
         }
-        self.last += 1;
-        if let Err(why) = self.state.apply(&record) {
-            unreachable!("a change that was just planned does not fit: {why}: {record:?}");
+        true
+    }
+
+    /// The log is durable up to a record: carry out what waited for that.
+    fn log_synced(&mut self, sequence: u64) {
+        self.context.journal.mark_durable(sequence);
+        while let Some(action) = self.context.journal.pop_durable() {
+            let objects = &mut self.context.objects;
+            let removed = match action {
+                AfterDurable::RemoveObject(object) => objects.remove(object),
+                AfterDurable::RemoveInstance(id) => objects.remove_instance(id),
+                AfterDurable::Volume(id, action) => {
+                    if let Some(volume) = self.volumes.get_mut(&id) {
+                        volume.carry_out(&mut self.context, action);
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(error) = removed {
+                tracing::warn!(%error, "cannot remove a data object; the next start retries");
+            }
         }
     }
 
-    fn synced(&mut self, sequence: u64) {
-        self.durable = self.durable.max(sequence);
-        while let Some((needed, _)) = self.doomed.front()
-            && *needed <= sequence
+    fn checksums_invalidated(&mut self, object: ObjectId, result: Result<(), Errno>) {
+        let Some(volume) = self.volumes.get_mut(&object.instance) else {
+            return;
+        };
+        let calls = volume.checksums_invalidated(&mut self.context, object.ino, result);
+        for (conn, call) in calls {
+            self.call(conn, call);
+        }
+    }
+
+    /// Settle the lengths of files whose last write handles were closed.
+    fn settle_lengths(&mut self) {
+        let now_ns = self.context.now.steady_ns;
+        if self
+            .context
+            .settle_at_ns
+            .is_some_and(|at_ns| at_ns <= now_ns)
         {
-            let Some((_, doomed)) = self.doomed.pop_front() else {
-                break;
-            };
-            // What cannot be removed now is found superfluous again at the next start.
-            let result = match doomed {
-                Doomed::Object(object) => self.objects.remove(object),
-                Doomed::Instance(id) => self.objects.remove_instance(id),
-                Doomed::Pieces(object) => {
-                    self.owe(object);
-                    Ok(())
-                }
-                Doomed::Vote(instance, tx, wave) => {
-                    self.vote(instance, tx, wave);
-                    Ok(())
-                }
-                Doomed::Commit(instance, tx) => {
-                    self.announce(instance, tx);
-                    Ok(())
-                }
-                Doomed::Gone(instance, node, gone) => {
-                    let there = Vec::new();
-                    self.tell(
-                        instance,
-                        node,
-                        PeerPayload::OrphansChecked {
-                            existing: there,
-                            removed: gone,
-                        },
-                    );
-                    Ok(())
-                }
-                Doomed::Done(instance, tx, node) => {
-                    self.done(instance, tx, node);
-                    Ok(())
-                }
-            };
-            if let Err(error) = result {
-                tracing::warn!(%error, "a superfluous data object stays for now");
+            self.context.settle_at_ns = None;
+            for volume in self.volumes.values_mut() {
+                volume.settle_lengths(&mut self.context);
             }
         }
     }
 
-    fn names(&self, instance: InstanceId) -> Result<&VolumeState, Errno> {
-        self.state.volumes.get(&instance).ok_or(Errno::ESTALE)
+    /// Retransmit what has not been answered, if it is time.
+    fn retransmit(&mut self) {
+        let now_ns = self.context.now.steady_ns;
+        let due_ns = self.retransmitted_ns.saturating_add(RETRANSMIT_INTERVAL_NS);
+        if !self.any_striped || now_ns < due_ns {
+            return;
+        }
+        self.retransmitted_ns = now_ns;
+        self.time_out_parked();
+        for volume in self
+            .volumes
+            .values_mut()
+            .filter(|volume| volume.is_striped())
+        {
+            volume.retransmit(&mut self.context);
+        }
     }
 
-    fn runtime(&mut self, instance: InstanceId) -> &mut Runtime {
-        self.runtime.entry(instance).or_default()
+    /// Return calls that have waited too long, perhaps for a node that never answers. One that was
+    /// carried out here must not be retried as another call: it waits for longer, and is answered `EIO`,
+    /// since it is not known whether all nodes have applied it. A client that wants to append waits for
+    /// another client, without a timeout.
+    fn time_out_parked(&mut self) {
+        let (connections, sessions) = (&self.connections, &self.context.sessions);
+        let now_ns = self.context.now.steady_ns;
+        let errno_of = |conn, seq| {
+            let attached = connections.session(conn);
+            let session = attached.and_then(|(id, slot)| Some((sessions.get(id).ok()?, slot)));
+            match session.is_some_and(|(session, slot)| session.completed(slot, seq).is_some()) {
+                true => (Errno::EIO, DECIDED_TIMEOUT_NS),
+                false => (Errno::EAGAIN, ANSWER_TIMEOUT_NS),
+            }
+        };
+        let late = self.context.parked.take_if(|parked| {
+            let (_, timeout_ns) = errno_of(parked.conn, parked.call.seq);
+            let appends = matches!(
+                parked.call.request,
+                Request::File(FileRequest::AppendLock { .. })
+            );
+            !appends && parked.attempts.has_timed_out(now_ns, timeout_ns)
+        });
+        let late: Vec<_> = late
+            .into_iter()
+            .map(|parked| {
+                let (errno, _) = errno_of(parked.conn, parked.call.seq);
+                (parked.conn, parked.call.seq, errno)
+            })
+            .collect();
+        for (conn, seq, errno) in late {
+            self.context.reply(conn, seq, Reply::Failed(errno));
+        }
+    }
+
+    /// Retry calls whose backoff is over, or which waited for something that was unlocked.
+    fn retry_parked(&mut self) {
+        loop {
+            let unlocked = self.context.parked.take_unlocked();
+            if unlocked != Unlocked::Nowhere {
+                for (id, volume) in &mut self.volumes {
+                    if unlocked.includes(*id) {
+                        volume.continue_walks(&mut self.context);
+                    }
+                }
+            }
+            if self.context.parked.is_empty() && unlocked == Unlocked::Nowhere {
+                return;
+            }
+            let now_ns = self.context.now.steady_ns;
+            let ready = self.context.parked.take_ready(now_ns, unlocked);
+            if ready.is_empty() && unlocked == Unlocked::Nowhere {
+                return;
+            }
+            for parked in ready {
+                self.context.attempts = Some(parked.attempts);
+                self.call(parked.conn, parked.call);
+                self.context.attempts = None;
+            }
+        }
     }
 }

@@ -1,64 +1,55 @@
-//! A client that takes and gives up locks, and knows which it has.
+//! A client that takes and releases locks, and knows which it holds.
 
-use crate::{INSTANCE, LEASE, World};
+use crate::support::daemon::{INSTANCE, hello};
+use crate::{LEASE_NS, World};
 use forebay_protocol::lock::{FileLock, HeldLock, HeldRanges, MAX_LOCK_OFFSET};
 use forebay_protocol::message::{
-    Hello, LOCK_WATCH_SLOT, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken,
+    FileRequest, LOCK_WATCH_SLOT, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
 };
-use forebay_protocol::{Errno, HandleId, InstanceId, LockOwner, Reply, Request};
-use forebay_store::node::{ConnId, NodeState};
+use forebay_protocol::{Errno, HandleId, LockOwner, Reply, Request};
+use forebay_store::node::ConnId;
 
 const BYTES: u64 = 8;
 const HANDLE: HandleId = HandleId(1);
 
-pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
-    Request::Hello(Hello {
-        version: PROTOCOL_VERSION,
-        instance,
-        token: resume,
-        slot,
-        data_connection: false,
-        single_cache: false,
-    })
-}
-
 pub struct Client {
     owner: LockOwner,
-    resume: Option<SessionToken>,
+    token: Option<SessionToken>,
     epoch: u64,
     conn: Option<ConnId>,
     seq: u64,
     recovery_seq: u64,
     watch: Option<ConnId>,
     watch_seq: u64,
-    told: Vec<u64>,
+    /// Tickets to confirm.
+    confirmed: Vec<u64>,
     open: bool,
     held: HeldRanges,
-    /// What is waited for.
+    /// The ticket and the lock that it waits for.
     waiting: Option<(u64, HeldLock)>,
     pending: Option<Request>,
     tickets: u64,
-    silent_until: u64,
+    silent_until_ns: u64,
 }
 
 impl Client {
     pub fn new(owner: LockOwner) -> Client {
         Client {
             owner,
-            resume: None,
+            token: None,
             epoch: 0,
             conn: None,
             seq: 0,
             recovery_seq: 0,
             watch: None,
             watch_seq: 0,
-            told: Vec::new(),
+            confirmed: Vec::new(),
             open: false,
             held: HeldRanges::default(),
             waiting: None,
             pending: None,
             tickets: 0,
-            silent_until: 0,
+            silent_until_ns: 0,
         }
     }
 
@@ -66,11 +57,8 @@ impl Client {
         self.held.iter()
     }
 
-    pub fn is_known(&self, state: &NodeState) -> bool {
-        self.resume.is_some_and(|resume| {
-            let session = state.sessions.get(&resume.session);
-            session.is_some_and(|session| session.secret == resume.secret)
-        })
+    pub fn is_known(&self, world: &World) -> bool {
+        self.token.is_some_and(|token| world.knows(token))
     }
 
     pub fn is_done(&self) -> bool {
@@ -78,30 +66,30 @@ impl Client {
     }
 
     pub fn act(&mut self, world: &mut World) {
-        if world.clock < self.silent_until {
+        if world.clock_ns < self.silent_until_ns {
             return;
         }
         if world.random.one_in(80) {
-            self.silent_until = world.clock + world.random.below(2 * LEASE);
+            self.silent_until_ns = world.clock_ns + world.random.below(2 * LEASE_NS);
             return self.lose_connections(world);
         }
         if !self.connected(world) {
             return;
         }
-        self.hear(world);
+        self.take_notifications(world);
         if self.pending.is_none() {
             self.pending = self.choose(world);
         }
         self.go_on(world, true);
     }
 
-    /// Do what is to be done, on a good line, to have nothing any more.
-    pub fn come_to_an_end(&mut self, world: &mut World) {
-        self.silent_until = 0;
+    /// Release all locks, without faults.
+    pub fn finish(&mut self, world: &mut World) {
+        self.silent_until_ns = 0;
         if !self.connected(world) {
             return;
         }
-        self.hear(world);
+        self.take_notifications(world);
         if self.pending.is_none() && self.waiting.is_none() && !self.held.is_empty() {
             self.pending = Some(self.unlock(0, MAX_LOCK_OFFSET));
         }
@@ -123,19 +111,19 @@ impl Client {
         }
     }
 
-    /// Make the pending request once more.
+    /// Make the pending request, perhaps again.
     fn go_on(&mut self, world: &mut World, faults: bool) {
         let (Some(request), Some(conn)) = (self.pending.clone(), self.conn) else {
             return;
         };
         match world.random.below(10) {
             0 if faults => {
-                // Lost on the way there, and with it the connection.
+                // The call is lost, and the connection breaks.
                 world.disconnect(conn);
                 self.conn = None;
             }
             1 if faults => {
-                // Lost on the way back.
+                // The reply is lost.
                 world.send(conn, self.seq, request);
                 world.disconnect(conn);
                 self.conn = None;
@@ -165,23 +153,23 @@ impl Client {
     }
 
     fn lock(&self, wanted: HeldLock, ticket: Option<u64>) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest::Acquire {
             handle: HANDLE,
             lock: wanted.lock,
             ticket,
-        }
+        })
     }
 
-    /// From now on nothing is relied on there.
+    /// From now on the client does not rely on what it holds there.
     fn unlock(&mut self, start: u64, end: u64) -> Request {
         self.held.release(start, end);
         self.seq += 1;
-        Request::Unlock {
+        Request::Lock(LockRequest::Release {
             handle: HANDLE,
             owner: self.owner,
             start,
             end,
-        }
+        })
     }
 
     fn choose(&mut self, world: &mut World) -> Option<Request> {
@@ -190,7 +178,7 @@ impl Client {
                 return None;
             }
             self.seq += 1;
-            return Some(Request::CancelLock { ticket });
+            return Some(Request::Lock(LockRequest::Cancel { ticket }));
         }
         let (a, b) = (world.random.below(BYTES), world.random.below(BYTES));
         let (start, end) = (a.min(b), a.max(b));
@@ -199,7 +187,7 @@ impl Client {
         }
         let wanted = self.wanted(start, end, world.random.one_in(2));
         if !wanted.lock.exclusive {
-            // What was exclusive may be shared by the time of the answer.
+            // An exclusive lock may be shared before the reply arrives.
             let before: Vec<HeldLock> = self.held.iter().copied().collect();
             for held in before.iter().filter(|held| held.lock.exclusive) {
                 let (from, to) = (held.lock.start.max(start), held.lock.end.min(end));
@@ -221,28 +209,31 @@ impl Client {
         self.pending = None;
         match (request, reply) {
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     lock, ticket: None, ..
-                },
+                }),
                 Reply::Done,
             ) => {
                 let (lock, handle) = (*lock, HANDLE);
                 self.held.acquire(HeldLock { lock, handle });
             }
-            (Request::Lock { ticket: None, .. }, Reply::LockConflict(_)) => {}
+            (Request::Lock(LockRequest::Acquire { ticket: None, .. }), Reply::LockConflict(_)) => {}
             (
-                Request::Lock {
+                Request::Lock(LockRequest::Acquire {
                     ticket: Some(ticket),
                     ..
-                },
+                }),
                 Reply::Done,
-            ) => self.came(*ticket),
-            (Request::Lock { .. }, Reply::LockPending) | (Request::Unlock { .. }, Reply::Done) => {}
-            (Request::Lock { .. }, Reply::Failed(Errno::EDEADLK)) => self.waiting = None,
-            (Request::CancelLock { .. }, Reply::Done) => self.waiting = None,
-            (Request::CancelLock { ticket }, Reply::LocksGranted(found)) => {
+            ) => self.granted(*ticket),
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::LockPending)
+            | (Request::Lock(LockRequest::Release { .. }), Reply::Done) => {}
+            (Request::Lock(LockRequest::Acquire { .. }), Reply::Failed(Errno::EDEADLK)) => {
+                self.waiting = None
+            }
+            (Request::Lock(LockRequest::Cancel { .. }), Reply::Done) => self.waiting = None,
+            (Request::Lock(LockRequest::Cancel { ticket }), Reply::LocksGranted(found)) => {
                 assert_eq!(found, [*ticket]);
-                self.came(*ticket);
+                self.granted(*ticket);
             }
             // The file is not open: the session is a new one.
             (_, Reply::Failed(Errno::ENOTCONN)) => {
@@ -253,27 +244,27 @@ impl Client {
         }
     }
 
-    /// A lock that was waited for is held.
-    fn came(&mut self, ticket: u64) {
+    /// A lock that it waited for is held.
+    fn granted(&mut self, ticket: u64) {
         if let Some((_, wanted)) = self.waiting.take_if(|(waits, _)| *waits == ticket) {
             self.held.acquire(wanted);
         }
     }
 
-    /// Listen to what the daemon says of those that wait.
-    fn hear(&mut self, world: &mut World) {
+    /// Take notifications of granted locks.
+    fn take_notifications(&mut self, world: &mut World) {
         if let Some(conn) = self.watch {
-            if let Some(reply) = world.answer(conn, self.watch_seq) {
+            if let Some(reply) = world.reply(conn, self.watch_seq) {
                 if world.random.one_in(6) {
-                    // Lost on the way.
+                    // The notification is lost.
                     world.disconnect(conn);
                     self.watch = None;
                 } else if let Reply::LocksGranted(tickets) = reply {
                     for ticket in &tickets {
-                        self.came(*ticket);
+                        self.granted(*ticket);
                     }
-                    self.told = tickets;
-                    self.await_news(world, conn);
+                    self.confirmed = tickets;
+                    self.await_locks(world, conn);
                 } else {
                     self.watch = None;
                 }
@@ -282,23 +273,27 @@ impl Client {
         }
         let conn = world.connect();
         self.watch_seq += 1;
-        let request = hello(Some(INSTANCE), self.resume, LOCK_WATCH_SLOT);
+        let request = hello(Some(INSTANCE), self.token, LOCK_WATCH_SLOT);
         if let Some(Reply::Attached { .. }) = world.ask(conn, self.watch_seq, request) {
             self.watch = Some(conn);
-            self.await_news(world, conn);
+            self.await_locks(world, conn);
         }
     }
 
-    fn await_news(&mut self, world: &mut World, conn: ConnId) {
+    fn await_locks(&mut self, world: &mut World, conn: ConnId) {
         self.watch_seq += 1;
-        let told = std::mem::take(&mut self.told);
-        world.send(conn, self.watch_seq, Request::AwaitLocks { known: told });
+        let confirmed = std::mem::take(&mut self.confirmed);
+        world.send(
+            conn,
+            self.watch_seq,
+            Request::Lock(LockRequest::Await { known: confirmed }),
+        );
     }
 
     fn connected(&mut self, world: &mut World) -> bool {
         if let Some(conn) = self.conn {
             // A daemon that has started again does not know the connection.
-            if self.epoch == world.state.epoch && self.is_known(&world.state) {
+            if self.epoch == world.epoch && self.is_known(world) {
                 return true;
             }
             world.disconnect(conn);
@@ -307,28 +302,23 @@ impl Client {
         let conn = world.connect();
         let seq = self.seq.max(1);
         self.seq = seq;
-        let mut resumed = self.resume.is_some();
-        let mut reply = world.ask(conn, seq, hello(Some(INSTANCE), self.resume, 0));
+        let mut resumed = self.token.is_some();
+        let mut reply = world.ask(conn, seq, hello(Some(INSTANCE), self.token, 0));
         if reply == Some(Reply::Failed(Errno::ESTALE)) {
-            (self.resume, self.epoch, resumed) = (None, 0, false);
+            (self.token, self.epoch, resumed) = (None, 0, false);
             reply = world.ask(conn, seq, hello(Some(INSTANCE), None, 0));
         }
         if reply == Some(Reply::Failed(Errno::EAGAIN)) {
-            return false; // someone may still be caching
+            return false; // another client may still be caching
         }
-        let Some(Reply::Attached {
-            token: resume,
-            epoch,
-            ..
-        }) = reply
-        else {
+        let Some(Reply::Attached { token, epoch, .. }) = reply else {
             panic!("{reply:?}");
         };
-        self.resume = Some(resume);
+        self.token = Some(token);
         if self.epoch != epoch {
-            self.reopen(world, resume, resumed);
+            self.reopen(world, token, resumed);
             self.epoch = epoch;
-            // It does not know who waits.
+            // The daemon has lost its waits.
             if let (Some((ticket, wanted)), None) = (self.waiting, &self.pending) {
                 self.seq += 1;
                 self.pending = Some(self.lock(wanted, Some(ticket)));
@@ -338,14 +328,14 @@ impl Client {
         true
     }
 
-    /// Open the file again and take its locks again.
-    fn reopen(&mut self, world: &mut World, resume: SessionToken, resumed: bool) {
+    /// Open the file again, and reclaim the locks.
+    fn reopen(&mut self, world: &mut World, token: SessionToken, resumed: bool) {
         let conn = world.connect();
         self.recovery_seq += 1;
-        let request = hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT);
+        let request = hello(Some(INSTANCE), Some(token), RECOVERY_SLOT);
         world.ask(conn, self.recovery_seq, request);
         self.recovery_seq += 1;
-        let open = Request::Open {
+        let open = Request::File(FileRequest::Open {
             ino: world.file,
             handle: HANDLE,
             open: OpenMode {
@@ -353,11 +343,11 @@ impl Client {
                 write: true,
                 ..OpenMode::default()
             },
-        };
+        });
         let reply = world.ask(conn, self.recovery_seq, open);
         assert!(matches!(reply, Some(Reply::Opened { .. })), "{reply:?}");
-        // Only who was gone for too long may find them taken.
-        let in_time = resumed && self.open && world.clock < world.started + LEASE;
+        // Only a client that was away for too long may find them taken.
+        let in_time = resumed && self.open && world.clock_ns < world.started_ns + LEASE_NS;
         for held in std::mem::take(&mut self.held).iter() {
             self.recovery_seq += 1;
             let request = self.lock(*held, None);

@@ -1,58 +1,42 @@
-//! Clients that change their own corner of the name space and know what must come of it.
+//! Clients that change their own files, and know the result of every change.
 
-use crate::world::{INSTANCE, World};
+use crate::support::daemon::{INSTANCE, Sent, call, hello};
+use crate::world::World;
 use forebay_protocol::layout::block_bytes;
 use forebay_protocol::message::{
-    Hello, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT, SessionToken, SetAttr,
+    FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
+    SessionToken, SetAttr,
 };
-use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
+use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
 use forebay_store::log::LogSpace;
 use forebay_store::node::{ConnId, Input};
 use forebay_store::objects::ObjectId;
 use std::collections::BTreeMap;
-
-/// A reply on its way to a client.
-pub struct Sent {
-    pub seq: u64,
-    pub reply: Reply,
-    pub object: Option<ObjectId>,
-}
 
 /// A file of a client.
 struct File {
     handle: Option<HandleId>,
     object: Option<ObjectId>,
     size: u64,
-    /// All of it, if it came whole, and its number once that is known.
+    /// The contents and the inode, if it was stored whole.
     whole: Option<Vec<u8>>,
     ino: Option<Ino>,
 }
 
 pub struct Client {
     number: u64,
-    /// Changes that were answered are never lost, so every outcome is known beforehand.
+    /// Without power cuts no change with a reply is lost, so every result is known.
     certain: bool,
     conn: Option<ConnId>,
-    /// Connections that were given up, on which something may still arrive.
+    /// Abandoned connections, with calls that may still arrive on them.
     stale: Vec<(ConnId, Call)>,
-    resume: Option<SessionToken>,
+    token: Option<SessionToken>,
     epoch: u64,
     seq: u64,
     recovery_seq: u64,
     pending: Option<Request>,
     files: BTreeMap<Vec<u8>, File>,
     count: u64,
-}
-
-pub fn hello(instance: Option<InstanceId>, resume: Option<SessionToken>, slot: u32) -> Request {
-    Request::Hello(Hello {
-        version: PROTOCOL_VERSION,
-        instance,
-        token: resume,
-        slot,
-        data_connection: false,
-        single_cache: false,
-    })
 }
 
 const MODE: OpenMode = OpenMode {
@@ -69,7 +53,7 @@ impl Client {
             certain,
             conn: None,
             stale: Vec::new(),
-            resume: None,
+            token: None,
             epoch: 0,
             seq: 0,
             recovery_seq: 0,
@@ -83,7 +67,7 @@ impl Client {
         if let Some((conn, call)) = self.stale.pop()
             && world.random.one_in(2)
         {
-            // A copy that was held up arrives on its old connection after all.
+            // A delayed call arrives on its old connection.
             let _ = world.deliver(conn, call);
             world.input(Input::Disconnected(conn));
         }
@@ -97,19 +81,15 @@ impl Client {
         let Some(request) = self.pending.clone() else {
             return;
         };
-        let call = Call {
-            seq: self.seq,
-            caller: None,
-            request: request.clone(),
-        };
+        let call = call(self.seq, request.clone());
         match world.random.below(12) {
             0 => {
-                // Lost on the way there, or only late.
+                // The call is lost or delayed.
                 self.stale.push((conn, call));
                 self.conn = None;
             }
             1 => {
-                let _ = world.deliver(conn, call); // lost on the way back
+                let _ = world.deliver(conn, call); // the reply is lost
                 world.input(Input::Disconnected(conn));
                 self.conn = None;
             }
@@ -130,30 +110,19 @@ impl Client {
             return Some(conn);
         }
         let conn = world.connect();
-        let request = hello(Some(INSTANCE), self.resume, 0);
+        let request = hello(Some(INSTANCE), self.token, 0);
         let seq = self.seq.max(1);
-        let sent = world.deliver(
-            conn,
-            Call {
-                seq,
-                caller: None,
-                request,
-            },
-        )?;
+        let sent = world.deliver(conn, call(seq, request))?;
         match sent.reply {
-            Reply::Attached {
-                token: resume,
-                epoch,
-                ..
-            } => {
+            Reply::Attached { token, epoch, .. } => {
                 if self.epoch != epoch {
-                    self.restarted(world, resume);
+                    self.restarted(world, token);
                 }
-                (self.resume, self.epoch, self.conn) = (Some(resume), epoch, Some(conn));
+                (self.token, self.epoch, self.conn) = (Some(token), epoch, Some(conn));
                 Some(conn)
             }
             Reply::Failed(Errno::ESTALE) => {
-                // The session has expired or went with unsynced changes.
+                // The session has expired, or was lost with unsynced changes.
                 *self = Client {
                     count: self.count,
                     ..Client::new(self.number, false)
@@ -165,41 +134,27 @@ impl Client {
         }
     }
 
-    /// The daemon has forgotten handles and promises: open the files again, on a slot of its own,
-    /// since the number of the pending call may already be taken on the usual one.
-    fn restarted(&mut self, world: &mut World, resume: SessionToken) {
+    /// The daemon has lost handles and grants: open the files again, on the recovery slot, since the
+    /// number of the pending call may be used on the usual one.
+    fn restarted(&mut self, world: &mut World, token: SessionToken) {
         let conn = world.connect();
         self.recovery_seq += 1;
         let (seq, request) = (
             self.recovery_seq,
-            hello(Some(INSTANCE), Some(resume), RECOVERY_SLOT),
+            hello(Some(INSTANCE), Some(token), RECOVERY_SLOT),
         );
-        let _ = world.deliver(
-            conn,
-            Call {
-                seq,
-                caller: None,
-                request,
-            },
-        );
+        let _ = world.deliver(conn, call(seq, request));
         for file in self.files.values_mut() {
             let (Some(handle), Some(object)) = (file.handle, file.object) else {
                 continue;
             };
-            let request = Request::Open {
+            let request = Request::File(FileRequest::Open {
                 ino: object.ino,
                 handle,
                 open: MODE,
-            };
+            });
             self.recovery_seq += 1;
-            let _ = world.deliver(
-                conn,
-                Call {
-                    seq: self.recovery_seq,
-                    caller: None,
-                    request,
-                },
-            );
+            let _ = world.deliver(conn, call(self.recovery_seq, request));
         }
         world.input(Input::Disconnected(conn));
     }
@@ -221,22 +176,24 @@ impl Client {
                 .map(|(name, file)| (name.clone(), file))
         };
         let handle = HandleId(self.count);
-        let create = Request::Create {
+        let create = Request::Name(NameRequest::Create {
             parent,
             name: fresh.clone(),
             mode: 0o644,
             exclusive: true,
             handle,
             open: MODE,
-        };
-        let put = |name| Request::Put {
-            parent,
-            name,
-            set: Box::new(SetAttr {
-                mode: Some(0o600 + (self.count % 64) as u16),
-                ..SetAttr::default()
-            }),
-            data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
+        });
+        let put = |name| {
+            Request::Name(NameRequest::PutFile {
+                parent,
+                name,
+                set: Box::new(SetAttr {
+                    mode: Some(0o600 + (self.count % 64) as u16),
+                    ..SetAttr::default()
+                }),
+                data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
+            })
         };
         let Some((name, file)) = picked else {
             return create;
@@ -244,33 +201,33 @@ impl Client {
         let handle_of = file.handle;
         match (world.random.below(16), handle_of) {
             (0..3, _) => create,
-            (3, _) => Request::Unlink { parent, name },
-            (4 | 5, _) => Request::Rename {
+            (3, _) => Request::Name(NameRequest::Unlink { parent, name }),
+            (4 | 5, _) => Request::Name(NameRequest::Rename {
                 parent,
                 name,
                 to: parent,
                 to_name: fresh,
                 existing: OnExisting::Fail,
-            },
-            (6, Some(handle)) => Request::Sync {
+            }),
+            (6, Some(handle)) => Request::File(FileRequest::Sync {
                 handle: Some(handle),
                 data_only: false,
-            },
-            (7 | 8, Some(handle)) => Request::Reserve {
+            }),
+            (7 | 8, Some(handle)) => Request::File(FileRequest::ReserveSpace {
                 handle,
                 returned: 0,
                 want: world.random.below(64 << 10),
-            },
-            (9, Some(handle)) if world.random.one_in(4) => Request::Close {
+            }),
+            (9, Some(handle)) if world.random.one_in(4) => Request::File(FileRequest::Close {
                 handle,
                 returned: 0,
-            },
-            (10, _) => Request::Make {
+            }),
+            (10, _) => Request::Name(NameRequest::Mknod {
                 parent,
                 name: fresh,
                 new: NewInode::Dir,
                 mode: 0o700,
-            },
+            }),
             (11, Some(handle)) => {
                 let size = Some(world.random.below(file.size.max(1)));
                 let set = SetAttr {
@@ -278,24 +235,26 @@ impl Client {
                     ..SetAttr::default()
                 };
                 match file.object {
-                    Some(object) => Request::SetAttr {
+                    Some(object) => Request::Inode(InodeRequest::SetAttr {
                         ino: object.ino,
                         handle: Some(handle),
                         set,
-                    },
+                    }),
                     None => create,
                 }
             }
             (12, _) => put(fresh),
             (13, _) => put(name),
-            (14, _) => Request::Sync {
+            (14, _) => Request::File(FileRequest::Sync {
                 handle: None,
                 data_only: false,
-            },
-            (15, _) if file.whole.is_some() && file.ino.is_some() => Request::Fetch {
-                ino: file.ino.unwrap_or(parent),
-            },
-            _ => Request::Lookup { parent, name },
+            }),
+            (15, _) if file.whole.is_some() && file.ino.is_some() => {
+                Request::Inode(InodeRequest::GetFile {
+                    ino: file.ino.unwrap_or(parent),
+                })
+            }
+            _ => Request::Name(NameRequest::Lookup { parent, name }),
         }
     }
 
@@ -311,10 +270,14 @@ impl Client {
             return;
         }
         if self.certain {
-            // Nobody else touches this client's names: nothing may fail but for want of space.
+            // No other client changes this client's names: calls fail only for lack of space.
             let frees = match request {
-                Request::Unlink { .. } => world.room > LogSpace::Exhausted,
-                Request::Lookup { .. } | Request::Sync { .. } | Request::Fetch { .. } => true,
+                Request::Name(NameRequest::Unlink { .. }) => {
+                    world.log_space() > LogSpace::Exhausted
+                }
+                Request::Name(NameRequest::Lookup { .. })
+                | Request::File(FileRequest::Sync { .. })
+                | Request::Inode(InodeRequest::GetFile { .. }) => true,
                 _ => false,
             };
             let allowed = failed.is_none_or(|errno| errno == Errno::ENOSPC && !frees);
@@ -324,7 +287,7 @@ impl Client {
             return;
         }
         match request {
-            Request::Create { name, handle, .. } => {
+            Request::Name(NameRequest::Create { name, handle, .. }) => {
                 assert!(matches!(sent.reply, Reply::Opened { created: true, .. }));
                 let file = File {
                     handle: Some(*handle),
@@ -335,16 +298,16 @@ impl Client {
                 };
                 self.files.insert(name.clone(), file);
             }
-            Request::Unlink { name, .. } => {
+            Request::Name(NameRequest::Unlink { name, .. }) => {
                 self.files.remove(name);
             }
-            Request::Put {
+            Request::Name(NameRequest::PutFile {
                 name, data, set, ..
-            } => {
+            }) => {
                 let Reply::Attr(attr) = sent.reply else {
                     panic!("{:?}", sent.reply);
                 };
-                // A request that is repeated after a power cut may find that its data are gone.
+                // A request that is repeated after a power cut may find its data lost.
                 let length = data.len() as u64;
                 assert!(attr.size == length || (!self.certain && attr.size == 0));
                 assert_eq!(Some(attr.mode), set.mode);
@@ -357,7 +320,7 @@ impl Client {
                 };
                 self.files.insert(name.clone(), file);
             }
-            Request::Fetch { ino } => {
+            Request::Inode(InodeRequest::GetFile { ino }) => {
                 let file = self.files.values().find(|file| file.ino == Some(*ino));
                 if let (Some(file), Reply::FileContents { data, .. }, true) =
                     (file, &sent.reply, self.certain)
@@ -365,26 +328,26 @@ impl Client {
                     assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
                 }
             }
-            Request::Rename { name, to_name, .. } => {
+            Request::Name(NameRequest::Rename { name, to_name, .. }) => {
                 if let Some(file) = self.files.remove(name) {
                     self.files.insert(to_name.clone(), file);
                 }
             }
-            Request::Close { handle, .. } => {
+            Request::File(FileRequest::Close { handle, .. }) => {
                 if let Some(file) = self.file_of(*handle) {
                     file.handle = None;
                 }
             }
-            Request::Reserve { handle, .. } => {
-                if let Reply::SpaceGranted(promise) = sent.reply {
-                    self.write(world, *handle, promise);
+            Request::File(FileRequest::ReserveSpace { handle, .. }) => {
+                if let Reply::SpaceGranted(granted) = sent.reply {
+                    self.write(world, *handle, granted);
                 }
             }
-            Request::SetAttr {
+            Request::Inode(InodeRequest::SetAttr {
                 handle: Some(handle),
                 set,
                 ..
-            } => {
+            }) => {
                 if let (Some(file), Some(size)) = (self.file_of(*handle), set.size) {
                     file.size = size;
                 }
@@ -399,14 +362,14 @@ impl Client {
             .find(|file| file.handle == Some(handle))
     }
 
-    /// Write behind the end, within what was promised, as a client with a descriptor does.
-    fn write(&mut self, world: &mut World, handle: HandleId, promise: u64) {
+    /// Write after the end, within the grant, as a client with a descriptor does.
+    fn write(&mut self, world: &mut World, handle: HandleId, granted: u64) {
         let Some(file) = self.file_of(handle) else {
             return;
         };
         let Some(object) = file.object else { return };
-        let length = world.random.below(promise.max(1));
-        if block_bytes(file.size, length) <= promise && length > 0 {
+        let length = world.random.below(granted.max(1));
+        if block_bytes(file.size, length) <= granted && length > 0 {
             let data = vec![handle.0 as u8; length as usize];
             if world.write(object, file.size, &data) {
                 file.size += length;

@@ -1,22 +1,21 @@
-//! A storage daemon in virtual time on a simulated disk, with clients whose connections break at
-//! any moment, with crashes and power cuts at any write, and with full disks. Each seed is one
-//! history; a failure names its seed, and `FOREBAY_SEED=<n>` runs that one alone.
+//! A storage daemon in virtual time on a simulated disk, with clients whose connections break at any
+//! moment, with crashes and power cuts at any write, and with full disks. Each seed is one history; a
+//! failure names its seed, and `FOREBAY_SEED=<n>` runs that one alone.
 //!
-//! What must hold, whatever happens:
-//! - after the daemon's process died, the recovered state is the one after some record that is not
-//!   older than the last answered change; after a power cut, not older than the last sync;
-//! - a change that a client repeats until it is answered happens once;
-//! - data that was synced is there and whole as long as the recovered name space has its file;
-//! - an instance never holds more than its capacity.
+//! Invariants:
+//! - after the daemon's process died, the recovered state is the one after a record that is not older
+//!   than the last change with a reply; after a power cut, not older than the last sync;
+//! - a change that a client repeats until it gets a reply is made once;
+//! - synced data exists, unchanged, as long as the recovered name space has its file;
+//! - an instance never takes more than its capacity.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod clients;
-#[path = "../seeds/mod.rs"]
-mod seeds;
-#[path = "../seeds/short.rs"]
-mod short;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
+use support::{log_space, seeds};
 use world::World;
 
 fn run(seed: u64) {
@@ -28,7 +27,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn histories() {
+fn crashes_power_cuts_and_full_disks_lose_no_durable_change() {
     seeds::run_all(1500, run);
-    short::assert_short();
+    log_space::assert_logs_were_short();
 }

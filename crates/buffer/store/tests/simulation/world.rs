@@ -1,59 +1,49 @@
-//! The daemon's host: disk, crashes, recovery, and what is known about the past.
+//! One daemon, its crashes and recoveries, and the history that they are compared with.
 
-use crate::clients::{Client, Sent};
-use crate::seeds::{Random, root};
-use crate::short::note_room;
-use forebay_protocol::message::InstanceSpec;
-use forebay_protocol::{Call, Errno, Ino, InstanceId, Reply, Request, Timestamp};
-use forebay_store::log::{Log, LogSpace};
-use forebay_store::node::{
-    ConnId, Effect, Input, Limits, NodeState, Now, Record, Shard, fetch_reply_in_memory,
+use crate::clients::Client;
+use crate::support::daemon::{
+    Daemon, INSTANCE, Output, Sent, SyncRequest, at, call, connected, hello, spec,
 };
-use forebay_store::objects::{MemoryObjects, ObjectId, Objects};
+use crate::support::seeds::Random;
+use forebay_protocol::message::{AdminRequest, InodeRequest};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Call, Errno, Ino, Reply, Request};
+use forebay_store::log::{LogSpace, RecoveryError};
+use forebay_store::node::{ConnId, Input, NodeState, Record};
+use forebay_store::objects::{ObjectId, Objects};
 use forebay_store::recovery;
-use forebay_store::storage::{Fault, MemoryStorage, Storage};
+use forebay_store::storage::Storage;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub const INSTANCE: InstanceId = InstanceId(7);
 pub const CAPACITY: u64 = 256 << 10;
 /// So small that it is full soon.
-const SEGMENT: u64 = 6 << 10;
-
-struct Running {
-    shard: Shard<MemoryObjects>,
-    log: Log<MemoryStorage>,
-}
+const SEGMENT_BYTES: u64 = 6 << 10;
+const LEASE_NS: u64 = 5_000_000_000;
 
 pub struct World {
     pub random: Random,
-    storage: MemoryStorage,
-    objects: MemoryObjects,
-    running: Option<Running>,
-    clock: u64,
+    pub daemon: Daemon,
+    clock_ns: u64,
     next_conn: u64,
     clients: Vec<Client>,
     /// The state that the records so far lead to, and its fingerprint after each of them.
     mirror: NodeState,
-    prints: Vec<u64>,
-    /// Records that were written and answered for; records that were synced and answered for.
+    fingerprints: Vec<u64>,
+    /// The last records that were written, and synced, before a reply.
     written: u64,
     synced: u64,
     /// Contents of files when they were last synced.
     synced_data: BTreeMap<Ino, Vec<u8>>,
-    power_cuts: bool,
-    /// How full the disk may become.
-    capacity: Option<u64>,
-    /// Space for the next checkpoint was kept.
-    provided: bool,
-    /// What the log had room for when the last input came.
-    pub room: LogSpace,
-    /// What files may take beyond the capacity: a crash has undone that they were removed or cut, and
-    /// their space had been given away.
+    has_power_cuts: bool,
+    /// Space for the next checkpoint was reserved.
+    has_spares: bool,
+    /// Bytes that files may take beyond the capacity: a crash has undone removals or truncations whose
+    /// space had been granted to others.
     undone: u64,
 }
 
-fn print(state: &NodeState) -> u64 {
+fn fingerprint(state: &NodeState) -> u64 {
     let mut hasher = DefaultHasher::new();
     postcard::to_stdvec(state).unwrap().hash(&mut hasher);
     hasher.finish()
@@ -62,31 +52,27 @@ fn print(state: &NodeState) -> u64 {
 impl World {
     pub fn new(seed: u64) -> World {
         let mut random = Random::of(seed);
-        let power_cuts = random.one_in(2);
+        let has_power_cuts = random.one_in(2);
         let clients = (0..3)
-            .map(|number| Client::new(number, !power_cuts))
+            .map(|number| Client::new(number, !has_power_cuts))
             .collect();
         let mut world = World {
-            storage: MemoryStorage::new(seed),
             random,
-            objects: MemoryObjects::default(),
-            running: None,
-            clock: 0,
+            daemon: Daemon::new(seed, SEGMENT_BYTES, LEASE_NS),
+            clock_ns: 0,
             next_conn: 1,
             clients,
             mirror: NodeState::default(),
-            prints: vec![print(&NodeState::default())],
+            fingerprints: vec![fingerprint(&NodeState::default())],
             written: 0,
             synced: 0,
             synced_data: BTreeMap::new(),
+            has_power_cuts,
+            has_spares: false,
             undone: 0,
-            power_cuts,
-            capacity: None,
-            provided: false,
-            room: LogSpace::Normal,
         };
         world.start();
-        world.make_instance();
+        world.create_instance();
         world
     }
 
@@ -94,31 +80,29 @@ impl World {
         150 + self.random.below(400)
     }
 
-    fn now(&self) -> Now {
-        Now {
-            wall: Timestamp::from_nanos(self.clock),
-            steady_ns: self.clock,
-        }
+    /// What the log had space for at the last input.
+    pub fn log_space(&self) -> LogSpace {
+        self.daemon.log_space
     }
 
-    /// One thing happens.
+    /// One event.
     pub fn act(&mut self) {
-        self.clock += 1 + self.random.below(50_000_000);
+        self.clock_ns += 1 + self.random.below(50_000_000);
         match self.random.below(100) {
             0 => self.crash(),
             1 => {
-                let die_after = Some(1 + self.random.below(20));
-                self.set_fault(die_after);
+                let crash_after_ops = Some(1 + self.random.below(20));
+                self.daemon.set_fault(crash_after_ops);
             }
             2 => {
-                self.capacity = Some(self.random.below(7) * SEGMENT);
-                self.set_fault(None);
+                let segments = Some(self.random.below(7));
+                self.daemon.set_disk_segments(segments);
             }
-            3 => self.make_room(),
+            3 => self.daemon.set_disk_segments(None),
             4 => self.input(Input::Tick),
             5 => self.sync_log(),
-            6 | 7 => self.checkpoint(),
-            8 => self.keep_spares(),
+            6 | 7 => self.write_checkpoint(),
+            8 => self.ensure_spares(),
             _ => {
                 let chosen = self.random.below(self.clients.len() as u64) as usize;
                 self.client(chosen);
@@ -126,33 +110,19 @@ impl World {
         }
     }
 
-    fn set_fault(&mut self, die_after: Option<u64>) {
-        let capacity = self.capacity;
-        self.storage.set_fault(Fault {
-            crash_after_ops: die_after,
-            capacity_bytes: capacity,
-        });
-    }
-
-    /// The disk is full no more.
-    fn make_room(&mut self) {
-        self.capacity = None;
-        self.set_fault(None);
-    }
-
-    /// The dust settles: every client gets an answer, and all is checked once more.
+    /// Every client gets a reply, and all is checked once more.
     pub fn finish(&mut self) {
-        self.make_room();
-        self.keep_spares();
+        self.daemon.set_disk_segments(None);
+        self.ensure_spares();
         self.input(Input::Tick);
-        assert_eq!(self.room, LogSpace::Normal);
+        assert_eq!(self.log_space(), LogSpace::Normal);
         for chosen in 0..self.clients.len() {
             for _ in 0..5 {
                 self.client(chosen);
             }
         }
         self.crash();
-        self.make_room();
+        self.daemon.set_disk_segments(None);
         for chosen in 0..self.clients.len() {
             for _ in 0..3 {
                 self.client(chosen);
@@ -166,57 +136,32 @@ impl World {
         self.clients[chosen] = client;
     }
 
-    fn make_instance(&mut self) {
+    fn create_instance(&mut self) {
         let conn = self.connect();
-        let hello = crate::clients::hello(None, None, 0);
-        self.deliver(
+        self.deliver(conn, call(1, hello(None, None, 0)));
+        let spec = spec(CAPACITY, 60, Placement::single_node());
+        let created = self.deliver(
             conn,
-            Call {
-                seq: 1,
-                caller: None,
-                request: hello,
-            },
+            call(2, Request::Admin(AdminRequest::CreateInstance(spec))),
         );
-        let spec = InstanceSpec {
-            id: INSTANCE,
-            uid: 0,
-            gid: 0,
-            mode: 0o755,
-            capacity: CAPACITY,
-            inodes: 60,
-            placement: forebay_protocol::placement::Placement::single_node(),
-        };
-        let call = Call {
-            seq: 2,
-            caller: None,
-            request: Request::CreateInstance(spec),
-        };
-        assert!(matches!(
-            self.deliver(conn, call),
-            Some(Sent {
-                reply: Reply::Done,
-                ..
-            })
-        ));
+        assert!(matches!(created, Some(sent) if sent.reply == Reply::Done));
         self.sync_log();
     }
 
-    /// A new connection; `None` while the daemon is down is a number it will not know.
+    /// A new connection. While the daemon is down, it is one that the daemon does not know.
     pub fn connect(&mut self) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.input(Input::Connected(conn, root()));
+        self.input(connected(conn));
         conn
     }
 
-    /// Deliver a call and return the reply, unless the daemon dies over it.
+    /// Deliver a call. Returns the reply, unless the daemon dies.
     pub fn deliver(&mut self, conn: ConnId, call: Call) -> Option<Sent> {
         let replies = self.step(Input::Call(conn, call))?;
-        let sent = replies
-            .into_iter()
-            .find(|(to, _)| *to == conn)
-            .map(|(_, sent)| sent)?;
-        // A connection that a restarted daemon does not know is a broken one.
+        let mut replies = replies.into_iter().filter(|(to, _)| *to == conn);
+        let (_, sent) = replies.next()?;
+        // A daemon that has started again does not know the connection: it is broken.
         (sent.reply != Reply::Failed(Errno::ENOTCONN)).then_some(sent)
     }
 
@@ -225,281 +170,196 @@ impl World {
     }
 
     fn step(&mut self, input: Input) -> Option<Vec<(ConnId, Sent)>> {
-        if let Input::Call(
-            _,
-            Call {
-                request: Request::SetAttr { ino, set, .. },
-                ..
-            },
-        ) = &input
+        if let Input::Call(_, call) = &input
+            && let Request::Inode(InodeRequest::SetAttr { ino, set, .. }) = &call.request
             && let (Some(data), Some(size)) = (self.synced_data.get_mut(ino), set.size)
         {
-            data.truncate(size as usize); // from here on it may be cut
+            data.truncate(size as usize); // from here on it may be truncated
         }
-        let now = self.now();
-        let running = self.running.as_mut()?;
-        // An error is the death of the process, which is seen below.
-        self.room = running.log.ensure_headroom().unwrap_or(LogSpace::Exhausted);
-        running.shard.set_log_room(self.room);
-        note_room(self.room);
-        let mut effects = Vec::new();
-        running.shard.step(now, input, &mut effects);
-        if self.commit().is_none() || self.storage.has_crashed() {
+        self.daemon.node()?;
+        let outputs = self.daemon.step(at(self.clock_ns), input);
+        self.note_records();
+        let Some(outputs) = outputs else {
             self.crash();
             return None;
-        }
+        };
+        self.written = self.daemon.last_record().unwrap();
+        assert_eq!(self.written, self.fingerprints.len() as u64 - 1);
         let mut replies = Vec::new();
-        for effect in effects {
-            match effect {
-                Effect::Reply {
-                    conn,
-                    seq,
-                    reply,
-                    descriptor,
-                    ..
-                } => {
-                    replies.push((
-                        conn,
-                        Sent {
-                            seq,
-                            reply,
-                            object: descriptor,
-                        },
-                    ));
-                }
-                Effect::FetchObject {
-                    conn,
-                    seq,
-                    object,
-                    attr,
-                    length,
-                } => {
-                    let reply = fetch_reply_in_memory(&self.objects, object, *attr, length);
-                    let object = None;
-                    replies.push((conn, Sent { seq, reply, object }));
-                }
-                Effect::Sync {
-                    conn,
-                    seq,
-                    object,
-                    put_count: contents,
-                    ..
-                } => {
-                    if contents > 0 {
-                        self.objects.sync_all_objects();
-                    }
-                    if let Some(object) = object {
-                        self.objects.sync_object(object);
-                    }
-                    let running = self.running.as_mut()?;
-                    if running.log.sync().is_err() {
-                        self.crash();
-                        return None;
-                    }
-                    self.synced = running.log.last_sequence();
-                    let all = self.objects.list_objects(INSTANCE).unwrap_or_default();
-                    for (ino, _) in all.into_iter().filter(|_| contents > 0) {
-                        let instance = INSTANCE;
-                        let data = self.objects.object_contents(ObjectId { instance, ino });
-                        self.synced_data.insert(ino, data.unwrap_or_default());
-                    }
-                    if let Some(object) = object {
-                        let data = self.objects.object_contents(object).unwrap_or_default();
-                        self.synced_data.insert(object.ino, data);
-                    }
-                    replies.push((
-                        conn,
-                        Sent {
-                            seq,
-                            reply: Reply::Done,
-                            object: None,
-                        },
-                    ));
-                }
-                _ => {}
+        for output in outputs {
+            match output {
+                Output::Reply(conn, sent) => replies.push((conn, sent)),
+                Output::Sync(request) => replies.push(self.sync(&request)?),
+                Output::SyncLog | Output::Message(..) | Output::Disconnect(_) => {}
             }
         }
         self.check_capacity();
         Some(replies)
     }
 
-    /// Write what the shard has to log, and note where it leads.
-    fn commit(&mut self) -> Option<()> {
-        let running = self.running.as_mut()?;
-        for bytes in running.shard.take_records() {
+    /// Apply the records of a step to the mirror.
+    fn note_records(&mut self) {
+        for bytes in self.daemon.take_records() {
             let record: Record = postcard::from_bytes(&bytes).unwrap();
             self.mirror.apply(&record).unwrap();
-            self.prints.push(print(&self.mirror));
-            running.log.append(&bytes).ok()?;
+            self.fingerprints.push(fingerprint(&self.mirror));
         }
-        assert_eq!(running.log.last_sequence(), self.prints.len() as u64 - 1);
-        running.log.flush().ok()?;
-        self.written = running.log.last_sequence();
-        Some(())
+    }
+
+    /// `None`: the daemon dies.
+    fn sync(&mut self, request: &SyncRequest) -> Option<(ConnId, Sent)> {
+        let objects = self.daemon.sync_objects(request);
+        let Some(synced) = self.daemon.sync_log() else {
+            self.crash();
+            return None;
+        };
+        self.synced = synced;
+        for object in objects {
+            let data = self
+                .daemon
+                .objects
+                .object_contents(object)
+                .unwrap_or_default();
+            self.synced_data.insert(object.ino, data);
+        }
+        let sent = Sent {
+            seq: request.seq,
+            reply: Reply::Done,
+            object: None,
+        };
+        Some((request.conn, sent))
     }
 
     fn sync_log(&mut self) {
-        let Some(running) = self.running.as_mut() else {
+        if self.daemon.node().is_none() {
             return;
-        };
-        if running.log.sync().is_err() {
-            return self.crash();
         }
-        self.synced = running.log.last_sequence();
-        let sequence = self.synced;
-        self.input(Input::LogSynced(sequence));
+        match self.daemon.sync_log() {
+            None => self.crash(),
+            Some(synced) => {
+                self.synced = synced;
+                self.input(Input::LogSynced(synced));
+            }
+        }
     }
 
-    fn checkpoint(&mut self) {
-        let Some(running) = self.running.as_ref() else {
+    fn write_checkpoint(&mut self) {
+        let Some(start) = self.daemon.segment_start() else {
             return;
         };
-        let start = running.log.segment_start_sequence();
-        let names = self.storage.list_files().unwrap();
+        let storage = &self.daemon.storage;
+        let names = storage.list_files().unwrap();
         let segments = names.iter().filter(|name| name.starts_with("log."));
-        let provided = self.provided && segments.count() <= 2;
-        match recovery::write_checkpoint(&self.storage, start) {
-            Ok(made) => self.provided &= !made,
-            Err(_) if self.storage.has_crashed() => self.crash(),
-            // A full disk: the checkpoint comes another time.
-            Err(forebay_store::log::RecoveryError::Io(error)) => {
-                assert!(!provided, "space was kept for a checkpoint: {error}");
+        let is_possible = self.has_spares && segments.count() <= 2;
+        match recovery::write_checkpoint(storage, start) {
+            Ok(written) => self.has_spares &= !written,
+            Err(_) if storage.has_crashed() => self.crash(),
+            // The disk is full: the checkpoint is retried later.
+            Err(RecoveryError::Io(error)) => {
+                assert!(!is_possible, "space was reserved for a checkpoint: {error}");
             }
             Err(error) => panic!("{error}"),
         }
     }
 
-    fn keep_spares(&mut self) {
-        let kept = recovery::ensure_spares(&self.storage, SEGMENT);
-        if self.storage.has_crashed() {
+    fn ensure_spares(&mut self) {
+        let reserved = recovery::ensure_spares(&self.daemon.storage, SEGMENT_BYTES);
+        if self.daemon.storage.has_crashed() {
             return self.crash();
         }
-        self.provided |= kept.is_ok();
+        self.has_spares |= reserved.is_ok();
     }
 
-    /// The process dies or the power goes; then the daemon starts again and all is compared.
+    /// The process dies or the power fails; then the daemon starts again, and all is compared.
     fn crash(&mut self) {
-        let before = self.taken();
-        self.running = None;
-        self.provided = false;
-        let lowest = if self.power_cuts && self.random.one_in(2) {
-            self.storage.power_cut();
-            self.objects.power_cut();
-            self.synced
-        } else {
-            self.storage.restart_process();
-            self.written
-        };
+        let before = self.space_of_files();
+        self.has_spares = false;
+        let power_cut = self.has_power_cuts && self.random.one_in(2);
+        self.daemon.stop(power_cut);
+        let lowest = if power_cut { self.synced } else { self.written };
         // Recovery may die as well, again and again.
         while self.random.one_in(3) {
-            let die_after = Some(1 + self.random.below(4));
-            self.set_fault(die_after);
-            let died = recovery::recover_state(self.storage.clone(), SEGMENT);
-            let _ = died.map(|(_, mut log)| log.ensure_start_headroom());
-            self.storage.restart_process();
+            self.daemon.fail_recovery(1 + self.random.below(4));
         }
-        let (state, log) = recovery::recover_state(self.storage.clone(), SEGMENT).unwrap();
-        let last = log.last_sequence();
+        self.start();
+        let last = self.daemon.last_record().unwrap() - 1;
         assert!(last >= lowest, "records {last} to {lowest} are lost");
-        let expected = self
-            .prints
-            .get(last as usize)
-            .expect("a record nobody wrote");
-        assert_eq!(
-            print(&state),
-            *expected,
-            "the state after record {last} is another one"
-        );
-        self.prints.truncate(last as usize + 1);
-        self.mirror = state.clone();
-        self.resume(state, log);
         self.check_data();
         let more = |(ino, space): (&Ino, &u64)| {
             space.saturating_sub(before.get(ino).copied().unwrap_or(0))
         };
-        self.undone += self.taken().iter().map(more).sum::<u64>();
+        self.undone += self.space_of_files().iter().map(more).sum::<u64>();
     }
 
+    /// Recover and start. The recovered state must be the one after some record.
     fn start(&mut self) {
-        let (state, log) = recovery::recover_state(self.storage.clone(), SEGMENT).unwrap();
-        recovery::ensure_spares(&self.storage, SEGMENT).unwrap();
-        self.resume(state, log);
+        let state = self.daemon.start(at(self.clock_ns), &mut self.random);
+        let last = self.daemon.last_record().unwrap() - 1; // before the record of this start
+        let expected = self.fingerprints.get(last as usize);
+        assert_eq!(
+            Some(&fingerprint(&state)),
+            expected,
+            "the state after record {last} is another one"
+        );
+        self.fingerprints.truncate(last as usize + 1);
+        self.mirror = state;
+        self.note_records();
+        self.written = last + 1;
+        self.synced = last + 1;
     }
 
-    fn resume(&mut self, state: NodeState, mut log: Log<MemoryStorage>) {
-        // However full the disk is.
-        log.ensure_start_headroom().expect("a start has room");
-        let limits = Limits {
-            lease_ns: 5_000_000_000,
-            ..Limits::default()
-        };
-        let objects = self.objects.clone();
-        let now = self.now();
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.random.below(u64::MAX).to_le_bytes());
-        let shard =
-            Shard::start(state, log.last_sequence(), objects, limits, None, now, seed).unwrap();
-        self.running = Some(Running { shard, log });
-        self.commit()
-            .expect("the first record of a daemon is written without a fault");
-        let log = self.running.as_mut().map(|running| &mut running.log);
-        log.map(Log::sync)
-            .transpose()
-            .expect("and made durable before anybody is answered");
-        self.synced = self.synced.min(self.written);
-    }
-
-    /// A client writes: what was synced behind `offset` no longer counts.
+    /// A client writes: synced data after `offset` does not count any more.
     pub fn write(&mut self, object: ObjectId, offset: u64, data: &[u8]) -> bool {
         if let Some(synced) = self.synced_data.get_mut(&object.ino) {
             synced.truncate(offset as usize);
         }
-        self.objects.write_object(object, offset, data).is_ok()
+        self.daemon
+            .objects
+            .write_object(object, offset, data)
+            .is_ok()
     }
 
     fn check_data(&mut self) {
-        let Some(running) = &self.running else { return };
-        let Some(instance) = running.shard.state().volumes.get(&INSTANCE) else {
+        let volume = self.daemon.node().and_then(|node| node.volume(INSTANCE));
+        let Some(volume) = volume else {
             return;
         };
         for (ino, data) in &self.synced_data {
-            if instance.names.get(*ino).is_some() {
-                let object = ObjectId {
-                    instance: INSTANCE,
-                    ino: *ino,
-                };
-                let now = self.objects.object_contents(object);
-                let now = now.unwrap_or_else(|| panic!("the data of file {ino} is gone"));
+            if volume.names.get(*ino).is_some() {
+                let (instance, ino) = (INSTANCE, *ino);
+                let now = self
+                    .daemon
+                    .objects
+                    .object_contents(ObjectId { instance, ino });
+                let now = now.unwrap_or_else(|| panic!("the data of file {ino} is lost"));
                 assert!(
                     now.len() >= data.len() && now[..data.len()] == data[..],
                     "file {ino}"
                 );
             }
         }
-        for (ino, _) in self.objects.list_objects(INSTANCE).unwrap() {
-            assert!(
-                instance.names.get(ino).is_some(),
-                "object {ino} belongs to no file"
-            );
+        for (ino, _) in self.daemon.objects.list_objects(INSTANCE).unwrap() {
+            let inode = volume.names.get(ino);
+            assert!(inode.is_some(), "object {ino} belongs to no file");
         }
     }
 
     /// The space of all files' objects. Those of removed files stay until their removal is durable.
-    fn taken(&self) -> BTreeMap<Ino, u64> {
-        let state = self.running.as_ref().map(|running| running.shard.state());
-        let instance = state.and_then(|state| state.volumes.get(&INSTANCE));
-        let Some(instance) = instance else {
+    fn space_of_files(&self) -> BTreeMap<Ino, u64> {
+        let volume = self.daemon.node().and_then(|node| node.volume(INSTANCE));
+        let Some(volume) = volume else {
             return BTreeMap::new();
         };
-        let objects = self.objects.list_objects(INSTANCE).unwrap().into_iter();
-        let live = objects.filter(|(ino, _)| instance.names.get(*ino).is_some());
-        live.collect()
+        let objects = self.daemon.objects.list_objects(INSTANCE).unwrap();
+        let mut objects: BTreeMap<Ino, u64> = objects.into_iter().collect();
+        objects.retain(|ino, _| volume.names.get(*ino).is_some());
+        objects
     }
 
     fn check_capacity(&mut self) {
-        let taken: u64 = self.taken().values().sum();
+        let taken: u64 = self.space_of_files().values().sum();
         assert!(taken <= CAPACITY + self.undone, "{taken} bytes are taken");
-        // It goes as they do: nothing more is promised meanwhile.
+        // It shrinks as they do: nothing more is granted meanwhile.
         self.undone = self.undone.min(taken.saturating_sub(CAPACITY));
     }
 }

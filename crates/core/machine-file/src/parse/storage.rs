@@ -3,10 +3,17 @@
 
 use crate::machine::{BurstBuffer, Client, ParallelFileSystem};
 use crate::section::Section;
+use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Time};
 
 /// Any size but none.
 const SOME_BYTES: std::ops::RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 60);
+
+/// Names of the orders of stripes in machine files.
+const STRIPE_ORDERS: [(&str, StripeOrder); 2] = [
+    ("hashed", StripeOrder::Hashed),
+    ("rotated", StripeOrder::Rotated),
+];
 
 /// Reads `[client]`: what a compute node does for its processes.
 pub(super) fn read_client(section: Section<'_, '_>) -> Option<Client> {
@@ -49,6 +56,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
     let write_latency = section.time("write_latency", Time::ZERO);
     let capacity = section.bytes("card_capacity", SOME_BYTES);
     let stripe = section.bytes("stripe", SOME_BYTES);
+    let order = section.choice("stripe_order", &STRIPE_ORDERS);
     let substripe = section.bytes("substripe", SOME_BYTES);
     let objects = section.integer("objects_per_file", 1..=1_024u32);
     section.report_unused_keys();
@@ -91,6 +99,7 @@ pub(super) fn read_burst_buffer(section: Section<'_, '_>) -> Option<BurstBuffer>
         write_latency: write_latency?.value,
         card_capacity: capacity.value,
         stripe: stripe.value,
+        stripe_order: order?.value,
         substripe: substripe.value,
         objects_per_file: objects?.value,
     })

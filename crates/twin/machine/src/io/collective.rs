@@ -1,20 +1,21 @@
-//! Collective transfers of MPI-IO, in two phases: which aggregator accesses which bytes.
+//! Two-phase collective transfers of MPI-IO: the bytes that each aggregator accesses.
 //!
-//! Processes that write (or read) collectively do not go to the file each for itself. The bytes
-//! from the first that anybody wants to the last are divided evenly among *aggregators*, here the
+//! Processes that write (or read) collectively do not access the file individually. The range
+//! from the first wanted byte to the last is divided evenly among *aggregators*, here the
 //! first process of each node, as ROMIO does by default. An aggregator goes through its part in
-//! *windows* of at most the collective buffer: to write, it has the processes that have bytes of
-//! the window send them, and writes the runs of adjacent bytes; to read, it reads the runs and
-//! sends each process its own. All processes come together before the first phase, where offsets
-//! are exchanged, and after the last, where errors are.
+//! *windows* of at most the collective buffer: to write, it gathers the window's bytes from the
+//! processes that have them and writes the runs of adjacent bytes; to read, it reads the runs and
+//! sends each process its own. A barrier precedes the first phase, where offsets are exchanged, and
+//! follows the last, where errors are.
 //!
-//! Holes between runs are left alone (ROMIO with `romio_ds_read` and `romio_ds_write` disabled).
+//! Holes between runs are not accessed (ROMIO with `romio_ds_read` and `romio_ds_write` disabled).
 
-use super::{IoJob, Piece};
+use super::job::IoJob;
+use super::pieces::Piece;
 use forebay_workload::ior::{Access, AccessPattern};
 use std::ops::Range;
 
-/// Which ranks read the data of each rank, where that is not its own.
+/// The ranks that read each rank's data, where that is not the rank itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readers {
     /// The readers of rank r's data are `ranks[starts[r]..starts[r + 1]]`.
@@ -23,11 +24,11 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub fn new(layout: &AccessPattern) -> Self {
-        let tasks = layout.tasks();
+    pub fn new(pattern: &AccessPattern) -> Self {
+        let tasks = pattern.tasks();
         let mut starts = vec![0u32; tasks as usize + 1];
         for rank in 0..tasks {
-            starts[layout.data_owner(rank, Access::Read) as usize + 1] += 1;
+            starts[pattern.data_owner(rank, Access::Read) as usize + 1] += 1;
         }
         for owner in 0..tasks as usize {
             starts[owner + 1] += starts[owner];
@@ -35,26 +36,26 @@ impl Readers {
         let mut next = starts.clone();
         let mut ranks = vec![0; tasks as usize];
         for rank in 0..tasks {
-            let at = &mut next[layout.data_owner(rank, Access::Read) as usize];
+            let at = &mut next[pattern.data_owner(rank, Access::Read) as usize];
             ranks[*at as usize] = rank;
             *at += 1;
         }
         Readers { starts, ranks }
     }
 
-    fn of(&self, owner: u64) -> &[u32] {
+    fn readers_of(&self, owner: u64) -> &[u32] {
         let owner = owner as usize;
         &self.ranks[self.starts[owner] as usize..self.starts[owner + 1] as usize]
     }
 }
 
-/// One collective call: every rank's data are an *extent* of the file, all of the same length and
-/// equally far apart, in the order of the ranks that write them.
+/// One collective call: every rank's data are an *extent* of the file; all extents have the same
+/// length and distance, in the order of the ranks that write them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CollectiveCall<'a> {
     /// First byte of the extent of rank 0.
     start: u64,
-    /// From one extent's beginning to the next one's.
+    /// From one extent's start to the next one's.
     distance: u64,
     /// Bytes of an extent.
     bytes: u64,
@@ -62,39 +63,40 @@ pub(crate) struct CollectiveCall<'a> {
     ranks: u64,
     aggregators: u64,
     buffer: u64,
-    /// Who wants each extent; `None`: the rank that it belongs to.
+    /// The ranks that want each extent; `None`: the rank that wrote it.
     readers: Option<&'a Readers>,
 }
 
 impl<'a> CollectiveCall<'a> {
-    /// The call with number `index` of a phase.
+    /// Call number `index` of a phase.
     pub fn new(
         job: &IoJob,
-        layout: &AccessPattern,
+        pattern: &AccessPattern,
         index: u64,
         readers: Option<&'a Readers>,
     ) -> Self {
         CollectiveCall {
-            start: layout.transfer(0, Access::Write, index).offset,
-            distance: layout.block_bytes(),
-            bytes: layout.transfer_bytes(),
-            ranks: u64::from(layout.tasks()),
+            start: pattern.transfer(0, Access::Write, index).offset,
+            distance: pattern.block_bytes(),
+            bytes: pattern.transfer_bytes(),
+            ranks: u64::from(pattern.tasks()),
             aggregators: u64::from(job.aggregators()),
             buffer: job.client.collective_buffer.0.max(1),
             readers,
         }
     }
 
-    /// Who wants an extent.
-    fn wanted_by(&self, extent: u64) -> Takers<'a> {
+    /// The ranks that want an extent.
+    fn wanted_by(&self, extent: u64) -> WantingRanks<'a> {
         match self.readers {
-            Some(readers) => Takers::Listed(readers.of(extent).iter()),
-            None => Takers::Own(Some(extent as u32)),
+            Some(readers) => WantingRanks::Listed(readers.readers_of(extent).iter()),
+            None => WantingRanks::Own(Some(extent as u32)),
         }
     }
 
     fn is_wanted(&self, extent: u64) -> bool {
-        self.readers.is_none_or(|r| !r.of(extent).is_empty())
+        self.readers
+            .is_none_or(|r| !r.readers_of(extent).is_empty())
     }
 
     fn extent(&self, extent: u64) -> Range<u64> {
@@ -128,7 +130,7 @@ impl<'a> CollectiveCall<'a> {
         Some(run)
     }
 
-    /// The part of the file that an aggregator has.
+    /// The part of the file that an aggregator accesses.
     fn domain(&self, aggregator: u32) -> Range<u64> {
         let mut wanted = (0..self.ranks).filter(|&e| self.is_wanted(e));
         let first = wanted.next().unwrap_or(0);
@@ -142,7 +144,7 @@ impl<'a> CollectiveCall<'a> {
         from..(from + size).min(end)
     }
 
-    /// The windows of an aggregator in which there are wanted bytes, in turn.
+    /// The windows of an aggregator that contain wanted bytes, in order.
     pub fn windows(self, aggregator: u32) -> impl Iterator<Item = Range<u64>> + use<'a> {
         let mut rest = self.domain(aggregator);
         let mut first = None;
@@ -156,7 +158,7 @@ impl<'a> CollectiveCall<'a> {
         })
     }
 
-    /// The requests of an aggregator, in turn: its windows' runs, each cut into pieces.
+    /// The requests of an aggregator, in order: its windows' runs, each cut into pieces.
     pub fn pieces(self, aggregator: u32, job: &IoJob) -> impl Iterator<Item = Piece> {
         self.windows(aggregator)
             .flat_map(move |window| self.pieces_in(window, job))
@@ -173,7 +175,7 @@ impl<'a> CollectiveCall<'a> {
         .flatten()
     }
 
-    /// The ranks that have, or want, bytes in a range, and how many.
+    /// The ranks that have, or want, bytes in a range, and the number of bytes.
     pub fn shares(self, range: Range<u64>) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         self.extents_in(&range).flat_map(move |e| {
             let extent = self.extent(e);
@@ -189,18 +191,18 @@ impl<'a> CollectiveCall<'a> {
 }
 
 /// The ranks that want an extent.
-enum Takers<'a> {
+enum WantingRanks<'a> {
     Own(Option<u32>),
     Listed(std::slice::Iter<'a, u32>),
 }
 
-impl Iterator for Takers<'_> {
+impl Iterator for WantingRanks<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
         match self {
-            Takers::Own(rank) => rank.take(),
-            Takers::Listed(ranks) => ranks.next().copied(),
+            WantingRanks::Own(rank) => rank.take(),
+            WantingRanks::Listed(ranks) => ranks.next().copied(),
         }
     }
 }
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_extents_are_one_run_and_windows_are_cut_from_it() {
+    fn adjacent_extents_form_one_run_that_is_cut_into_windows() {
         let call = call(100, 100, 8, 2, 150);
         let windows: Vec<_> = call.windows(1).collect();
         assert_eq!(windows, [1400..1550, 1550..1700, 1700..1800]);
@@ -239,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn windows_without_data_are_left_out() {
+    fn windows_without_data_are_skipped() {
         // Extents of 10 bytes every 1,000: the domain of the second aggregator begins in the hole
-        // before the third.
+        // before the third extent.
         let call = call(1000, 10, 4, 2, 50);
         let windows: Vec<_> = call.windows(1).collect();
         assert_eq!(windows.len(), 2);
@@ -251,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rank_gets_its_bytes_once(
+        fn windows_give_every_rank_its_bytes_once(
             blocks in 1u64..40, bytes in 1u64..50, ranks in 1u64..30, aggregators in 1u64..8, buffer in 1u64..300,
             shuffled in any::<bool>(), seed in any::<u64>()
         ) {

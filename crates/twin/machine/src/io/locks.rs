@@ -1,5 +1,4 @@
-//! Locks of the objects that files are on one server: many readers or one writer, in the order
-//! in which they came.
+//! Locks of the files' objects on one server: many readers or one writer, in order of arrival.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -7,9 +6,9 @@ use std::collections::VecDeque;
 /// A file's object on a server: (file, object).
 pub(crate) type Object = (u64, u32);
 
-/// Somebody who holds or waits for a lock: the server's number for the request.
+/// A request that waits for a lock, by its index at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
+struct LockRequest {
     request: u32,
     write: bool,
     since: u64,
@@ -19,7 +18,7 @@ struct Claim {
 struct Lock {
     writers: u32,
     readers: u32,
-    waiting: VecDeque<Claim>,
+    waiting: VecDeque<LockRequest>,
 }
 
 impl Lock {
@@ -27,7 +26,7 @@ impl Lock {
         self.writers == 0 && (!write || self.readers == 0)
     }
 
-    fn enter(&mut self, write: bool) {
+    fn take(&mut self, write: bool) {
         if write {
             self.writers += 1;
         } else {
@@ -36,22 +35,22 @@ impl Lock {
     }
 }
 
-/// The locks of one server; those that nobody holds take no room.
+/// The locks of one server; locks that are not held take no memory.
 #[derive(Default)]
 pub(crate) struct Locks {
     held: FxHashMap<Object, Lock>,
 }
 
 impl Locks {
-    /// Takes the lock at once if it is free for this; otherwise remembers the request and
-    /// returns false.
+    /// Takes the lock if it is free for this access; otherwise queues the request and returns
+    /// false.
     pub fn acquire(&mut self, object: Object, request: u32, write: bool, now: u64) -> bool {
         let lock = self.held.entry(object).or_default();
         let free = lock.waiting.is_empty() && lock.admits(write);
         if free {
-            lock.enter(write);
+            lock.take(write);
         } else {
-            lock.waiting.push_back(Claim {
+            lock.waiting.push_back(LockRequest {
                 request,
                 write,
                 since: now,
@@ -60,25 +59,30 @@ impl Locks {
         free
     }
 
-    /// Gives the lock back; calls `granted(request, since)` for each that has it now.
+    /// Releases the lock; calls `granted(request, since)` for each request that gets it.
     pub fn release(&mut self, object: Object, write: bool, mut granted: impl FnMut(u32, u64)) {
         let Some(lock) = self.held.get_mut(&object) else {
-            unreachable!("a lock released that nobody holds: {object:?}")
+            unreachable!("the lock of {object:?} is released but not held")
         };
+        assert!(if write {
+            lock.writers == 1
+        } else {
+            lock.readers > 0
+        });
         if write {
             lock.writers -= 1;
         } else {
             lock.readers -= 1;
         }
-        while let Some(claim) = lock
+        while let Some(next) = lock
             .waiting
             .front()
             .copied()
             .filter(|c| lock.admits(c.write))
         {
             lock.waiting.pop_front();
-            lock.enter(claim.write);
-            granted(claim.request, claim.since);
+            lock.take(next.write);
+            granted(next.request, next.since);
         }
         if lock.writers == 0 && lock.readers == 0 {
             self.held.remove(&object);
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_writer_or_many_readers_in_the_order_in_which_they_came() {
+    fn one_writer_or_many_readers_get_the_lock_in_order_of_arrival() {
         let mut locks = Locks::default();
         let object = (1, 0);
         assert!(locks.acquire(object, 1, false, 0));

@@ -1,12 +1,10 @@
-//! What a group measures of each phase of a test.
+//! Measurements of a group in each phase of a test.
 
-use super::server::Usage;
-use crate::group::Group;
 use forebay_network::{LinkStatistics, Timeline};
 use forebay_workload::ior::Access;
 use hdrhistogram::Histogram;
 
-/// First beginning and last end of something that many processes do, ps.
+/// First start and last end of an operation that many processes perform, ps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeSpan {
     pub first: u64,
@@ -36,13 +34,13 @@ impl TimeSpan {
         self.last = self.last.max(other.last);
     }
 
-    /// From the first beginning to the last end, ps; 0 if nothing was done.
+    /// From the first start to the last end, ps; 0 if nothing was done.
     pub fn length(&self) -> u64 {
         self.last.saturating_sub(self.first)
     }
 }
 
-/// Time that requests waited for others, summed over the requests, ps.
+/// Time that requests waited for resources, summed over the requests, ps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// For dispatch, a thread, the data path, or the metadata service.
@@ -51,7 +49,7 @@ pub(crate) struct Waits {
     pub lock: u64,
     /// For flash channels.
     pub ssd: u64,
-    /// How much longer data were on the network than the node's link takes for them.
+    /// For the network: beyond the time that the node's link needs for the data.
     pub network: u64,
 }
 
@@ -63,7 +61,8 @@ impl Waits {
         self.network += other.network;
     }
 
-    fn since(&self, before: &Waits) -> Waits {
+    /// Waits since an earlier state of the counters.
+    pub fn since(&self, before: &Waits) -> Waits {
         Waits {
             server: self.server - before.server,
             lock: self.lock - before.lock,
@@ -73,7 +72,31 @@ impl Waits {
     }
 }
 
-/// What one group counted in one phase.
+/// Busy times of one server up to some moment, ps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerUsage {
+    pub dispatch: u64,
+    pub inbound: u64,
+    pub outbound: u64,
+    pub metadata: u64,
+    /// Sum over the channels.
+    pub channels: u64,
+}
+
+impl ServerUsage {
+    /// Busy times since an earlier state of the counters.
+    pub fn since(&self, before: &ServerUsage) -> ServerUsage {
+        ServerUsage {
+            dispatch: self.dispatch - before.dispatch,
+            inbound: self.inbound - before.inbound,
+            outbound: self.outbound - before.outbound,
+            metadata: self.metadata - before.metadata,
+            channels: self.channels - before.channels,
+        }
+    }
+}
+
+/// Counts of one group in one phase.
 #[derive(Clone)]
 pub(crate) struct PhaseCounts {
     pub iteration: u32,
@@ -85,13 +108,13 @@ pub(crate) struct PhaseCounts {
     pub closes: TimeSpan,
     pub bytes: u64,
     pub operations: u64,
-    /// Times of the transfers, ns.
+    /// Durations of the transfers, ns.
     pub times: Histogram<u64>,
-    /// Sum of the same, ps.
+    /// Sum of the durations, ps.
     pub time: u64,
-    /// The least of the processes' mean times a transfer, ps.
+    /// The least of the processes' mean durations of a transfer, ps.
     pub least_mean: Option<f64>,
-    /// Acknowledged rates of the group's nodes that moved anything, bytes a second.
+    /// Acknowledged rates of the group's nodes that moved anything, bytes per second.
     pub node_rates: Vec<f64>,
     /// Bytes moved over time.
     pub timeline: Timeline<1>,
@@ -99,7 +122,7 @@ pub(crate) struct PhaseCounts {
     pub waits: Vec<Waits>,
     pub links: Vec<LinkStatistics>,
     /// Node number and busy times of each server.
-    pub servers: Vec<(u32, Usage)>,
+    pub servers: Vec<(u32, ServerUsage)>,
 }
 
 impl Default for PhaseCounts {
@@ -127,50 +150,12 @@ impl Default for PhaseCounts {
 }
 
 impl PhaseCounts {
-    /// A transfer is through.
-    pub fn transferred(&mut self, took: u64, bytes: u64, now: u64) {
+    /// Counts a transfer of `bytes` that took `took` ps and ended at `now`.
+    pub fn count_transfer(&mut self, took: u64, bytes: u64, now: u64) {
         self.operations += 1;
         self.bytes += bytes;
         self.time += took;
         self.times += took / 1000;
         self.timeline.add(now, 0, bytes);
-    }
-}
-
-impl Group {
-    /// Notes where all counters stand.
-    pub(crate) fn begin_phase(&mut self, iteration: u32, access: Access, now: u64) {
-        self.clients.phase = PhaseCounts {
-            iteration,
-            access,
-            begun: now,
-            waits: self.waits.clone(),
-            links: self.fabric.link_statistics(now),
-            servers: self.servers.usage(),
-            ..PhaseCounts::default()
-        };
-    }
-
-    /// Keeps what was counted since the phase began.
-    pub(crate) fn end_phase(&mut self, now: u64) {
-        let mut phase = std::mem::take(&mut self.clients.phase);
-        phase.ended = now;
-        phase.least_mean = self.clients.least_mean();
-        if let Some(job) = &self.world.io {
-            phase.node_rates = self.clients.node_rates(job);
-        }
-        for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
-            *before = now.since(before);
-        }
-        for (before, now) in phase.links.iter_mut().zip(self.fabric.link_statistics(now)) {
-            before.bytes = now.bytes - before.bytes;
-            before.busy = now.busy - before.busy;
-            before.stalled = now.stalled - before.stalled;
-            before.max_occupied = now.max_occupied;
-        }
-        for (before, now) in phase.servers.iter_mut().zip(self.servers.usage()) {
-            before.1 = now.1.since(&before.1);
-        }
-        self.phases.push(phase);
     }
 }

@@ -1,17 +1,18 @@
-//! SSD controllers: flash channels side by side, one command after another on each.
+//! SSD controllers: parallel flash channels, one command after another on each.
 
 use forebay_machine_file::machine::BurstBuffer;
 
 /// Rates of one direction of a controller.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
-    /// ps a byte on one channel, times 2^10.
+    /// ps per byte on one channel, times 2^10.
     ps_per_byte: u64,
-    /// Time after a command in which its channels stand idle, ps.
+    /// Time after a command in which its channels are idle, ps.
     gap: u64,
-    /// Least time a command keeps a channel, with the gap: what the data sheet's random operations leave, ps.
+    /// Least time a command occupies a channel, gap included, ps: from the data sheet's random
+    /// operations per second.
     least: u64,
-    /// Command's latency over and above its time on the channels, ps.
+    /// Latency of a command in addition to its time on the channels, ps.
     latency: u64,
 }
 
@@ -33,11 +34,11 @@ impl Direction {
     }
 }
 
-/// When a command is through.
+/// Completion of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub at: u64,
-    /// How much of the time until then it spent waiting for others, ps.
+    /// Time until then that it waited for other commands, ps.
     pub waited: u64,
 }
 
@@ -78,8 +79,8 @@ impl Ssd {
         }
     }
 
-    /// Gives a command to a controller. Its bytes are spread over as many channels as have at
-    /// least the bytes of one least command each; the channels work side by side.
+    /// Submits a command to a controller. Its bytes are distributed over as many channels as get at
+    /// least the bytes of one least command each; the channels work in parallel.
     pub fn submit(&mut self, controller: usize, bytes: u64, write: bool, now: u64) -> Completion {
         let direction = if write { self.write } else { self.read };
         let whole = direction.time(bytes);
@@ -115,10 +116,9 @@ mod tests {
         Ssd::new(&make)
     }
 
-    /// Sequential rates and random operations of the data sheet come out, for one card without
-    /// gaps between commands.
+    /// For one card without gaps between commands.
     #[test]
-    fn rates_are_those_of_the_data_sheet() {
+    fn sequential_and_random_rates_equal_the_data_sheet() {
         for (write, rate, iops) in [(true, 3.0e9, 150e3), (false, 5.0e9, 850e3)] {
             for (bytes, expected) in [(512 * 1024, rate / 524_288.0), (4096, iops)] {
                 let mut ssd = p3608();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_command_waits_for_nobody() {
+    fn lone_command_does_not_wait() {
         let mut ssd = p3608();
         let done = ssd.submit(0, 524_288, true, 7 * US);
         assert_eq!(done.waited, 0);

@@ -1,8 +1,12 @@
-//! IOR and traffic on one machine, each also by itself.
+//! IOR and traffic on one machine, together and each alone.
 
-use super::ior::{cost, describe, job as ior_job, run_job};
-use super::traffic::{alone, document, job as traffic_job};
-use super::{Progress, SimOptions, StudyError, build};
+use super::error::StudyError;
+use super::ior::{ior_point, run_job};
+use super::ior_job::ior_job;
+use super::options::SimOptions;
+use super::progress::Progress;
+use super::run::{build, run_cost};
+use super::traffic::{run_traffic, traffic_job, traffic_run};
 use crate::io::IoJob;
 use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::scenario::Scenario;
@@ -16,16 +20,16 @@ use forebay_workload::traffic::TrafficSpec;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Simulates an IOR job and a traffic job on separate nodes of a machine: each by itself, then
-/// both together. The IOR job is placed first, as `options` say. Beside IOR the traffic goes on
-/// until IOR has ended, however many messages that takes; by itself each node sends
+/// Simulates an IOR job and a traffic job on separate nodes of a machine: each alone, then both
+/// together. The IOR job is placed first, according to `options`. Together with IOR the traffic
+/// continues until IOR has ended, however many messages that takes; alone each node sends
 /// `traffic.messages`.
 ///
 /// # Errors
 /// [`StudyError`] when one of the jobs does not fit the machine.
 #[allow(
     clippy::too_many_arguments,
-    reason = "two jobs, each with its size and its place"
+    reason = "two jobs, each with its size and its placement"
 )]
 pub fn simulate_interference(
     machine: &Machine,
@@ -43,35 +47,28 @@ pub fn simulate_interference(
     let traffic_nodes = placer.place_job(traffic_nodes, traffic_placement)?;
     let topology = Arc::new(Topology::new(machine));
     let network = Arc::new(options.network(machine)?);
-    let world = |io: Option<IoJob>, traffic: Option<TrafficJob>| {
-        Arc::new(Scenario {
-            machine: machine.clone(),
-            network: network.clone(),
-            topology: topology.clone(),
-            traffic,
-            io,
-            bytes_done: 0.into(),
-            each_link: options.each_link,
-        })
+    let scenario = |io: Option<IoJob>, traffic: Option<TrafficJob>| Scenario {
+        machine: machine.clone(),
+        network: network.clone(),
+        topology: topology.clone(),
+        traffic: traffic.map(Arc::new),
+        io: io.map(Arc::new),
+        each_link: options.each_link,
     };
     let io = || ior_job(machine, &topology, ior, ior_nodes.clone(), ppn, options);
     let traffic =
         |messages| traffic_job(machine, spec, traffic_nodes.clone(), options.seed, messages);
-    let third = |part: u32| Part { progress, part };
+    let part = |number: u32| PartProgress { progress, number };
 
-    // Both before either is simulated: what does not fit is said at once.
-    let only_ior = world(Some(io()?), None);
-    let only_traffic = world(None, Some(traffic(Some(spec.messages))?));
-    let (ior_alone, _) = with_ior(&only_ior, spec, options, &third(0))?;
+    // Both before either is simulated, so that errors are reported immediately.
+    let only_ior = scenario(Some(io()?), None);
+    let only_traffic = scenario(None, Some(traffic(Some(spec.messages))?));
+    let (ior_alone, _) = run_with_ior(&only_ior, spec, options, &part(0))?;
     let mut simulation = build(&only_traffic, options);
-    let traffic_alone = alone(&only_traffic, spec, options, &mut simulation, &third(1))?;
+    let traffic_alone = run_traffic(&only_traffic, spec, options, &mut simulation, &part(1))?;
     drop(simulation);
-    let (ior_together, traffic_together) = with_ior(
-        &world(Some(io()?), Some(traffic(None)?)),
-        spec,
-        options,
-        &third(2),
-    )?;
+    let both = scenario(Some(io()?), Some(traffic(None)?));
+    let (ior_together, traffic_together) = run_with_ior(&both, spec, options, &part(2))?;
 
     let rate = |point: &IorPoint| point.write_gbps.or(point.read_gbps).unwrap_or(0.0);
     let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
@@ -95,30 +92,32 @@ pub fn simulate_interference(
 }
 
 /// Progress of one of three runs.
-struct Part<'a> {
+struct PartProgress<'a> {
     progress: &'a dyn Progress,
-    part: u32,
+    number: u32,
 }
 
-impl Progress for Part<'_> {
+impl Progress for PartProgress<'_> {
     fn update(&self, simulated: Time, done: f64, events: u64) -> bool {
-        self.progress
-            .update(simulated, (f64::from(self.part) + done) / 3.0, events)
+        let done = (f64::from(self.number) + done) / 3.0;
+        self.progress.update(simulated, done, events)
     }
 }
 
-/// Runs a world with an IOR job until that has ended; what traffic there was beside it is told,
-/// too.
-fn with_ior(
-    world: &Arc<Scenario>,
+/// Runs a scenario with an IOR job to its end; also returns the results of the traffic, if any.
+fn run_with_ior(
+    scenario: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     progress: &dyn Progress,
 ) -> Result<(IorPoint, TrafficRun), StudyError> {
-    let mut simulation = build(world, options);
-    let running = Instant::now();
-    let statistics = run_job(world, &mut simulation, progress)?;
-    let cost = cost(&mut simulation, &statistics, options, running);
-    let traffic = document(world, spec, options, &mut simulation, &statistics, &cost);
-    Ok((describe(world, simulation.into_partitions(), cost), traffic))
+    let mut simulation = build(scenario, options);
+    let started = Instant::now();
+    let statistics = run_job(scenario, &mut simulation, progress)?;
+    let cost = run_cost(&mut simulation, &statistics, options, started);
+    let traffic = traffic_run(scenario, spec, options, &mut simulation, &statistics, &cost);
+    Ok((
+        ior_point(scenario, simulation.into_partitions(), cost),
+        traffic,
+    ))
 }

@@ -1,9 +1,11 @@
 //! Synthetic traffic on the network alone.
 
-use super::ior::cost;
-use super::{Progress, SimOptions, StudyError, build, run};
+use super::error::StudyError;
+use super::options::SimOptions;
+use super::progress::Progress;
+use super::run::{build, run, run_cost};
 use crate::group::Group;
-use crate::links::{class_use, each_link, heat, intervals, utilisation};
+use crate::links::{Links, class_use, each_link, heat, intervals, utilisation};
 use crate::results::{LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
 use crate::traffic::TrafficJob;
@@ -30,40 +32,39 @@ pub fn simulate_traffic(
     let compute = machine.nodes_of_kind(NodeKind::Compute).len() as u32;
     let nodes = Placer::new(machine, options.seed).place_job(compute, options.placement)?;
     let topology = Arc::new(Topology::new(machine));
-    let job = job(machine, spec, nodes, options.seed, Some(spec.messages))?;
+    let job = traffic_job(machine, spec, nodes, options.seed, Some(spec.messages))?;
     let total = (job.nodes.len() as u64).saturating_mul(spec.messages);
-    let world = Arc::new(Scenario {
+    let scenario = Scenario {
         machine: machine.clone(),
         network: Arc::new(network),
         topology,
-        traffic: Some(job),
+        traffic: Some(Arc::new(job)),
         io: None,
-        bytes_done: 0.into(),
         each_link: options.each_link,
-    });
-    let mut simulation = build(&world, options);
+    };
+    let mut simulation = build(&scenario, options);
     let startup = started.elapsed();
 
-    let mut result = alone(&world, spec, options, &mut simulation, progress)?;
-    debug_assert_eq!(result.messages_delivered, total);
+    let mut result = run_traffic(&scenario, spec, options, &mut simulation, progress)?;
+    assert_eq!(result.messages_delivered, total, "messages lost");
     result.startup_seconds = startup.as_secs_f64();
     Ok(result)
 }
 
-/// Runs a world that has only traffic.
-pub(super) fn alone(
-    world: &Scenario,
+/// Runs a scenario that has only traffic.
+pub(super) fn run_traffic(
+    scenario: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     simulation: &mut Simulation<Group>,
     progress: &dyn Progress,
 ) -> Result<TrafficRun, StudyError> {
-    let running = Instant::now();
-    let span = world.traffic.as_ref().map_or(1.0, |job| job.span);
+    let started = Instant::now();
+    let span = scenario.traffic.as_ref().map_or(1.0, |job| job.span);
     let statistics = run(simulation, progress, &|now, _| now as f64 / span)?;
-    let cost = cost(simulation, &statistics, options, running);
-    Ok(document(
-        world,
+    let cost = run_cost(simulation, &statistics, options, started);
+    Ok(traffic_run(
+        scenario,
         spec,
         options,
         simulation,
@@ -72,9 +73,9 @@ pub(super) fn alone(
     ))
 }
 
-/// The document of a run that has ended; when it began is left at 0.
-pub(super) fn document(
-    world: &Scenario,
+/// The document of a run that has ended, without the start-up time.
+pub(super) fn traffic_run(
+    scenario: &Scenario,
     spec: &TrafficSpec,
     options: &SimOptions,
     simulation: &mut Simulation<Group>,
@@ -82,9 +83,9 @@ pub(super) fn document(
     cost: &RunCost,
 ) -> TrafficRun {
     let end = statistics.last_event;
-    let mut outcome = Outcome::default();
-    simulation.for_each_partition(|_, group, _| outcome.add(group, end));
-    let mut result = outcome.describe(world, spec, options, end);
+    let mut outcome = TrafficTotals::default();
+    simulation.for_each_partition(|_, group, _| outcome.add_group(group, end));
+    let mut result = outcome.result(scenario, spec, options, end);
     result.wall_seconds = cost.wall_seconds;
     result.packets_per_second = result.packets_delivered as f64 / cost.wall_seconds;
     result.events = cost.events;
@@ -93,9 +94,9 @@ pub(super) fn document(
 }
 
 /// A traffic job on given nodes. The accepted load is measured between 20% and 70% of the time
-/// in which the messages are expected to be made: all nodes send then. Without an end, it is
-/// measured over the whole run.
-pub(super) fn job(
+/// in which the messages are expected to be generated: all nodes send then. Without a number of
+/// messages, it is measured over the whole run.
+pub(super) fn traffic_job(
     machine: &Machine,
     spec: &TrafficSpec,
     nodes: Vec<u32>,
@@ -120,37 +121,42 @@ pub(super) fn job(
     })
 }
 
-/// What the groups counted, added up.
+/// The sums of the groups' counts.
 #[derive(Default)]
-struct Outcome {
-    links: crate::links::Links,
+struct TrafficTotals {
+    links: Links,
     traffic: DeliveryStatistics,
     timeline: Timeline<4>,
     measured_bytes: u64,
     messages_delivered: u64,
+    messages_sent: u64,
 }
 
-impl Outcome {
-    /// Adds what one group counted until `end`, ps.
-    fn add(&mut self, group: &Group, end: u64) {
+impl TrafficTotals {
+    /// Adds the counts of one group up to `end`, ps.
+    fn add_group(&mut self, group: &Group, end: u64) {
         self.links.push(group.fabric.link_statistics(end));
-        self.traffic.add(&group.fabric.traffic[0]);
+        self.traffic.merge(&group.fabric.deliveries[0]);
         self.timeline.merge(&group.fabric.timeline);
-        self.measured_bytes += group.sources.measured_bytes;
-        self.messages_delivered += group.sources.messages_delivered;
+        if let Some(traffic) = &group.traffic {
+            self.measured_bytes += traffic.measured_bytes;
+            self.messages_delivered += traffic.messages_delivered;
+            self.messages_sent += traffic.messages_sent;
+        }
     }
 
-    /// The document; what the run cost is left at 0.
-    fn describe(
+    /// The document, without the cost of the run.
+    fn result(
         &self,
-        world: &Scenario,
+        scenario: &Scenario,
         spec: &TrafficSpec,
         options: &SimOptions,
         end: u64,
     ) -> TrafficRun {
-        let machine = &world.machine;
-        let nodes = world.traffic.as_ref().map_or(0, |job| job.nodes.len());
-        let measured = world.traffic.as_ref().map_or((0, 0), |job| job.measured);
+        assert_eq!(self.messages_delivered, self.messages_sent, "messages lost");
+        let machine = &scenario.machine;
+        let nodes = scenario.traffic.as_ref().map_or(0, |job| job.nodes.len());
+        let measured = scenario.traffic.as_ref().map_or((0, 0), |job| job.measured);
         let link_rate = machine.network.node.rate.0 as f64 * nodes as f64;
         let window = measured.1.min(end).saturating_sub(measured.0) as f64 * 1e-12;
         let traffic = &self.traffic;
@@ -165,11 +171,11 @@ impl Outcome {
             version: env!("CARGO_PKG_VERSION").into(),
             machine: machine.name.clone(),
             pattern: spec.pattern.to_string(),
-            routing: routing_name(world.network.routing.algorithm).into(),
+            routing: routing_name(scenario.network.routing.algorithm).into(),
             seed: options.seed,
             nodes: nodes as u32,
             message_bytes: spec.message.0,
-            messages: match world.traffic.as_ref().and_then(|job| job.messages) {
+            messages: match scenario.traffic.as_ref().and_then(|job| job.messages) {
                 Some(messages) => messages,
                 None => self.messages_delivered / nodes.max(1) as u64,
             },
@@ -195,20 +201,20 @@ impl Outcome {
             latency_ns: latency(traffic),
             links: class_use(&self.links, end),
             heat: heat(&self.links),
-            series: self.series(world, end, link_rate),
-            each_link: each_link(world, &self.links, end),
+            series: self.series(scenario, end, link_rate),
+            each_link: each_link(scenario, &self.links, end),
         }
     }
 
-    fn series(&self, world: &Scenario, end: u64, link_rate: f64) -> Series {
-        let mut series = utilisation(&self.timeline, &self.links, &world.network, 0, end);
+    fn series(&self, scenario: &Scenario, end: u64, link_rate: f64) -> Series {
+        let mut series = utilisation(&self.timeline, &self.links, &scenario.network, 0, end);
         // Each byte crosses two node links: one in, one out.
         let seconds = self.timeline.interval() as f64 * 1e-12;
         let accepted = intervals(&self.timeline, 0, end)
             .map(|(_, row)| row[0] as f64 / 2.0 / seconds / link_rate)
             .collect();
-        // Beside IOR, its bytes are among them.
-        let name = if world.io.is_some() {
+        // Together with IOR, the sum includes its bytes.
+        let name = if scenario.io.is_some() {
             "node_load"
         } else {
             "accepted_load"

@@ -1,4 +1,4 @@
-//! Dragonflies made to measure, and a model that sends given messages through the fabric.
+//! Small dragonflies, and a model that sends given messages through the fabric.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use forebay_engine::{Context, NoProgress, Partition, Picoseconds, Queue, Simulation};
@@ -99,9 +99,9 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
     }
 }
 
-/// A message to send: from, to, bytes, at (ps).
+/// A message to send at time `at`, ps.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
+pub struct TestMessage {
     pub from: u32,
     pub to: u32,
     pub bytes: u64,
@@ -110,10 +110,10 @@ pub struct Sending {
 
 pub struct Group {
     pub fabric: Fabric,
-    sendings: Arc<Vec<Sending>>,
+    messages: Arc<Vec<TestMessage>>,
     /// (packet, time of its last bit), in the order of delivery.
     pub delivered: Vec<(Packet, Picoseconds)>,
-    /// Messages that found the interface full, per local node.
+    /// Messages that wait for a free slot of the interface, per local node.
     queued: Vec<std::collections::VecDeque<u32>>,
 }
 
@@ -130,8 +130,8 @@ impl From<NetEvent> for Event {
 }
 
 impl Group {
-    fn send(&mut self, index: u32, context: &mut Context<'_, Self>) {
-        let s = self.sendings[index as usize];
+    fn send(&mut self, index: u32, context: &mut Context<'_, Event, NetMessage>) {
+        let s = self.messages[index as usize];
         let message = Message {
             to: s.to,
             bytes: s.bytes,
@@ -147,7 +147,7 @@ impl Partition for Group {
     type Event = Event;
     type Message = NetMessage;
 
-    fn handle(&mut self, event: Event, context: &mut Context<'_, Self>) {
+    fn handle(&mut self, event: Event, context: &mut Context<'_, Event, NetMessage>) {
         match event {
             Event::Net(event) => {
                 if let Some(packet) = self.fabric.handle(event, context) {
@@ -158,7 +158,7 @@ impl Partition for Group {
                 let local = self
                     .fabric
                     .topology()
-                    .location(self.sendings[index as usize].from)
+                    .location(self.messages[index as usize].from)
                     .local;
                 self.queued[usize::from(local)].push_back(index);
                 while self.fabric.free_message_slots(local) > 0
@@ -190,24 +190,25 @@ pub struct Outcome {
     pub events: u64,
 }
 
-/// Runs the messages through a machine until nothing moves; checks that all came to rest.
-pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -> Outcome {
+/// Runs the messages through a machine until nothing is in flight; asserts that the fabric is idle
+/// and that no packet was lost.
+pub fn run(machine: &Machine, messages: &[TestMessage], threads: usize, seed: u64) -> Outcome {
     let topology = Arc::new(Topology::new(machine));
     let network = Arc::new(machine.network.clone());
-    let sendings = Arc::new(sendings.to_vec());
+    let messages = Arc::new(messages.to_vec());
     let groups = (0..topology.groups)
         .map(|g| Group {
             fabric: Fabric::new(topology.clone(), network.clone(), g, seed),
-            sendings: sendings.clone(),
+            messages: messages.clone(),
             delivered: Vec::new(),
             queued: vec![Default::default(); topology.nodes_of_group(g).len()],
         })
         .collect();
     let mut simulation = Simulation::new(groups, lookahead(&network), threads);
     simulation.for_each_partition(|g, _, queue| {
-        for (index, s) in (0..).zip(sendings.iter()) {
+        for (index, s) in (0..).zip(messages.iter()) {
             if u32::from(topology.location(s.from).group) == g {
-                queue.push(s.at, Topology::FIRST_FREE_KEY + index, Event::Send(index));
+                queue.push(s.at, NetEvent::FIRST_FREE_KEY + index, Event::Send(index));
             }
         }
     });
@@ -229,21 +230,12 @@ pub fn run(machine: &Machine, sendings: &[Sending], threads: usize, seed: u64) -
             .push(group.fabric.link_statistics(statistics.last_event));
         group
             .fabric
-            .traffic
+            .deliveries
             .iter()
-            .for_each(|t| outcome.traffic.add(t));
+            .for_each(|d| outcome.traffic.merge(d));
         outcome.delivered.extend(group.delivered);
     }
+    assert_eq!(outcome.traffic.packets, outcome.traffic.injected_packets);
+    assert_eq!(outcome.traffic.bytes, outcome.traffic.injected_bytes);
     outcome
-}
-
-/// A stream of pseudo-random numbers for choosing test traffic.
-pub fn random(seed: u64) -> impl FnMut(u32) -> u32 {
-    let mut state = seed;
-    move |below| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 33) % u64::from(below)) as u32
-    }
 }

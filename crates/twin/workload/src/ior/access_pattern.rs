@@ -1,9 +1,9 @@
-//! Which bytes each rank moves, by index and without a table.
+//! The bytes that each rank moves, computed by index.
 
 use super::error::AccessPatternError;
-use super::transfer_stream::{Transfer, TransferStream};
-use super::{Ior, Reorder};
-use crate::random::{Permutation, RandomStream, below, stream_label};
+use super::spec::{Ior, Reorder};
+use super::transfer_stream::{FileId, Transfer, TransferStream};
+use forebay_random::{Permutation, RandomStream, below, stream_label};
 
 /// Direction of a phase's transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -16,7 +16,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The word as IOR writes it.
+    /// IOR's word.
     pub fn name(self) -> &'static str {
         match self {
             Access::Write => "write",
@@ -25,12 +25,7 @@ impl Access {
     }
 }
 
-/// A file of a test: the same number always means the same file. With `-F` it is the writing
-/// rank, else 0; with `-m` each repetition adds as many numbers again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId(pub u64);
-
-/// How ranks go to the nodes of a job.
+/// Assignment of ranks to the nodes of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeOrder {
     /// Rank r on node r / processes per node.
@@ -43,28 +38,28 @@ pub enum NodeOrder {
 /// The processes of a job, on which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processes {
-    /// All processes.
+    /// Number of processes.
     pub count: u32,
     /// Processes on one node; the last node may have fewer.
     pub per_node: u32,
-    /// How they go to the nodes.
+    /// Their assignment to nodes.
     pub order: NodeOrder,
-    /// Seed of `-z` where the command line gives none.
+    /// Seed of `-z` if the command line gives none.
     pub seed: u64,
 }
 
-/// Order in which the transfers of a segment are made.
+/// Order of the transfers of a segment.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Sequential,
-    /// `-z`. With `-F`, each file's block is shuffled by itself. On a shared file the transfers of
-    /// all tasks in a segment are dealt out at random, to each task equally many (IOR draws the
-    /// task of each transfer, so that numbers differ somewhat). All segments have the same order.
+    /// `-z`. With `-F`, each file's block is shuffled separately. On a shared file the transfers of
+    /// all tasks in a segment are distributed at random, the same number to each task (IOR draws the
+    /// task of each transfer, so that numbers vary). All segments have the same order.
     Shuffled(RandomStream),
 }
 
-/// An [`Ior`] test resolved for a number of processes and one repetition. `Copy`, without
-/// allocation; of constant size for any number of ranks and transfers.
+/// The access pattern of an [`Ior`] test for a number of processes and one repetition. `Copy`; of
+/// constant size for any number of ranks and transfers.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessPattern {
     tasks: u32,
@@ -87,10 +82,10 @@ pub struct AccessPattern {
 }
 
 impl AccessPattern {
-    /// Fits a test to a job; the repetition is 0.
+    /// The access pattern of a test in a job, for repetition 0.
     ///
     /// # Errors
-    /// [`LayoutError`] if there are too few processes, or if offsets do not fit into 63 bits.
+    /// [`AccessPatternError`] if there are too few processes, or if offsets do not fit into 63 bits.
     pub fn new(ior: &Ior, processes: Processes) -> Result<AccessPattern, AccessPatternError> {
         if processes.count == 0 || processes.per_node == 0 || ior.tasks == Some(0) {
             return Err(AccessPatternError::NoProcesses);
@@ -115,14 +110,14 @@ impl AccessPattern {
                 ),
             });
         }
-        // The parser has seen to it that neither is 0; a test made by hand may not have.
+        // The parser refuses sizes of 0; a test constructed by other code may have one.
         let per_block = block.checked_div(transfer).unwrap_or(0);
         let transfers = per_block * ior.segments;
         let seed = match (ior.offset_seed, ior.reorder_seed) {
             (Some(seed), _) | (None, Some(seed)) => i64::from(seed) as u64,
             (None, None) => processes.seed,
         };
-        let layout = AccessPattern {
+        let pattern = AccessPattern {
             tasks,
             nodes: processes.count.div_ceil(processes.per_node),
             processes,
@@ -141,26 +136,26 @@ impl AccessPattern {
             per_block,
             per_rank: ior
                 .max_transfers
-                .map_or(transfers, |most| transfers.min(most)),
+                .map_or(transfers, |limit| transfers.min(limit)),
             segments: ior.segments,
             iteration: 0,
         };
-        if layout.reorder == Reorder::Random && layout.excluded() >= u64::from(tasks) {
+        if pattern.reorder == Reorder::Random && pattern.excluded() >= u64::from(tasks) {
             return Err(AccessPatternError::OffsetTooFar {
-                excluded: layout.excluded(),
+                excluded: pattern.excluded(),
                 tasks,
             });
         }
-        Ok(layout)
+        Ok(pattern)
     }
 
-    /// The same test in another repetition, counted from 0: other files with `-m`, another order
-    /// with `-Z` and a negative `-X`.
+    /// The access pattern of another repetition, counted from 0: other files with `-m`, another
+    /// order with `-Z` and a negative `-X`.
     pub fn for_iteration(self, iteration: u32) -> AccessPattern {
         AccessPattern { iteration, ..self }
     }
 
-    /// Tasks that take part: ranks `0..tasks()`.
+    /// Participating tasks: ranks `0..tasks()`.
     pub fn tasks(&self) -> u32 {
         self.tasks
     }
@@ -170,7 +165,7 @@ impl AccessPattern {
         self.nodes
     }
 
-    /// Processes on the job's first node, as IOR prints it (`clients per node`).
+    /// Processes on the job's first node (IOR's `clients per node`).
     pub fn processes_per_node(&self) -> u32 {
         match self.processes.order {
             NodeOrder::Block => self.processes.per_node.min(self.processes.count),
@@ -186,7 +181,7 @@ impl AccessPattern {
         }
     }
 
-    /// Transfers of each rank in one phase, where no deadline (`-D`) stops it.
+    /// Transfers of each rank in one phase without a deadline (`-D`).
     pub fn transfers_per_rank(&self) -> u64 {
         self.per_rank
     }
@@ -201,7 +196,7 @@ impl AccessPattern {
         self.block
     }
 
-    /// Bytes that all files of one repetition have in the end: tasks × segments × block.
+    /// Final size of all files of one repetition: tasks × segments × block.
     pub fn total_bytes(&self) -> u64 {
         u64::from(self.tasks) * self.segments * self.block
     }
@@ -211,10 +206,10 @@ impl AccessPattern {
         if self.file_per_process { self.tasks } else { 1 }
     }
 
-    /// The rank whose written data this rank moves: itself when writing.
+    /// The rank that wrote the data that this rank moves: itself when writing.
     ///
-    /// A bijection of the ranks except with a single `-Z`, where each rank draws by itself, as in
-    /// IOR, and some data are read by several ranks.
+    /// A bijection of the ranks except with a single `-Z`, where each rank draws independently, as
+    /// in IOR, and some data are read by several ranks.
     pub fn data_owner(&self, rank: u32, access: Access) -> u32 {
         let tasks = u64::from(self.tasks);
         let stream = || {
@@ -237,8 +232,8 @@ impl AccessPattern {
         owner as u32
     }
 
-    /// `-C`: how many ranks on the data read are; with ranks in turn over the nodes, the next rank
-    /// is on the next node.
+    /// `-C`: distance in ranks to the owner of the data read; with cyclic order, the next rank is on
+    /// the next node.
     fn distance(&self) -> u64 {
         let ranks_to_next_node = match self.processes.order {
             NodeOrder::Block => self.processes_per_node(),
@@ -247,8 +242,8 @@ impl AccessPattern {
         u64::from(self.node_offset) * u64::from(ranks_to_next_node)
     }
 
-    /// `-Z`: how many ranks, beginning with its own, a rank does not read from. IOR counts whole
-    /// nodes here even where ranks go in turn over the nodes.
+    /// `-Z`: number of ranks, beginning with its own, from which a rank does not read. IOR counts
+    /// whole nodes here even with cyclic order.
     fn excluded(&self) -> u64 {
         u64::from(self.node_offset.min(self.nodes - 1)) * u64::from(self.processes_per_node())
     }
@@ -274,8 +269,8 @@ impl AccessPattern {
         )
     }
 
-    /// The file that a rank removes at the end of a repetition, if any: its own with `-F`, the
-    /// shared one by rank 0.
+    /// The file that a rank removes at the end of a repetition, if any: its own with `-F`; the
+    /// shared file is removed by rank 0.
     pub fn file_removed_by(&self, rank: u32) -> Option<FileId> {
         (self.file_per_process || rank == 0).then(|| self.file_written_by(rank))
     }
@@ -307,18 +302,18 @@ impl AccessPattern {
         }
     }
 
-    /// One transfer of one rank; `index` counts from 0 to [`Layout::transfers_per_rank`]. Where
-    /// many transfers of a rank are asked for, [`Layout::stream`] is quicker.
+    /// One transfer of one rank; `index` is below [`AccessPattern::transfers_per_rank`]. For many
+    /// transfers of a rank, [`AccessPattern::stream`] is faster.
     pub fn transfer(&self, rank: u32, access: Access, index: u64) -> Transfer {
         self.stream(rank, access).transfer(index)
     }
 }
 
 impl Ior {
-    /// The path of a file, as IOR would name it: with `-F` `testFile.00000003`, with `-u` and `-F`
-    /// `directory/3/testFile.00000003`, with `-m` the repetition behind: `testFile.00000003.1`.
-    pub fn file_name(&self, layout: &AccessPattern, file: FileId) -> String {
-        let files = u64::from(layout.files());
+    /// The path of a file, by IOR's naming: with `-F` `testFile.00000003`, with `-u` and `-F`
+    /// `directory/3/testFile.00000003`, with `-m` followed by the repetition: `testFile.00000003.1`.
+    pub fn file_name(&self, pattern: &AccessPattern, file: FileId) -> String {
+        let files = u64::from(pattern.files());
         let (iteration, rank) = (file.0 / files, file.0 % files);
         let names: Vec<&str> = self.test_file.split('@').collect();
         let mut name = String::new();

@@ -1,13 +1,15 @@
-//! A test while its options are being read: later ones override earlier ones.
+//! Accumulates the options of a test: later ones override earlier ones.
 
+use super::directive::{Directive, parse_directives};
 use super::error::{IorError, OptionLocation};
 use super::options::{OptionKey, OptionSpec};
-use super::{Api, Ior, Note, Reorder, check, script, size};
+use super::size;
+use super::spec::{Api, Ior, Note, Reorder};
 use forebay_units::Bytes;
 use std::collections::BTreeMap;
 
-/// Options so far. Flags are counted, as IOR does: two of them may mean something else than one,
-/// and a script may set them back to 0.
+/// The options read so far. Flags are counted, as in IOR: a repeated flag may have another meaning,
+/// and a script may reset it to 0.
 #[derive(Clone, Debug)]
 pub(super) struct IorBuilder {
     ior: Ior,
@@ -18,8 +20,8 @@ pub(super) struct IorBuilder {
     pub(super) wear_out: bool,
     pub(super) node_offset_given: bool,
     pub(super) script: Option<(String, OptionLocation)>,
-    /// Where each option was last given.
-    places: BTreeMap<OptionKey, OptionLocation>,
+    /// Location of the last occurrence of each option.
+    locations: BTreeMap<OptionKey, OptionLocation>,
 }
 
 impl Default for IorBuilder {
@@ -66,16 +68,16 @@ impl Default for IorBuilder {
             wear_out: false,
             node_offset_given: false,
             script: None,
-            places: BTreeMap::new(),
+            locations: BTreeMap::new(),
         }
     }
 }
 
-/// One option as it was given.
+/// One occurrence of an option.
 struct Given<'a> {
     option: &'a str,
     value: Option<&'a str>,
-    place: &'a OptionLocation,
+    location: &'a OptionLocation,
     spec: &'a OptionSpec,
 }
 
@@ -83,40 +85,40 @@ impl Given<'_> {
     fn bad(&self, right: impl Into<String>) -> IorError {
         IorError::BadValue {
             option: self.option.to_string(),
-            place: self.place.clone(),
+            location: self.location.clone(),
             value: self.value.unwrap_or_default().to_string(),
             right: right.into(),
         }
     }
 
-    /// The value of an option that needs one.
+    /// The value of an option that requires one.
     fn text(&self) -> Result<&str, IorError> {
         match self.value {
             Some(text) if !text.is_empty() => Ok(text),
             _ => Err(IorError::MissingValue {
                 option: self.option.to_string(),
-                place: self.place.clone(),
+                location: self.location.clone(),
                 right: self.spec.help.to_string(),
             }),
         }
     }
 
-    /// A number within limits.
-    fn number(&self, least: i64, most: i64) -> Result<i64, IorError> {
+    /// A number from `min` to `max`.
+    fn number(&self, min: i64, max: i64) -> Result<i64, IorError> {
         let number = size::parse(self.text()?).ok_or_else(|| self.bad(size::RIGHT))?;
-        if (least..=most).contains(&number) {
+        if (min..=max).contains(&number) {
             return Ok(number);
         }
-        Err(self.bad(if number < least {
-            format!("the least is {least}")
+        Err(self.bad(if number < min {
+            format!("the minimum is {min}")
         } else {
-            format!("the most is {most}")
+            format!("the maximum is {max}")
         }))
     }
 
-    /// A number from `least` to the largest of IOR's own integers.
-    fn integer(&self, least: u32) -> Result<u32, IorError> {
-        let number = self.number(i64::from(least), i64::from(i32::MAX))?;
+    /// A number from `min` to the largest of IOR's integers.
+    fn integer(&self, min: u32) -> Result<u32, IorError> {
+        let number = self.number(i64::from(min), i64::from(i32::MAX))?;
         u32::try_from(number).map_err(|_| self.bad(size::RIGHT))
     }
 
@@ -125,10 +127,10 @@ impl Given<'_> {
         self.number(1, i64::MAX).map(i64::unsigned_abs)
     }
 
-    /// How often a flag stands: one more than so far, or the number after `=`.
-    fn count(&self, so_far: u32) -> Result<u32, IorError> {
+    /// The count of a flag: one more than before, or the number after `=`.
+    fn count(&self, before: u32) -> Result<u32, IorError> {
         match self.value {
-            None => Ok(so_far.saturating_add(1)),
+            None => Ok(before.saturating_add(1)),
             Some(_) => self.integer(0),
         }
     }
@@ -139,18 +141,18 @@ impl Given<'_> {
 }
 
 impl IorBuilder {
-    /// Takes one option. `value` is what follows it; flags take none, or a number.
+    /// Applies one option. `value` is the text after it; for flags there is none, or a number.
     pub(super) fn apply(
         &mut self,
         spec: &OptionSpec,
         option: &str,
         value: Option<&str>,
-        place: &OptionLocation,
+        location: &OptionLocation,
     ) -> Result<(), IorError> {
         let given = Given {
             option,
             value,
-            place,
+            location,
             spec,
         };
         let ior = &mut self.ior;
@@ -189,7 +191,7 @@ impl IorBuilder {
             OptionKey::Segments => ior.segments = given.size()?,
             OptionKey::SummaryFormat => {
                 if !given.text()?.eq_ignore_ascii_case("default") {
-                    return Err(given.bad("only `default` is printed; use --json for a document"));
+                    return Err(given.bad("only `default` is supported; use --json for a document"));
                 }
             }
             OptionKey::Tasks => ior.tasks = Some(given.integer(1)?),
@@ -201,34 +203,49 @@ impl IorBuilder {
             OptionKey::WearOut => self.wear_out = given.flag()?,
             OptionKey::Write => ior.write = given.flag()?,
             OptionKey::Script => {
-                if let OptionLocation::Script { .. } = place {
+                if let OptionLocation::Script { .. } = location {
                     return Err(IorError::NotSimulated {
                         option: option.to_string(),
-                        place: place.clone(),
-                        why: "a script cannot call another one".to_string(),
+                        location: location.clone(),
+                        why: "a script cannot call another script".to_string(),
                     });
                 }
-                self.script = Some((given.text()?.to_string(), place.clone()));
+                self.script = Some((given.text()?.to_string(), location.clone()));
             }
-            OptionKey::Directives => script::directives(self, given.text()?, &|_| place.clone())?,
-            // Scripts list options with the value that switches them off.
+            OptionKey::Directives => {
+                for directive in parse_directives(given.text()?, &|_| location.clone()) {
+                    self.apply_directive(directive?)?;
+                }
+            }
+            // Scripts list options with the value that disables them.
             OptionKey::Ignored(_) | OptionKey::Refused(_) if value == Some("0") => {}
             OptionKey::Ignored(why) => {
                 if spec.value.is_some() {
                     given.text()?;
                 }
-                self.note(option, format!("taken without effect: {why}"));
+                self.note(option, format!("accepted without effect: {why}"));
             }
             OptionKey::Refused(why) => {
                 return Err(IorError::NotSimulated {
                     option: option.to_string(),
-                    place: place.clone(),
+                    location: location.clone(),
                     why: why.to_string(),
                 });
             }
         }
-        self.places.insert(spec.key, place.clone());
+        self.locations.insert(spec.key, location.clone());
         Ok(())
+    }
+
+    /// Applies one directive of a script or of `-O`.
+    pub(super) fn apply_directive(&mut self, directive: Directive<'_>) -> Result<(), IorError> {
+        let Directive {
+            spec,
+            name,
+            value,
+            location,
+        } = directive;
+        self.apply(spec, name, Some(value), &location)
     }
 
     /// Adds a note, once for each option.
@@ -241,29 +258,24 @@ impl IorBuilder {
         }
     }
 
-    /// Where the last of these options was given.
-    pub(super) fn place(&self, keys: &[OptionKey]) -> Option<OptionLocation> {
-        let order = |place: &OptionLocation| match place {
+    /// Location of the last of these options.
+    pub(super) fn location(&self, keys: &[OptionKey]) -> Option<OptionLocation> {
+        let order = |location: &OptionLocation| match location {
             OptionLocation::Argument(n) => (0, *n, 0),
             OptionLocation::Script { line, column, .. } => (1, *line, *column),
         };
         keys.iter()
-            .filter_map(|key| self.places.get(key))
+            .filter_map(|key| self.locations.get(key))
             .max_by_key(|p| order(p))
             .cloned()
     }
 
-    /// The test as it stands.
+    /// The test so far.
     pub(super) fn ior(&self) -> &Ior {
         &self.ior
     }
 
-    /// Checks the options against each other and gives the test.
-    pub(super) fn finish(self, id: u32) -> Result<Ior, IorError> {
-        check::finish(self, id)
-    }
-
-    /// The test itself.
+    /// The test.
     pub(super) fn into_ior(self) -> Ior {
         self.ior
     }

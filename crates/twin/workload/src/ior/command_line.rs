@@ -1,29 +1,41 @@
-//! The grammar of IOR's command line.
+//! IOR's command line.
 //!
-//! `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`) and repeated (`-vv`), or set to
+//! `-b 4m`, `-b4m`, `-b=4m`; flags may be joined (`-wrk`, `-Fb 4m`), repeated (`-vv`), or set to
 //! a number (`-k=0`); long options are `--name`, `--name=value`, `--name value`.
 
 use super::builder::IorBuilder;
+use super::check::finish_test;
 use super::error::{IorError, OptionLocation};
 use super::options::{by_letter, by_long, suggest_letter, suggest_name};
-use super::{Ior, script};
+use super::script::read_script;
+use super::spec::Ior;
 
-/// Reads a command line: one test, or those of the script that `-f` names.
-pub(super) fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
-    let mut draft = IorBuilder::default();
-    let mut at = 0;
-    while at < arguments.len() {
-        at += 1 + argument(&mut draft, arguments, at)?;
-    }
-    match draft.script.take() {
-        Some((file, place)) => script::read(&file, &place, draft),
-        None => Ok(vec![draft.finish(0)?]),
+impl Ior {
+    /// Parses an IOR command line, without the program's name: one test, or those of a script
+    /// (`-f`).
+    ///
+    /// # Errors
+    /// The first error, with its location and remedy; [`IorError::Help`] for `-h`.
+    pub fn parse(arguments: &[String]) -> Result<Vec<Ior>, IorError> {
+        let mut builder = IorBuilder::default();
+        let mut at = 0;
+        while at < arguments.len() {
+            at += 1 + parse_argument(&mut builder, arguments, at)?;
+        }
+        match builder.script.take() {
+            Some((file, location)) => read_script(&file, &location, builder),
+            None => Ok(vec![finish_test(builder, 0)?]),
+        }
     }
 }
 
-/// Reads the argument at `at`; how many of the following ones it has used up.
-fn argument(draft: &mut IorBuilder, arguments: &[String], at: usize) -> Result<usize, IorError> {
-    let place = OptionLocation::Argument(at + 1);
+/// Parses the argument at `at`; returns the number of following arguments that it used.
+fn parse_argument(
+    builder: &mut IorBuilder,
+    arguments: &[String],
+    at: usize,
+) -> Result<usize, IorError> {
+    let location = OptionLocation::Argument(at + 1);
     let whole = arguments[at].as_str();
     let (name, joined) = match whole.split_once('=') {
         Some((name, value)) => (name, Some(value)),
@@ -37,7 +49,7 @@ fn argument(draft: &mut IorBuilder, arguments: &[String], at: usize) -> Result<u
         let Some(spec) = by_long(long) else {
             return Err(IorError::Unknown {
                 option: name.to_string(),
-                place,
+                location,
                 suggestion: suggest_name(long),
             });
         };
@@ -46,7 +58,7 @@ fn argument(draft: &mut IorBuilder, arguments: &[String], at: usize) -> Result<u
         } else {
             joined
         };
-        draft.apply(spec, name, value, &place)?;
+        builder.apply(spec, name, value, &location)?;
         return Ok(usize::from(spec.value.is_some() && joined.is_none()));
     }
     let letters = match name.strip_prefix('-') {
@@ -54,42 +66,54 @@ fn argument(draft: &mut IorBuilder, arguments: &[String], at: usize) -> Result<u
         _ => {
             return Err(IorError::Unknown {
                 option: whole.to_string(),
-                place,
-                suggestion: "options begin with - and IOR takes no other arguments".to_string(),
+                location,
+                suggestion: "options begin with -, and IOR takes no other arguments".to_string(),
             });
         }
     };
+    parse_letters(builder, whole, letters, joined, following, &location)
+}
+
+/// Parses joined letters; returns the number of following arguments that they used.
+fn parse_letters(
+    builder: &mut IorBuilder,
+    whole: &str,
+    letters: &str,
+    joined: Option<&str>,
+    following: Option<&str>,
+    location: &OptionLocation,
+) -> Result<usize, IorError> {
     for (i, letter) in letters.char_indices() {
         let option = format!("-{letter}");
         let rest = &letters[i + letter.len_utf8()..];
         let Some(spec) = by_letter(letter) else {
             let option = if letters.len() > letter.len_utf8() {
-                format!("{option} in {name}")
+                format!("{option} in -{letters}")
             } else {
                 option
             };
             return Err(IorError::Unknown {
                 option,
-                place,
+                location: location.clone(),
                 suggestion: suggest_letter(letter),
             });
         };
         if spec.value.is_none() {
-            draft.apply(
+            builder.apply(
                 spec,
                 &option,
                 if rest.is_empty() { joined } else { None },
-                &place,
+                location,
             )?;
             continue;
         }
-        // What follows the letter is its value: `-b4m`, `-o/path/a=b`, or the next argument.
+        // The value is the text after the letter (`-b4m`, `-o/path/a=b`) or the next argument.
         let value = if rest.is_empty() {
             joined.or(following)
         } else {
             Some(&whole[1 + i + letter.len_utf8()..])
         };
-        draft.apply(spec, &option, value, &place)?;
+        builder.apply(spec, &option, value, location)?;
         return Ok(usize::from(rest.is_empty() && joined.is_none()));
     }
     Ok(0)

@@ -1,15 +1,15 @@
-//! What can be wrong with an IOR command line or script.
+//! Errors in IOR command lines and scripts.
 
 use std::fmt;
 
-/// Where an option was given.
+/// Location of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionLocation {
     /// On the command line: the argument's number, from 1, not counting the program's name.
     Argument(usize),
     /// In a script.
     Script {
-        /// The file as it was named with `-f`.
+        /// The file, as named by `-f`.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -27,73 +27,73 @@ impl fmt::Display for OptionLocation {
     }
 }
 
-/// What is wrong with an IOR command line or script, for the person who wrote it.
+/// An error in an IOR command line or script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IorError {
-    /// `-h` or `--help` was given: not a fault, but no run either; [`super::help`] has the text.
+    /// `-h` or `--help` was given; [`super::help`] has the text.
     Help,
-    /// An option that IOR does not have.
+    /// An unknown option.
     Unknown {
-        /// The option as given.
+        /// The option, verbatim.
         option: String,
-        /// Where.
-        place: OptionLocation,
-        /// What may have been meant, or which options there are.
+        /// Its location.
+        location: OptionLocation,
+        /// The most similar option, or a list of options.
         suggestion: String,
     },
-    /// An option of IOR's that the simulator cannot honour.
+    /// An option of IOR that the simulator does not support.
     NotSimulated {
-        /// The option as given.
+        /// The option, verbatim.
         option: String,
-        /// Where.
-        place: OptionLocation,
-        /// Why not, or what to use.
+        /// Its location.
+        location: OptionLocation,
+        /// The reason, or an alternative.
         why: String,
     },
-    /// An option without the value it needs.
+    /// An option without its required value.
     MissingValue {
-        /// The option as given.
+        /// The option, verbatim.
         option: String,
-        /// Where.
-        place: OptionLocation,
-        /// What would be right.
+        /// Its location.
+        location: OptionLocation,
+        /// The remedy.
         right: String,
     },
-    /// A value that cannot be.
+    /// An invalid value.
     BadValue {
-        /// The option as given.
+        /// The option, verbatim.
         option: String,
-        /// Where.
-        place: OptionLocation,
-        /// The value as given.
+        /// Its location.
+        location: OptionLocation,
+        /// The value, verbatim.
         value: String,
-        /// What would be right.
+        /// The remedy.
         right: String,
     },
-    /// Options that do not go together.
+    /// Options that exclude each other.
     Conflict {
-        /// Where the later of them was given, if any was.
-        place: Option<OptionLocation>,
-        /// What is wrong.
+        /// Location of the later one, if any was given.
+        location: Option<OptionLocation>,
+        /// The problem.
         what: String,
-        /// What would be right.
+        /// The remedy.
         right: String,
     },
-    /// A script that cannot be understood.
+    /// An invalid script.
     Script {
-        /// Where.
-        place: OptionLocation,
-        /// What is wrong.
+        /// Its location.
+        location: OptionLocation,
+        /// The problem.
         what: String,
-        /// What would be right.
+        /// The remedy.
         right: String,
     },
-    /// A script file that cannot be read.
+    /// An unreadable script file.
     Unreadable {
-        /// The file as named with `-f`.
+        /// The file, as named by `-f`.
         file: String,
-        /// Where it was named.
-        place: OptionLocation,
+        /// Location of `-f`.
+        location: OptionLocation,
         /// The reason.
         reason: String,
     },
@@ -102,48 +102,66 @@ pub enum IorError {
 impl fmt::Display for IorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            IorError::Help => write!(f, "help was asked for"),
+            IorError::Help => write!(f, "help requested"),
             IorError::Unknown {
                 option,
-                place,
+                location,
                 suggestion,
             } => {
-                write!(f, "{place}: IOR has no option `{option}`; {suggestion}")
+                write!(f, "{location}: IOR has no option `{option}`; {suggestion}")
             }
-            IorError::NotSimulated { option, place, why } => {
+            IorError::NotSimulated {
+                option,
+                location,
+                why,
+            } => {
                 write!(
                     f,
-                    "{place}: IOR's option `{option}` is not simulated: {why}"
+                    "{location}: IOR's option `{option}` is not simulated: {why}"
                 )
             }
             IorError::MissingValue {
                 option,
-                place,
+                location,
                 right,
             } => {
-                write!(f, "{place}: option `{option}` needs a value: {right}")
+                write!(f, "{location}: option `{option}` needs a value: {right}")
             }
             IorError::BadValue {
                 option,
-                place,
+                location,
                 value,
                 right,
             } => {
-                write!(f, "{place}: option `{option}` cannot be `{value}`: {right}")
+                write!(
+                    f,
+                    "{location}: option `{option}` cannot be `{value}`: {right}"
+                )
             }
-            IorError::Conflict { place, what, right } => {
-                if let Some(place) = place {
-                    write!(f, "{place}: ")?;
+            IorError::Conflict {
+                location,
+                what,
+                right,
+            } => {
+                if let Some(location) = location {
+                    write!(f, "{location}: ")?;
                 }
                 write!(f, "{what}; {right}")
             }
-            IorError::Script { place, what, right } => write!(f, "{place}: {what}; {right}"),
+            IorError::Script {
+                location,
+                what,
+                right,
+            } => write!(f, "{location}: {what}; {right}"),
             IorError::Unreadable {
                 file,
-                place,
+                location,
                 reason,
             } => {
-                write!(f, "{place}: cannot read the IOR script `{file}`: {reason}")
+                write!(
+                    f,
+                    "{location}: cannot read the IOR script `{file}`: {reason}"
+                )
             }
         }
     }
@@ -151,12 +169,12 @@ impl fmt::Display for IorError {
 
 impl std::error::Error for IorError {}
 
-/// An [`super::Ior`] that does not fit the processes it is to run on.
+/// An [`Ior`](super::Ior) test that does not fit the processes of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessPatternError {
     /// No process, or no process per node.
     NoProcesses,
-    /// `-N` asks for more tasks than there are processes.
+    /// `-N` requests more tasks than there are processes.
     TooFewProcesses {
         /// Tasks of `-N`.
         asked: u32,
@@ -165,10 +183,10 @@ pub enum AccessPatternError {
     },
     /// Files or transfers that 63-bit offsets cannot address.
     TooLarge {
-        /// Which product is too large.
+        /// The product that is too large.
         what: String,
     },
-    /// `-Z -Q n` with as many or more tasks excluded than there are.
+    /// `-Z -Q n` excludes all tasks.
     OffsetTooFar {
         /// Tasks that `-Q` excludes, counted from the reader's own.
         excluded: u64,
@@ -181,22 +199,25 @@ impl fmt::Display for AccessPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccessPatternError::NoProcesses => {
-                write!(f, "IOR needs at least one process, and one process a node")
+                write!(
+                    f,
+                    "IOR needs at least one process, and one process per node"
+                )
             }
             AccessPatternError::TooFewProcesses { asked, processes } => write!(
                 f,
-                "-N asks for {asked} tasks, but the job has only {processes} processes; \
-                 lower -N or give the job more nodes or processes a node"
+                "-N requests {asked} tasks, but the job has only {processes} processes; \
+                 lower -N or give the job more nodes or processes per node"
             ),
             AccessPatternError::TooLarge { what } => write!(
                 f,
-                "{what} is beyond the 2^63 bytes that a file offset can address; \
+                "{what} exceeds the 2^63 bytes that a file offset can address; \
                  lower -b or -s, or use fewer tasks"
             ),
             AccessPatternError::OffsetTooFar { excluded, tasks } => write!(
                 f,
-                "-Z with -Q keeps each task from reading what {excluded} tasks from its own on \
-                 wrote, and the run has only {tasks}; lower -Q or raise -N"
+                "-Z with -Q excludes {excluded} tasks, beginning with its own, from each task's reads, \
+                 but the run has only {tasks}; lower -Q or raise -N"
             ),
         }
     }

@@ -1,6 +1,6 @@
-//! The table of IOR's options: their names, what they take and what they do.
+//! The table of IOR's options: names, values, effects.
 
-/// What an option does, or why it does nothing.
+/// The effect of an option, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OptionKey {
     Api,
@@ -38,30 +38,30 @@ pub(super) enum OptionKey {
     Verbose,
     WearOut,
     Write,
-    /// Taken, told to the user, and without effect for this reason.
+    /// Accepted with a note, without effect for this reason.
     Ignored(&'static str),
     /// Refused for this reason.
     Refused(&'static str),
 }
 
-/// One option of IOR's.
+/// One option of IOR.
 pub(super) struct OptionSpec {
     /// Letter on the command line.
     pub short: Option<char>,
     /// Name after `--` on the command line.
     pub long: Option<&'static str>,
-    /// Name in scripts and after `-O`; compared without regard to case.
+    /// Name in scripts and after `-O`; case-insensitive.
     pub directive: &'static str,
-    /// What the value is called in the help; `None` for a flag.
+    /// Name of the value in the help; `None` for a flag.
     pub value: Option<&'static str>,
-    /// What it does.
+    /// Its effect.
     pub key: OptionKey,
     /// One line of help.
     pub help: &'static str,
 }
 
 impl OptionSpec {
-    /// The option as one writes it on the command line, with its directive.
+    /// The option as written on the command line, with its directive.
     fn name(&self) -> String {
         match (self.short, self.long) {
             (Some(c), _) => format!("-{c} ({})", self.directive),
@@ -122,26 +122,27 @@ const fn directive(
 
 const NO_DATA: &str = "simulated data have no contents to fill, compare or keep";
 const NO_MEMORY: &str = "the memory of a simulated node is not filled";
-const NO_RETRY: &str = "a simulated transfer is never cut short";
-const NO_OUTLIERS: &str = "outliers are not warned about; the results give the spread of times";
+const NO_RETRY: &str = "a simulated transfer is never incomplete";
+const NO_OUTLIERS: &str =
+    "there are no warnings of outliers; the results have the distribution of times";
 const ONE_MOUNT: &str = "a simulated node has one mount point";
 pub(super) const VERBOSE: &str =
     "the report has one level of detail; the number is printed among the options";
 pub(super) const REFERENCE: &str = "the number is printed in the summary";
-const OLD_DIRECT: &str = "an option of IOR 3; use --posix.odirect to go past the client's cache";
+const OLD_DIRECT: &str = "an option of IOR 3; use --posix.odirect to bypass the client's cache";
 const OLD_HINTS: &str = "an option of IOR 3; a simulated MPI-IO has no hints to show";
-const CHECK_READ: &str = "data are not compared, and no read phase is added by it: use -r for one";
+const CHECK_READ: &str = "data are not compared, and it adds no read phase: use -r for one";
 const CHECK_WRITE: &str = "data are not read back and compared; use -r for a timed read phase";
 
 const HDF5: &str = "the HDF5 interface is not modelled";
-const MPI_DETAIL: &str = "such details of MPI-IO are not modelled";
+const MPI_DETAIL: &str = "this detail of MPI-IO is not modelled";
 const LUSTRE: &str = "striping is set by the instance or machine, not by IOR";
 const FILES: &str = "results are written by the simulator's own options";
 const GPU: &str = "GPU memory is not modelled";
 
 use OptionKey::{Ignored, Refused};
 
-/// All options of IOR 4.1 and the commoner ones of IOR 3.
+/// All options of IOR 4.1, and common ones of IOR 3.
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[OptionSpec] = &[
     short('a', "api", Some("S"), OptionKey::Api, "interface: POSIX or MPIIO [POSIX]"),
@@ -197,11 +198,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     short('Z', "reorderTasksRandom", None, OptionKey::ReorderRandom, "read what a random task wrote; twice: a permutation"),
     OptionSpec { short: None, long: Some("collective"), directive: "collective", value: None,
            key: OptionKey::Collective, help: "the same as -c" },
-    long("posix.odirect", None, OptionKey::DirectIo, "past the client's cache"),
+    long("posix.odirect", None, OptionKey::DirectIo, "bypass the client's cache"),
     long("random-offset-seed", Some("N"), OptionKey::OffsetSeed, "seed of -z [that of -X]"),
     long("randomPrefill", Some("N"), Refused("files are not filled before a random write"), ""),
-    long("warningAsErrors", None, Refused("what IOR would warn of is an error here already"), ""),
-    long("dryRun", None, Refused("a simulation moves no data as it is; leave it out"), ""),
+    long("warningAsErrors", None, Refused("IOR's warnings are errors here already"), ""),
+    long("dryRun", None, Refused("a simulation moves no data in any case; omit it"), ""),
     long("posix.rangelocks", None, Refused("range locks are not modelled"), ""),
     long("posix.lustre.stripecount", Some("N"), Refused(LUSTRE), ""),
     long("posix.lustre.stripesize", Some("N"), Refused(LUSTRE), ""),
@@ -227,20 +228,20 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     directive("summaryAlways", "N", Refused(FILES), ""),
     directive("saveRankPerformanceDetailsCSV", "S", Refused(FILES), ""),
     directive("savePerOpDataCSV", "S", Refused(FILES), ""),
-    directive("numNodes", "N", Refused("the simulated job says how many nodes there are"), ""),
-    directive("numTasksOnNode0", "N", Refused("the simulated job says how many processes a node has"), ""),
+    directive("numNodes", "N", Refused("the simulated job determines the number of nodes"), ""),
+    directive("numTasksOnNode0", "N", Refused("the simulated job determines the number of processes per node"), ""),
     directive("allocateBufferOnGPU", "N", Refused(GPU), ""),
     directive("GPUid", "N", Refused(GPU), ""),
     directive("debug", "S", Refused("IOR's debug output is not simulated"), ""),
     directive("platform", "S", Refused("the platform is the simulated machine"), ""),
 ];
 
-/// The options as a table for people.
+/// The options as a text table.
 pub fn help() -> String {
     let mut text = String::from("IOR options (sizes with k, m, g, t are powers of 1024):\n");
     for (title, ignored) in [
         ("", false),
-        ("Taken, but without effect in a simulation:\n", true),
+        ("Accepted, but without effect in a simulation:\n", true),
     ] {
         text.push_str(title);
         for spec in OPTIONS {
@@ -273,8 +274,8 @@ pub(super) fn by_long(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|s| s.long == Some(name))
 }
 
-/// The option of a directive, in any case; `--name` is taken, too. Of two with the same name it is
-/// the later one: `useO_DIRECT` means direct I/O, though the letter `-B` does not.
+/// The option of a directive, ignoring case; `--name` is accepted, too. Of two options with the same
+/// name it is the later one: `useO_DIRECT` means direct I/O, although the letter `-B` does not.
 pub(super) fn by_directive(name: &str) -> Option<&'static OptionSpec> {
     match name.strip_prefix("--") {
         Some(long) => by_long(long),
@@ -284,7 +285,7 @@ pub(super) fn by_directive(name: &str) -> Option<&'static OptionSpec> {
     }
 }
 
-/// What to say of an unknown letter: the other case of it, or all letters.
+/// The suggestion for an unknown letter: its other case, or all letters.
 pub(super) fn suggest_letter(letter: char) -> String {
     let other: Vec<&OptionSpec> = OPTIONS
         .iter()
@@ -304,21 +305,21 @@ pub(super) fn suggest_letter(letter: char) -> String {
     }
 }
 
-/// What to say of an unknown name: the nearest one there is.
+/// The suggestion for an unknown name: the most similar one.
 pub(super) fn suggest_name(name: &str) -> String {
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let nearest = OPTIONS
         .iter()
         .filter(|s| !matches!(s.key, Refused(_)))
-        .max_by(|a, b| likeness(&name, a).total_cmp(&likeness(&name, b)));
+        .max_by(|a, b| similarity(&name, a).total_cmp(&similarity(&name, b)));
     match nearest {
         Some(spec) => format!("the nearest is {}: {}", spec.name(), spec.help),
         None => "see --help".to_string(),
     }
 }
 
-/// How like a name is to an option's, 0 to 1.
-fn likeness(name: &str, spec: &OptionSpec) -> f64 {
+/// Similarity of a name to an option's, 0 to 1.
+fn similarity(name: &str, spec: &OptionSpec) -> f64 {
     let directive = strsim::jaro_winkler(name, &spec.directive.to_ascii_lowercase());
     let long = spec
         .long
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_and_names_are_unique() {
+    fn letters_and_long_names_are_unique() {
         let mut letters: Vec<char> = OPTIONS.iter().filter_map(|s| s.short).collect();
         let count = letters.len();
         letters.sort_unstable();
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn suggestions_are_near() {
+    fn suggestion_is_the_most_similar_option() {
         assert!(
             suggest_name("blocksiz").contains("-b (blockSize)"),
             "{}",

@@ -1,10 +1,10 @@
 //! IOR's numbers: `64`, `8m`, `1g`; prefixes are binary.
 
-/// What [`parse`] takes, for error messages.
+/// The syntax accepted by [`parse`], for error messages.
 pub(super) const RIGHT: &str =
     "a whole number, with k, m, g, t or p for powers of 1024 (as 47008, 256k, 16m)";
 
-/// Reads a number with an optional prefix; `None` if it is none or too large for 63 bits.
+/// Parses a number with an optional unit prefix; `None` if it is invalid or exceeds 63 bits.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().last()? {
@@ -30,7 +30,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn sizes_are_binary() {
+    fn prefixes_are_binary() {
         assert_eq!(parse("47008"), Some(47_008));
         assert_eq!(parse("1k"), Some(1024));
         assert_eq!(parse("9920000m"), Some(9_920_000 << 20));
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_numbers_are_refused() {
         for text in [
             "",
             "k",

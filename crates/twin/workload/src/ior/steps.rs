@@ -1,50 +1,51 @@
-//! What the tasks of a test do in turn.
+//! The steps of a test.
 
-use super::{Access, Ior};
+use super::access_pattern::Access;
+use super::spec::Ior;
 
 /// One step of a test, taken by all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Repetition, from 0.
     pub iteration: u32,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A phase begins. If the minutes of [`Ior::max_minutes`] since the test's first step have
-    /// passed, everything up to the matching [`Action::End`] is left out.
+    /// passed, all steps up to the matching [`Action::End`] are skipped.
     Begin(Access),
-    /// Each task waits for so many seconds.
+    /// Each task waits for this many seconds.
     Delay(u32),
-    /// Files left over from before are removed where there are any, each by the task of
-    /// [`super::Layout::removed_by`].
+    /// Files of earlier repetitions are removed, if any, each by the task of
+    /// [`super::AccessPattern::file_removed_by`].
     RemoveExisting,
-    /// With `-u`: each task makes the directory of its file where there is none.
+    /// With `-u`: each task creates the directory of its file if there is none.
     MakeDirectories,
-    /// No task goes on until all have come here.
+    /// No task continues until all have reached this step.
     Barrier,
-    /// Each task opens its file; for writing it is made, or cut to nothing. Bandwidth counts from
-    /// the first task's start.
+    /// Each task opens its file; for writing it is created or truncated. Bandwidth counts from the
+    /// first task's start.
     Open(Access),
-    /// Each task makes its transfers, in order, each when the one before is through. Each write
-    /// is followed by an fsync with [`Ior::fsync_per_write`].
+    /// Each task makes its transfers in order, one at a time. With [`Ior::fsync_per_write`] an fsync
+    /// follows each write.
     Transfer(Access),
-    /// Each task makes its writes durable; this counts as part of its transfers.
+    /// Each task makes its writes durable; the time counts as part of its transfers.
     Fsync,
     /// Each task closes its file. Bandwidth counts to the last task's end.
     Close(Access),
     /// The phase ends: its results are complete.
     End(Access),
-    /// Each file is removed by the task of [`super::Layout::removed_by`].
+    /// Each file is removed by the task of [`super::AccessPattern::file_removed_by`].
     Remove,
 }
 
 impl Ior {
-    /// The steps of the whole test in order. No step but a barrier waits for other tasks: a task
-    /// goes on as soon as it is through with a step itself.
+    /// The steps of the test in order. Only barriers wait for other tasks: otherwise a task
+    /// continues as soon as it has completed a step.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         (0..self.repetitions).flat_map(move |iteration| {
             let writing = if self.write {
@@ -70,7 +71,7 @@ impl Ior {
         })
     }
 
-    /// One phase, from its beginning to its end.
+    /// The actions of one phase.
     fn phase(&self, access: Access) -> Vec<Action> {
         let write = access == Access::Write;
         let only_if = |condition: bool, action: Action| condition.then_some(action);
@@ -89,7 +90,7 @@ impl Ior {
             only_if(write && self.fsync, Action::Fsync),
             only_if(self.barriers, Action::Barrier),
             Some(Action::Close(access)),
-            // IOR gathers the results of both kinds of phase from all tasks, which joins them.
+            // IOR gathers the results of a phase from all tasks, which synchronises them.
             Some(Action::Barrier),
             Some(Action::End(access)),
         ]
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_run_writes_reads_and_removes() {
+    fn default_test_writes_reads_and_removes() {
         let (w, r) = (Access::Write, Access::Read);
         let expected = [
             Begin(w),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_needs_no_fsync_and_removes_nothing_first() {
+    fn read_only_test_has_no_fsync_and_no_removal() {
         let steps = actions("-r -e -k");
         assert!(
             !steps

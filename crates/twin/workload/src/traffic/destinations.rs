@@ -1,10 +1,10 @@
-//! A pattern fitted to the nodes of a job.
+//! A traffic pattern fitted to the nodes of a job.
 
-use super::{TrafficError, TrafficPattern};
-use crate::random::{RandomStream, below, mix, stream_label, unit_interval};
+use super::pattern::{TrafficError, TrafficPattern};
+use forebay_random::{RandomStream, below, mix, stream_label, unit_interval};
 
-/// Answers, for one pattern and one job, where each message goes: in constant time, without
-/// allocation, as a pure function. Holds at most twelve bytes a node.
+/// The destination of each message, for one pattern and one job: a pure function that takes constant
+/// time and does not allocate. At most twelve bytes per node.
 #[derive(Clone, Debug)]
 pub struct Destinations {
     nodes: u32,
@@ -33,19 +33,19 @@ enum Kind {
     },
 }
 
-/// The job's nodes by the ring of its groups.
+/// The job's nodes by group, the groups in ring order.
 #[derive(Clone, Debug)]
 struct Groups {
     /// For each node, its group's number in the ring.
     of: Vec<u32>,
     /// The nodes, group by group.
     members: Vec<u32>,
-    /// Where each group begins in `members`; one more entry for the end.
+    /// Start of each group in `members`, and the end of the last.
     begins: Vec<u32>,
 }
 
 impl Groups {
-    /// From the machine's group of each node of the job.
+    /// The groups of a job, from the machine's group of each of its nodes.
     fn new(group_of: &[u32]) -> Groups {
         let mut numbers = group_of.to_vec();
         numbers.sort_unstable();
@@ -81,11 +81,11 @@ impl Groups {
 
 impl TrafficPattern {
     /// Fits the pattern to a job: `group_of[i]` is the machine's group of the job's node i. `seed`
-    /// decides what is fixed for the whole run (the order of `permutation`).
+    /// determines the order of `permutation`.
     ///
     /// # Errors
-    /// [`TrafficError::DoesNotFit`] if the job has fewer than two nodes, or what the pattern needs:
-    /// two groups, a grid of just these nodes, at least as many nodes as hot ones.
+    /// [`TrafficError::DoesNotFit`] if the job has fewer than two nodes, or lacks what the pattern
+    /// needs: two groups, a grid of exactly its nodes, at least as many nodes as hot ones.
     pub fn resolve(&self, group_of: &[u32], seed: u64) -> Result<Destinations, TrafficError> {
         let misfit = |what: String| TrafficError::DoesNotFit {
             pattern: self.to_string(),
@@ -118,7 +118,7 @@ impl TrafficPattern {
                 if grid.iter().map(|&d| u128::from(d)).product::<u128>() != u128::from(nodes) {
                     let [x, y, z] = near_cube(nodes);
                     return Err(misfit(format!(
-                        "the grid has to have {nodes} nodes, as x={x},y={y},z={z}"
+                        "the grid must have {nodes} nodes, for example x={x},y={y},z={z}"
                     )));
                 }
                 let mut axes = [0; 3];
@@ -142,7 +142,7 @@ impl TrafficPattern {
                 Kind::HotSpot { hot, share }
             }
             TrafficPattern::Permutation => Kind::Permutation {
-                next: cycle(nodes, seed),
+                next: random_cycle(nodes, seed),
             },
         };
         Ok(Destinations { nodes, kind })
@@ -155,17 +155,21 @@ impl Destinations {
         self.nodes
     }
 
-    /// The dimensions of the grid of `halo`.
+    /// The dimensions of `halo`'s grid.
     pub fn grid(&self) -> Option<[u32; 3]> {
         match self.kind {
             Kind::Halo { grid, .. } => Some(grid),
-            _ => None,
+            Kind::Uniform
+            | Kind::Groups { .. }
+            | Kind::AllToAll
+            | Kind::HotSpot { .. }
+            | Kind::Permutation { .. } => None,
         }
     }
 
-    /// Where the job's node `node` sends its message number `message` (from 0); `random` is a fresh
-    /// random number, used by the random patterns only. `node` must be below
-    /// [`Destinations::nodes`]; the result is, and is never `node`.
+    /// The destination of message number `message` (from 0) of the job's node `node`; `random` is a
+    /// fresh random number, used by the random patterns only. `node` must be below
+    /// [`Destinations::nodes`]; so is the result, which is never `node`.
     #[inline]
     pub fn destination(&self, node: u32, message: u64, random: u64) -> u32 {
         let n = self.nodes;
@@ -220,7 +224,7 @@ impl Destinations {
                 } else if *hot == 1 {
                     self.other(node, second)
                 } else {
-                    // One of the other hot nodes, drawn among them evenly.
+                    // One of the other hot nodes, with equal probabilities.
                     let own = below(second, u64::from(*hot));
                     let step = 1 + below(mix(second), u64::from(*hot - 1));
                     spot((own + step) % u64::from(*hot))
@@ -238,7 +242,7 @@ impl Destinations {
     }
 }
 
-/// Three factors of `n`, the largest as small as can be, then the second largest; ascending.
+/// Three factors of `n`, ascending: the largest as small as possible, then the second largest.
 fn near_cube(n: u32) -> [u32; 3] {
     let divisors: Vec<u32> = (1..=n.isqrt())
         .filter(|d| n.is_multiple_of(*d))
@@ -260,7 +264,7 @@ fn near_cube(n: u32) -> [u32; 3] {
 }
 
 /// For each node the next one in a random cycle through all (Sattolo's algorithm).
-fn cycle(nodes: u32, seed: u64) -> Vec<u32> {
+fn random_cycle(nodes: u32, seed: u64) -> Vec<u32> {
     let random = RandomStream::new(seed, stream_label("traffic permutation"));
     let mut next: Vec<u32> = (0..nodes).collect();
     for i in (1..next.len()).rev() {

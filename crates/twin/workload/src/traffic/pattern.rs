@@ -1,11 +1,11 @@
-//! Names and parameters of the patterns.
+//! Names and parameters of traffic patterns.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Who sends to whom. Nodes are those of one job, by their index in its list; groups are those
-/// groups of the machine that hold nodes of the job, in ascending order and as a ring (for a job on
-/// all groups: the machine's groups, the first following the last). No node sends to itself.
+/// A pattern of destinations. Nodes are numbered by their index in the job's list; groups are the
+/// machine's groups that have nodes of the job, in ascending order and as a ring (the first follows
+/// the last). No node sends to itself.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "kebab-case", tag = "pattern")]
 pub enum TrafficPattern {
@@ -14,38 +14,37 @@ pub enum TrafficPattern {
     /// `nearest-group`: from group g to a random node of the groups g + 1 and g − 1.
     NearestGroup,
     /// `adversarial`: from group g to a random node of group g + 1. With minimal routing all
-    /// traffic of a group needs the links between two groups. Also read as `group+1`.
+    /// traffic of a group needs the links between two groups. Also accepted as `group+1`.
     Adversarial,
     /// `all-to-all`: node i to i + 1, i + 2, …, i − 1 in turn (mod n), and again from i + 1.
     AllToAll,
-    /// `halo`: the nodes are a periodic grid of three dimensions, as near a cube as the number of
-    /// nodes allows (x varies fastest; a prime number makes a ring); each message goes to one of
+    /// `halo`: the nodes form a periodic grid of three dimensions, as close to a cube as the number
+    /// of nodes allows (x varies fastest; a prime number makes a ring); each message goes to one of
     /// the six neighbours in turn: x + 1, x − 1, y + 1, y − 1, z + 1, z − 1. Dimensions of one node
     /// have no neighbours.
     ///
     /// `halo:x=8,y=4,z=4` gives the dimensions; their product must be the number of nodes.
     Halo {
-        /// Dimensions, if given.
+        /// The dimensions, if given.
         grid: Option<[u32; 3]>,
     },
     /// `hot-spot`: a share of the messages to a few hot nodes, the others as in `uniform`.
     ///
     /// `hot-spot:nodes=4,share=0.2`; without parameters one node and a share of 0.1. Hot nodes
-    /// are at equal distances in the job's list, beginning with the first. What a hot node would
-    /// send to itself goes to another hot node if there is one, else to a random node.
+    /// are equally spaced in the job's list, beginning with the first. A message that a hot node
+    /// would send to itself goes to another hot node if there is one, else to a random node.
     HotSpot {
         /// Number of hot nodes.
         nodes: u32,
         /// Share of the messages that go to them, above 0 and at most 1.
         share: f64,
     },
-    /// `permutation`: each node always to the same other one, and no two to the same: one random
+    /// `permutation`: each node always to the same other node, no two nodes to the same: one random
     /// cycle through all nodes.
     Permutation,
 }
 
-const NAMES: &str =
-    "uniform, nearest-group, adversarial, all-to-all, halo, hot-spot and permutation";
+const NAMES: &str = "uniform, nearest-group, adversarial, all-to-all, halo, hot-spot, permutation";
 
 impl TrafficPattern {
     /// The name without parameters.
@@ -63,7 +62,7 @@ impl TrafficPattern {
 }
 
 impl fmt::Display for TrafficPattern {
-    /// The pattern as it is parsed, with all its parameters.
+    /// The pattern with all its parameters, in the form in which it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
@@ -71,36 +70,41 @@ impl fmt::Display for TrafficPattern {
                 grid: Some([x, y, z]),
             } => write!(f, ":x={x},y={y},z={z}"),
             TrafficPattern::HotSpot { nodes, share } => write!(f, ":nodes={nodes},share={share}"),
-            _ => Ok(()),
+            TrafficPattern::Uniform
+            | TrafficPattern::NearestGroup
+            | TrafficPattern::Adversarial
+            | TrafficPattern::AllToAll
+            | TrafficPattern::Halo { grid: None }
+            | TrafficPattern::Permutation => Ok(()),
         }
     }
 }
 
-/// What is wrong with a pattern or with traffic.
+/// An invalid pattern or invalid traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrafficError {
-    /// No pattern of that name.
+    /// An unknown pattern.
     UnknownPattern {
-        /// The name as given.
+        /// The given name.
         name: String,
     },
-    /// A parameter that cannot be.
+    /// An invalid parameter.
     BadParameter {
-        /// The pattern with its parameters as given.
+        /// The pattern with its parameters, verbatim.
         pattern: String,
-        /// What is wrong and what would be right.
+        /// The problem and its remedy.
         what: String,
     },
     /// A pattern that does not fit the job's nodes.
     DoesNotFit {
         /// The pattern.
         pattern: String,
-        /// What is wrong and what would be right.
+        /// The problem and its remedy.
         what: String,
     },
-    /// Numbers that cannot be.
+    /// Values out of range.
     BadSpec {
-        /// What is wrong and what would be right.
+        /// The problem and its remedy.
         what: String,
     },
 }
@@ -109,7 +113,7 @@ impl fmt::Display for TrafficError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TrafficError::UnknownPattern { name } => {
-                write!(f, "no traffic pattern `{name}`; there are {NAMES}")
+                write!(f, "unknown traffic pattern `{name}`; use one of {NAMES}")
             }
             TrafficError::BadParameter { pattern, what } => {
                 write!(f, "traffic pattern `{pattern}`: {what}")
@@ -130,7 +134,7 @@ impl std::error::Error for TrafficError {}
 impl FromStr for TrafficPattern {
     type Err = TrafficError;
 
-    /// Reads `name` or `name:key=value,key=value`.
+    /// Parses `name` or `name:key=value,key=value`.
     fn from_str(text: &str) -> Result<TrafficPattern, TrafficError> {
         let (name, parameters) = match text.split_once(':') {
             Some((name, parameters)) => (name, Some(parameters)),
@@ -144,18 +148,20 @@ impl FromStr for TrafficPattern {
         for pair in parameters.into_iter().flat_map(|p| p.split(',')) {
             let (key, value) = pair
                 .split_once('=')
-                .ok_or_else(|| bad(format!("`{pair}` is no parameter; write key=value")))?;
+                .ok_or_else(|| bad(format!("`{pair}` is not a parameter; write key=value")))?;
             if pairs.iter().any(|(k, _)| *k == key) {
                 return Err(bad(format!("`{key}` is given twice")));
             }
             pairs.push((key, value));
         }
         match name {
-            "uniform" => none(TrafficPattern::Uniform, &pairs, &bad),
-            "nearest-group" => none(TrafficPattern::NearestGroup, &pairs, &bad),
-            "adversarial" | "group+1" => none(TrafficPattern::Adversarial, &pairs, &bad),
-            "all-to-all" => none(TrafficPattern::AllToAll, &pairs, &bad),
-            "permutation" => none(TrafficPattern::Permutation, &pairs, &bad),
+            "uniform" => without_parameters(TrafficPattern::Uniform, &pairs, &bad),
+            "nearest-group" => without_parameters(TrafficPattern::NearestGroup, &pairs, &bad),
+            "adversarial" | "group+1" => {
+                without_parameters(TrafficPattern::Adversarial, &pairs, &bad)
+            }
+            "all-to-all" => without_parameters(TrafficPattern::AllToAll, &pairs, &bad),
+            "permutation" => without_parameters(TrafficPattern::Permutation, &pairs, &bad),
             "halo" => halo(&pairs, &bad),
             "hot-spot" => hot_spot(&pairs, &bad),
             _ => Err(TrafficError::UnknownPattern {
@@ -167,14 +173,14 @@ impl FromStr for TrafficPattern {
 
 type Bad<'a> = &'a dyn Fn(String) -> TrafficError;
 
-fn none(
+fn without_parameters(
     pattern: TrafficPattern,
     pairs: &[(&str, &str)],
     bad: Bad<'_>,
 ) -> Result<TrafficPattern, TrafficError> {
     match pairs.first() {
         None => Ok(pattern),
-        Some((key, _)) => Err(bad(format!("it has no parameter `{key}`, nor any other"))),
+        Some((key, _)) => Err(bad(format!("it takes no parameter `{key}` nor any other"))),
     }
 }
 
@@ -182,7 +188,7 @@ fn positive(key: &str, value: &str, bad: Bad<'_>) -> Result<u32, TrafficError> {
     match value.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(bad(format!(
-            "`{key}` is a whole number from 1, not `{value}`"
+            "`{key}` must be a whole number of at least 1, not `{value}`"
         ))),
     }
 }
@@ -191,7 +197,9 @@ fn halo(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, TrafficE
     let mut grid = [None; 3];
     for (key, value) in pairs {
         let Some(axis) = ["x", "y", "z"].iter().position(|k| k == key) else {
-            return Err(bad(format!("it has no parameter `{key}`, but x, y and z")));
+            return Err(bad(format!(
+                "it takes no parameter `{key}`, only x, y and z"
+            )));
         };
         grid[axis] = Some(positive(key, value, bad)?);
     }
@@ -214,14 +222,14 @@ fn hot_spot(pairs: &[(&str, &str)], bad: Bad<'_>) -> Result<TrafficPattern, Traf
                     Ok(share) if share > 0.0 && share <= 1.0 => share,
                     _ => {
                         return Err(bad(format!(
-                            "`share` is a number above 0 and at most 1, not `{value}`"
+                            "`share` must be a number above 0 and at most 1, not `{value}`"
                         )));
                     }
                 }
             }
             _ => {
                 return Err(bad(format!(
-                    "it has no parameter `{key}`, but nodes and share"
+                    "it takes no parameter `{key}`, only nodes and share"
                 )));
             }
         }

@@ -38,6 +38,7 @@ use crate::objects::DiskObjects;
 use forebay_net::chunk::ChunkSource;
 use forebay_net::frame::{self, Direction, Flags, FrameError, HEADER_BYTES};
 use forebay_net::stream::Stream;
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::message::MAX_DATA;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::collections::VecDeque;
@@ -123,11 +124,11 @@ pub fn serve_data_connection(
         } = asked;
         let open = |handle| opens.get_handle(session, handle);
         let reply = match call.request {
-            Request::Read {
+            Request::Data(DataRequest::Read {
                 handle,
                 offset,
                 length,
-            } => {
+            }) => {
                 let length = (length as usize).min(MAX_DATA);
                 let open = open(handle);
                 let open = open.as_deref().map_err(|errno| *errno);
@@ -136,16 +137,22 @@ pub fn serve_data_connection(
                 counters.count_request(kind, begun.elapsed(), failed);
                 continue;
             }
-            Request::Write {
+            Request::Data(DataRequest::Write {
                 handle,
                 offset,
                 append,
-            } => {
+            }) => {
                 let open = open(handle);
                 let open = open.as_deref().map_err(|errno| *errno);
                 lane.write(&mut input, open, offset, append, payload)?
             }
-            _ => Err(Errno::EOPNOTSUPP),
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::Name(_)
+            | Request::Inode(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
         };
         let reply = reply.unwrap_or_else(Reply::Failed);
         out.clear();
@@ -197,7 +204,7 @@ impl DataInput<'_> {
         body.resize(header.body, 0);
         self.fill(body)?;
         let call: Call = frame::decode_body(&head, &header, body)?;
-        let is_write = matches!(call.request, Request::Write { .. });
+        let is_write = matches!(call.request, Request::Data(DataRequest::Write { .. }));
         if header.payload > 0 && !is_write {
             return Err(FrameError::Kind.into());
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::objects::{ObjectId, Objects};
 use forebay_net::chunk::{self, CHUNK_HEADER_BYTES, MAX_CHUNK_BYTES};
 use forebay_net::connection::Connection;
+use forebay_protocol::message::DataRequest;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{HandleId, Ino, InstanceId, Timestamp};
 use std::fs::File;
@@ -132,11 +133,11 @@ fn call(request: Request) -> Call {
 }
 
 fn write_call(offset: u64) -> Call {
-    call(Request::Write {
+    call(Request::Data(DataRequest::Write {
         handle: HANDLE,
         offset,
         append: false,
-    })
+    }))
 }
 
 fn write(link: &mut Connection, data: &[u8], offset: u64) -> Reply {
@@ -144,11 +145,11 @@ fn write(link: &mut Connection, data: &[u8], offset: u64) -> Reply {
 }
 
 fn read(link: &mut Connection, offset: u64, length: usize) -> Vec<u8> {
-    let request = Request::Read {
+    let request = Request::Data(DataRequest::Read {
         handle: HANDLE,
         offset,
         length: length as u32,
-    };
+    });
     let mut into = vec![0; length];
     let answer = link.call(&call(request), &[], &mut into).unwrap();
     assert_eq!(answer.reply, Reply::Data);

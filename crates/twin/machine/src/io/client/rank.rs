@@ -1,37 +1,40 @@
-//! One process: where it stands, and what it waits for.
+//! The state of one process.
 
-/// What a process is doing.
+/// The activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Activity {
     /// Between two steps, or at the end.
-    Nothing,
+    Idle,
     /// Waiting at a barrier between steps.
     Barrier,
     /// Waiting for the others before a collective transfer.
     Collective,
-    /// In a collective transfer: giving or taking data; an aggregator also waits for a window's.
-    Sharing,
+    /// In a collective transfer: exchanging data; an aggregator also waits for a window's.
+    Exchange,
     /// An aggregator accesses the file for a window.
     Window,
     /// Waiting for the others after a collective transfer.
-    Shared,
+    Exchanged,
     /// Past the deadline of a stonewall with wear-out: waiting for the furthest task's count.
     WearOut,
-    /// A transfer is under way.
+    /// A transfer is in progress.
     Transfer,
-    /// The fsync after a write is under way.
+    /// The fsync after a write is in progress.
     SyncWrite,
-    /// An fsync, open, close, removal … is under way.
+    /// A call that is no transfer (fsync, open, close, removal …) is in progress.
     Other,
 }
+
+/// In place of a window's number: none is left.
+pub(super) const NO_WINDOW: u32 = u32::MAX;
 
 /// One process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rank {
     pub rank: u32,
-    /// Step it is at.
+    /// Current step.
     pub step: u32,
-    pub doing: Doing,
+    pub activity: Activity,
     /// Transfers begun in this phase.
     pub transfer: u64,
     /// Transfers to make in this phase.
@@ -40,21 +43,23 @@ pub(super) struct Rank {
     pub written: u64,
     /// Whether the wear-out count is known.
     pub worn_out: bool,
-    /// What is left to be asked for of the call under way: bytes of the file, or requests.
+    /// Start and end of the part of the current call that has not been requested yet: bytes of the
+    /// file, or requests.
     pub offset: u64,
     pub end: u64,
-    /// Requests of the call sent, and under way.
+    /// Requests of the call that were sent.
     pub sent: u32,
-    pub open: u32,
-    /// When the call began; when the transfers of the phase did, ps.
+    /// Requests of the call in flight.
+    pub in_flight: u32,
+    /// When the call began, ps.
     pub call_began: u64,
+    /// When the transfers of the phase began, ps.
     pub transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
     pub in_transfers: u64,
-    /// In a collective transfer: bytes that are still to come to this process (reading), or to its
-    /// window (writing).
-    pub due: u64,
-    /// In a collective transfer, of an aggregator: the window it is at; `u32::MAX`: none is left.
+    /// In a collective transfer: bytes missing for this process (reading) or its window (writing).
+    pub missing: u64,
+    /// In a collective transfer, of an aggregator: the current window, or [`NO_WINDOW`].
     pub window: u32,
 }
 
@@ -63,7 +68,7 @@ impl Rank {
         Rank {
             rank,
             step: 0,
-            doing: Doing::Nothing,
+            activity: Activity::Idle,
             transfer: 0,
             last: 0,
             written: u64::MAX,
@@ -71,16 +76,23 @@ impl Rank {
             offset: 0,
             end: 0,
             sent: 0,
-            open: 0,
+            in_flight: 0,
             call_began: 0,
             transfers_began: 0,
             in_transfers: 0,
-            due: 0,
-            window: u32::MAX,
+            missing: 0,
+            window: NO_WINDOW,
         }
     }
 
-    pub fn is_through(&self) -> bool {
-        self.open == 0 && self.offset >= self.end
+    /// Whether all requests of the call have been sent and are done.
+    pub fn call_is_done(&self) -> bool {
+        self.in_flight == 0 && self.offset >= self.end
+    }
+
+    /// Counts bytes of an exchange that have arrived.
+    pub fn receive_bytes(&mut self, bytes: u64) {
+        assert!(self.missing >= bytes, "{bytes} bytes for {self:?}");
+        self.missing -= bytes;
     }
 }

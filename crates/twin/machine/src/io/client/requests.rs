@@ -1,173 +1,191 @@
-//! The requests of a call: sent to servers, fed with data, answered.
+//! The requests of a call: sent to servers, supplied with data, completed.
 
-use super::{Doing, Tag, kind};
-use crate::group::{Group, Io};
-use crate::io::IoJob;
-use forebay_engine::Context;
-use forebay_network::{Message, Packet};
+use super::rank::{Activity, Rank};
+use crate::event::{ClientEvent, PacketKind, ReplyKind, RequestKind};
+use crate::io::context::IoContext;
+use crate::io::job::RequestTag;
+use forebay_network::Packet;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Action};
+use rustc_hash::FxHashMap;
 
-impl Group {
-    /// Sends as many requests of the call as may be under way.
-    pub(crate) fn issue(&mut self, slot: u32, context: &mut Context<'_, Self>) {
-        let world = self.world.clone();
-        let Some(job) = &world.io else { return };
-        let state = *self.rank(slot);
-        let step = job.steps[state.step as usize];
-        let layout = self.layout(job);
-        let access = self.clients.access;
-        let mut rank = state;
-        while rank.offset < rank.end && rank.open < job.client.requests_in_flight {
-            let file = layout.file(rank.rank, access);
-            let (server, request_kind) = match rank.doing {
-                Doing::Transfer | Doing::SyncWrite | Doing::Window => {
-                    let piece = match rank.doing {
-                        Doing::Window => {
-                            let call = self.clients.collective(rank.transfer, job);
-                            call.pieces_in(rank.offset..rank.end, job).next()
-                        }
-                        _ => job.pieces(rank.offset, rank.end - rank.offset).next(),
-                    };
-                    let Some(piece) = piece else {
-                        rank.offset = rank.end; // what is left of a window is a hole
-                        break;
-                    };
-                    rank.offset = piece.offset + piece.bytes;
-                    let kind = match (rank.doing, access) {
-                        (Doing::SyncWrite, _) => kind::SYNC,
-                        (_, Access::Write) => kind::WRITE,
-                        (_, Access::Read) => kind::READ,
-                    };
-                    (job.server_of(file, piece.offset), kind)
-                }
-                _ => {
-                    rank.offset += 1;
-                    match step.action {
-                        Action::Fsync => {
-                            let first = layout.transfer(rank.rank, access, 0).offset;
-                            let nth = u64::from(rank.sent) * job.burst_buffer.stripe.0;
-                            (job.server_of(file, first + nth), kind::SYNC)
-                        }
-                        Action::Remove | Action::RemoveExisting => {
-                            let file = layout.file_removed_by(rank.rank).unwrap_or(file);
-                            (job.first_server(file), kind::METADATA)
-                        }
-                        _ => (job.first_server(file), kind::METADATA),
-                    }
-                }
+/// Directions of a node's data path.
+const OUT: usize = 0;
+const IN: usize = 1;
+
+/// Data of requests on their way to and from the nodes of one group.
+pub(super) struct Requests {
+    /// Bytes missing of read requests, by tag.
+    incoming: FxHashMap<u64, u64>,
+    /// When each node's client is free to move more data out and in, ps.
+    node_free: Vec<[u64; 2]>,
+}
+
+impl Requests {
+    /// For a group with `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        Requests {
+            incoming: FxHashMap::default(),
+            node_free: vec![[0; 2]; nodes],
+        }
+    }
+
+    /// Sends as many requests of the call as may be in flight.
+    pub fn issue(&self, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
+        while rank.offset < rank.end && rank.in_flight < io.job.client.requests_in_flight {
+            let Some((server, kind)) = next_request(rank, io) else {
+                break;
             };
-            let tag = Tag {
+            let tag = RequestTag {
                 rank: rank.rank,
                 call: rank.transfer,
                 request: rank.sent,
             };
             rank.sent += 1;
-            rank.open += 1;
-            let message = Message {
-                to: job.servers[server],
-                bytes: job.client.control_message.0,
-                tag: tag.pack(),
-                kind: request_kind,
-                born: context.now,
-            };
-            self.fabric.send(job.node_of(rank.rank), message, context);
+            rank.in_flight += 1;
+            let client = io.job.node_of(rank.rank);
+            io.send(client, server, PacketKind::Request(kind), 0, tag.pack());
         }
-        *self.rank(slot) = rank;
     }
 
-    /// A packet for a client of this group has come.
-    pub(crate) fn answer_client(&mut self, packet: &Packet, context: &mut Context<'_, Self>) {
-        let world = self.world.clone();
-        let Some(job) = &world.io else { return };
-        let tag = Tag::unpack(packet.tag());
-        match packet.kind() {
-            kind::GET => {
-                let (_, piece) = self.clients.piece(tag, job);
-                let at = self.pace(packet.dst, 0, piece.bytes, job, context.now);
-                if at > context.now {
-                    self.later(at, Io::Feed(packet.tag()), context);
+    /// Accepts a packet from a server; true if it completes its request.
+    pub fn receive_reply(
+        &mut self,
+        kind: ReplyKind,
+        packet: &Packet,
+        io: &mut IoContext<'_, '_>,
+    ) -> bool {
+        let tag = packet.tag();
+        let bytes_of_request = |io: &IoContext<'_, '_>| {
+            let (_, piece) = io.position.piece(RequestTag::unpack(tag), io.job);
+            piece.bytes
+        };
+        match kind {
+            ReplyKind::Done => true,
+            ReplyKind::FetchData => {
+                let bytes = bytes_of_request(io);
+                let at = self.reserve_data_path(packet.dst, OUT, bytes, io);
+                if at > io.now() {
+                    io.schedule(at, ClientEvent::SendWriteData(tag));
                 } else {
-                    self.feed(packet.tag(), context);
+                    send_write_data(tag, io);
                 }
+                false
             }
-            kind::READ_DATA => {
-                let left = match self.clients.coming.get_mut(&packet.tag()) {
-                    Some(left) => left,
-                    None => {
-                        let (_, piece) = self.clients.piece(tag, job);
-                        self.clients
-                            .coming
-                            .entry(packet.tag())
-                            .or_insert(piece.bytes)
-                    }
-                };
-                *left -= u64::from(packet.bytes);
-                if *left == 0 {
-                    self.clients.coming.remove(&packet.tag());
-                    let (_, piece) = self.clients.piece(tag, job);
-                    self.count_network(packet, packet.dst, piece.bytes, context.now);
-                    let at = self.pace(packet.dst, 1, piece.bytes, job, context.now);
-                    if at > context.now {
-                        self.later(at, Io::Through(packet.tag()), context);
-                    } else {
-                        self.request_done(packet.tag(), context);
-                    }
+            ReplyKind::ReadData => {
+                let missing = self
+                    .incoming
+                    .entry(tag)
+                    .or_insert_with(|| bytes_of_request(io));
+                assert!(
+                    *missing >= u64::from(packet.bytes),
+                    "more data than requested: {packet:?}"
+                );
+                *missing -= u64::from(packet.bytes);
+                if *missing > 0 {
+                    return false;
                 }
+                self.incoming.remove(&tag);
+                let bytes = bytes_of_request(io);
+                io.count_network_wait(packet, packet.dst, bytes);
+                let at = self.reserve_data_path(packet.dst, IN, bytes, io);
+                if at > io.now() {
+                    io.schedule(at, ClientEvent::RequestDone(tag));
+                    return false;
+                }
+                true
             }
-            _ => self.request_done(packet.tag(), context),
         }
     }
 
-    /// When a node's client has moved the data before these, in one direction. The limit of the
-    /// client matters only where the node's link is faster.
-    fn pace(&mut self, node: u32, direction: usize, bytes: u64, job: &IoJob, now: u64) -> u64 {
-        if job.client.node_rate >= self.world.network.node.rate {
-            return now;
+    /// When a node's client has moved the data before these, in one direction. The client's limit
+    /// matters only where the node's link is faster.
+    fn reserve_data_path(
+        &mut self,
+        node: u32,
+        direction: usize,
+        bytes: u64,
+        io: &IoContext<'_, '_>,
+    ) -> u64 {
+        let rate = io.job.client.node_rate;
+        if rate >= io.job.node_link {
+            return io.now();
         }
-        let local = usize::from(self.world.topology.location(node).local);
-        let free = &mut self.clients.node_free[local][direction];
-        let at = (*free).max(now);
-        *free = at + job.client.node_rate.time_for(Bytes(bytes)).0;
+        let local = usize::from(io.job.topology.location(node).local);
+        let free = &mut self.node_free[local][direction];
+        let at = (*free).max(io.now());
+        *free = at + rate.time_for(Bytes(bytes)).0;
         at
     }
+}
 
-    /// Sends the data of a write to the server that asked for them.
-    pub(crate) fn feed(&mut self, bits: u64, context: &mut Context<'_, Self>) {
-        let world = self.world.clone();
-        let Some(job) = &world.io else { return };
-        let tag = Tag::unpack(bits);
-        let (file, piece) = self.clients.piece(tag, job);
-        let message = Message {
-            to: job.servers[job.server_of(file, piece.offset)],
-            bytes: piece.bytes,
-            tag: bits,
-            kind: kind::WRITE_DATA,
-            born: context.now,
-        };
-        self.fabric.send(job.node_of(tag.rank), message, context);
-    }
+/// Server and kind of the next request of a call; `None` if the rest of a window is a hole.
+fn next_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> Option<(u32, RequestKind)> {
+    let (job, position) = (io.job, io.position);
+    let file = position.pattern.file(rank.rank, position.access);
+    let piece = match rank.activity {
+        Activity::Window => {
+            let call = position.collective_call(rank.transfer, job);
+            call.pieces_in(rank.offset..rank.end, job).next()
+        }
+        Activity::Transfer | Activity::SyncWrite => {
+            job.pieces(rank.offset, rank.end - rank.offset).next()
+        }
+        Activity::Other => return Some(next_other_request(rank, io)),
+        Activity::Idle
+        | Activity::Barrier
+        | Activity::Collective
+        | Activity::Exchange
+        | Activity::Exchanged
+        | Activity::WearOut => unreachable!("no call is in progress: {rank:?}"),
+    };
+    let Some(piece) = piece else {
+        rank.offset = rank.end;
+        return None;
+    };
+    rank.offset = piece.offset + piece.bytes;
+    let kind = match (rank.activity, position.access) {
+        (Activity::SyncWrite, _) => RequestKind::Sync,
+        (_, Access::Write) => RequestKind::Write,
+        (_, Access::Read) => RequestKind::Read,
+    };
+    Some((job.server_of(file, piece.offset), kind))
+}
 
-    /// A request is through; perhaps its call is, too.
-    pub(crate) fn request_done(&mut self, bits: u64, context: &mut Context<'_, Self>) {
-        let world = self.world.clone();
-        let Some(job) = &world.io else { return };
-        let slot = job.slot_of_rank[Tag::unpack(bits).rank as usize];
-        self.rank(slot).open -= 1;
-        if !self.rank(slot).is_through() {
-            self.issue(slot, context);
-            if !self.rank(slot).is_through() {
-                return;
-            }
+/// Server and kind of the next request of a call that is no transfer.
+fn next_other_request(rank: &mut Rank, io: &IoContext<'_, '_>) -> (u32, RequestKind) {
+    let (job, position) = (io.job, io.position);
+    let (pattern, access) = (&position.pattern, position.access);
+    let file = pattern.file(rank.rank, access);
+    rank.offset += 1;
+    match job.steps[rank.step as usize].action {
+        Action::Fsync => {
+            let first = pattern.transfer(rank.rank, access, 0).offset;
+            let nth = u64::from(rank.sent) * job.burst_buffer.stripe.0;
+            (job.server_of(file, first + nth), RequestKind::Sync)
         }
-        match self.rank(slot).doing {
-            Doing::Transfer => self.transfer_done(slot, job, context),
-            Doing::Window => self.window_done(slot, context),
-            Doing::SyncWrite => {
-                self.rank(slot).transfer += 1;
-                self.next_transfer(slot, context);
-            }
-            _ => self.call_done(slot, job, context),
+        Action::Remove | Action::RemoveExisting => {
+            let file = pattern.file_removed_by(rank.rank).unwrap_or(file);
+            (job.metadata_server_of(file), RequestKind::Metadata)
         }
+        Action::Open(_) | Action::Close(_) | Action::MakeDirectories => {
+            (job.metadata_server_of(file), RequestKind::Metadata)
+        }
+        action @ (Action::Begin(_)
+        | Action::Delay(_)
+        | Action::Barrier
+        | Action::Transfer(_)
+        | Action::End(_)) => unreachable!("{action:?} makes no requests: {rank:?}"),
     }
+}
+
+/// Sends the data of a write to the server that has asked for them.
+pub(super) fn send_write_data(bits: u64, io: &mut IoContext<'_, '_>) {
+    let tag = RequestTag::unpack(bits);
+    let (file, piece) = io.position.piece(tag, io.job);
+    let (client, server) = (
+        io.job.node_of(tag.rank),
+        io.job.server_of(file, piece.offset),
+    );
+    io.send(client, server, PacketKind::WriteData, piece.bytes, bits);
 }

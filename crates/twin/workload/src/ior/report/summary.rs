@@ -1,7 +1,9 @@
-//! The summary of all tests: one line for each kind of phase of a test.
+//! The summary of all tests: one line for each kind of phase of each test.
 
-use super::super::{Access, Reorder};
-use super::{MIB, PhaseResult, StonewallResult, TestReport, rate, ratio};
+use super::super::access_pattern::Access;
+use super::super::spec::Reorder;
+use super::format::{MIB, ratio};
+use super::result::{PhaseResult, StonewallResult, TestReport, rate};
 use std::fmt::{self, Write};
 
 /// The titles of the columns.
@@ -30,7 +32,7 @@ pub(super) fn header() -> String {
     line
 }
 
-/// Spread of a value over the repetitions.
+/// Distribution of a value over the repetitions.
 struct Spread {
     max: f64,
     min: f64,
@@ -39,7 +41,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Spread {
+    fn of_values(values: &[f64]) -> Spread {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
         let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count;
@@ -52,8 +54,8 @@ impl Spread {
     }
 }
 
-/// The line of one kind of phase; nothing if none was run.
-pub(super) fn line(
+/// Writes the line of one kind of phase; nothing if none was run.
+pub(super) fn write_line(
     f: &mut fmt::Formatter<'_>,
     test: &TestReport<'_>,
     access: Access,
@@ -62,7 +64,7 @@ pub(super) fn line(
     let Some(first) = phases.first() else {
         return Ok(());
     };
-    let (ior, layout) = (test.ior, test.layout);
+    let (ior, pattern) = (test.ior, test.pattern);
     let rates: Vec<f64> = phases.iter().map(|p| rate(p) / MIB).collect();
     let transfer = ior.transfer.0.max(1) as f64;
     let operations: Vec<f64> = phases
@@ -70,13 +72,13 @@ pub(super) fn line(
         .map(|p| ratio(p.bytes as f64 / transfer, p.total_seconds))
         .collect();
     write!(f, "{:<9} ", access.name())?;
-    for spread in [Spread::of(&rates), Spread::of(&operations)] {
+    for spread in [Spread::of_values(&rates), Spread::of_values(&operations)] {
         for value in [spread.max, spread.min, spread.mean, spread.deviation] {
             write!(f, "{value:>10.2} ")?;
         }
     }
     let times: Vec<f64> = phases.iter().map(|p| p.total_seconds).collect();
-    write!(f, "{:>10.5} ", Spread::of(&times).mean)?;
+    write!(f, "{:>10.5} ", Spread::of_values(&times).mean)?;
     let walls: Vec<StonewallResult> = phases.iter().filter_map(|p| p.stonewall).collect();
     if walls.is_empty() {
         write!(f, "{:>10} {:>13} ", "NA", "NA")?;
@@ -102,8 +104,8 @@ pub(super) fn line(
         "{:>5} {:>6} {:>3} {:>4} {:>3} {constant:>5} {:>8} {random:>9} {:>4} {:>6} {:>8} {:>8} \
          {:>9.1} {:>3} {:>6}",
         ior.id,
-        layout.tasks(),
-        layout.processes_per_node(),
+        pattern.tasks(),
+        pattern.processes_per_node(),
         ior.repetitions,
         u8::from(ior.file_per_process),
         ior.node_offset,

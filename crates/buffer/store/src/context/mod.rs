@@ -1,0 +1,196 @@
+//! What a node's volumes share: time, log, data objects, sessions, and the effects of a step.
+
+mod journal;
+mod parked;
+mod sessions;
+
+pub use journal::{AfterDurable, Journal, VolumeAction};
+pub use parked::{Attempts, ParkedCalls, Unlocked};
+pub use sessions::Sessions;
+
+use crate::driver::{ConnId, Effect, Limits, Now};
+use crate::log::LogSpace;
+use crate::objects::Objects;
+use crate::state::{Event, Record, SlotResult, SlotUpdate};
+use forebay_protocol::peer::Incarnation;
+use forebay_protocol::random::keyed_block;
+use forebay_protocol::{Credentials, Errno, Reply, SessionId};
+
+/// What a request led to, if it did not fail.
+#[derive(Debug)]
+pub enum Outcome<D> {
+    /// The reply.
+    Reply(Reply),
+    /// The reply, and the descriptor of a data object.
+    ReplyWith(Reply, D),
+    /// The reply follows: an effect, or a later input, leads to it.
+    Deferred,
+}
+
+/// What a request led to.
+pub type Handled<O> = Result<Outcome<<O as Objects>::Descriptor>, Errno>;
+
+/// The connection and slot that a call came through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The connection.
+    pub conn: ConnId,
+    /// Number of the call in its slot.
+    pub seq: u64,
+    /// The session.
+    pub session: SessionId,
+    /// The slot of the session.
+    pub slot: u32,
+    /// Whether the connection is from this host: descriptors can be passed over it.
+    pub is_local: bool,
+    /// Whether the session has, or had, connections from this host.
+    pub session_is_local: bool,
+    /// Whether the session has, or had, connections from other hosts.
+    pub session_is_remote: bool,
+}
+
+impl Origin {
+    /// The update of the slot's idempotency record for a call that led to `result`.
+    pub fn slot_update(&self, result: SlotResult) -> SlotUpdate {
+        SlotUpdate {
+            session: self.session,
+            slot: self.slot,
+            seq: self.seq,
+            result,
+        }
+    }
+}
+
+/// Who makes a request, and through which connection.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    /// The connection and slot.
+    pub origin: Origin,
+    /// On whose behalf.
+    pub who: Credentials,
+}
+
+/// A keyed sequence of numbers that an outsider cannot predict.
+#[derive(Debug)]
+pub struct Secrets {
+    seed: [u8; 32],
+    epoch: u64,
+    count: u64,
+}
+
+impl Secrets {
+    /// The sequence of a start; `seed` is random.
+    pub fn new(seed: [u8; 32], epoch: u64) -> Secrets {
+        Secrets {
+            seed,
+            epoch,
+            count: 0,
+        }
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u128 {
+        self.count = self.count.wrapping_add(1);
+        let block = (u128::from(self.count) << 64) | u128::from(self.epoch);
+        u128::from_le_bytes(keyed_block(&self.seed, block))
+    }
+}
+
+/// What a node's volumes share.
+pub struct NodeContext<O: Objects> {
+    /// The time of the present input.
+    pub now: Now,
+    /// When the node started, in nanoseconds of [`Now::steady_ns`].
+    pub started_ns: u64,
+    /// What the log has space for.
+    pub log_space: LogSpace,
+    /// What clients may use up.
+    pub limits: Limits,
+    /// The data objects.
+    pub objects: O,
+    /// Log records, and what waits for them.
+    pub journal: Journal,
+    /// Attached clients.
+    pub sessions: Sessions,
+    /// Calls that wait for locks.
+    pub parked: ParkedCalls,
+    /// The attempts of the call being carried out, if it was parked before.
+    pub attempts: Option<Attempts>,
+    /// Effects of the present step.
+    pub effects: Vec<Effect<O::Descriptor>>,
+    /// This start, as other nodes know it.
+    pub incarnation: Incarnation,
+    /// Source of secrets and random numbers.
+    pub secrets: Secrets,
+    /// Files stored whole; their contents may not be durable. Those from before this start count as
+    /// one.
+    pub put_count: u64,
+    /// Whether inodes without names that no returning session opened have been dropped.
+    pub orphans_dropped: bool,
+    /// When lengths of files are to be settled.
+    pub settle_at_ns: Option<u64>,
+}
+
+impl<O: Objects> NodeContext<O> {
+    /// Write a record of a change that has been applied. Returns its sequence number.
+    pub fn log(&mut self, event: Event, request: Option<SlotUpdate>) -> u64 {
+        if let Some(update) = &request {
+            self.sessions.record_result(update);
+        }
+        self.journal.append(&Record { event, request })
+    }
+
+    /// `ENOSPC` unless the log has this much space.
+    pub fn require_log_space(&self, needed: LogSpace) -> Result<(), Errno> {
+        match self.log_space >= needed {
+            true => Ok(()),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// Reply to a call.
+    pub fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
+        self.send_reply(conn, seq, reply, None);
+    }
+
+    /// Reply to a call with what it led to, unless that is deferred.
+    pub fn finish(&mut self, conn: ConnId, seq: u64, handled: Handled<O>) {
+        match handled {
+            Ok(Outcome::Reply(reply)) => self.send_reply(conn, seq, reply, None),
+            Ok(Outcome::ReplyWith(reply, descriptor)) => {
+                self.send_reply(conn, seq, reply, Some(descriptor));
+            }
+            Ok(Outcome::Deferred) => {}
+            Err(errno) => self.send_reply(conn, seq, Reply::Failed(errno), None),
+        }
+    }
+
+    fn send_reply(
+        &mut self,
+        conn: ConnId,
+        seq: u64,
+        reply: Reply,
+        descriptor: Option<O::Descriptor>,
+    ) {
+        self.effects.push(Effect::Reply {
+            conn,
+            seq,
+            reply,
+            descriptor,
+            cacheable: false,
+        });
+    }
+
+    /// How often, and since when, the call being carried out has been attempted.
+    pub fn current_attempts(&self) -> Attempts {
+        let first = Attempts::first(self.now.steady_ns);
+        self.attempts.unwrap_or(first)
+    }
+
+    /// Whether clients from before this start have had the time of a lease to open their handles
+    /// again.
+    pub fn handles_are_restored(&self) -> bool {
+        let lease_over = self.started_ns.saturating_add(self.limits.lease_ns);
+        !self.sessions.any_returning() || self.now.steady_ns >= lease_over
+    }
+}

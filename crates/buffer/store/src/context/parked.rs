@@ -1,0 +1,159 @@
+//! Calls that wait for a transaction, a lock on appends or the end of a backoff.
+//!
+//! Transactions never wait for each other: one that meets a conflict is aborted and retried after a
+//! backoff. Requests of a single node hold no locks, so they can simply wait.
+
+use crate::driver::ConnId;
+use forebay_protocol::{Call, InstanceId};
+
+/// Longest backoff before a transaction is retried.
+const MAX_BACKOFF_NS: u64 = 100_000_000;
+/// First backoff.
+const MIN_BACKOFF_NS: u64 = 1_000_000;
+
+/// How often, and since when, a call has been attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    /// Times it was aborted because of a conflict.
+    aborted: u32,
+    since_ns: u64,
+}
+
+impl Attempts {
+    /// A call that has just arrived.
+    pub fn first(now_ns: u64) -> Attempts {
+        Attempts {
+            aborted: 0,
+            since_ns: now_ns,
+        }
+    }
+
+    /// Whether a timeout has passed since the first attempt.
+    pub fn has_timed_out(self, now_ns: u64, timeout_ns: u64) -> bool {
+        self.since_ns.saturating_add(timeout_ns) < now_ns
+    }
+}
+
+/// A call that waits.
+#[derive(Debug)]
+pub struct Parked {
+    /// The volume whose locks it waits for.
+    pub instance: InstanceId,
+    /// The connection it came on.
+    pub conn: ConnId,
+    /// The call.
+    pub call: Call,
+    /// How often it was attempted.
+    pub attempts: Attempts,
+    /// When its backoff ends. `None`: it is retried when something is unlocked in its volume.
+    retry_at_ns: Option<u64>,
+}
+
+/// In which volumes something was unlocked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unlocked {
+    /// In none.
+    #[default]
+    Nowhere,
+    /// In this one.
+    In(InstanceId),
+    /// In several.
+    InSeveral,
+}
+
+impl Unlocked {
+    /// Whether something was unlocked in this volume.
+    pub fn includes(self, instance: InstanceId) -> bool {
+        match self {
+            Unlocked::Nowhere => false,
+            Unlocked::In(id) => id == instance,
+            Unlocked::InSeveral => true,
+        }
+    }
+}
+
+/// All calls that wait. A connection has one call in flight, so there are never more of them than
+/// connections.
+#[derive(Debug, Default)]
+pub struct ParkedCalls {
+    calls: Vec<Parked>,
+    /// Since [`ParkedCalls::take_unlocked`].
+    unlocked: Unlocked,
+}
+
+impl ParkedCalls {
+    /// Park a call until something is unlocked in its volume.
+    pub fn park(&mut self, instance: InstanceId, conn: ConnId, call: Call, attempts: Attempts) {
+        self.calls.push(Parked {
+            instance,
+            conn,
+            call,
+            attempts,
+            retry_at_ns: None,
+        });
+    }
+
+    /// Park a call for a backoff that doubles with every conflict, up to [`MAX_BACKOFF_NS`], and of
+    /// which the second half is random.
+    pub fn back_off(
+        &mut self,
+        instance: InstanceId,
+        (conn, call): (ConnId, Call),
+        attempts: Attempts,
+        (now_ns, random): (u64, u64),
+    ) {
+        let longest = (MIN_BACKOFF_NS << attempts.aborted.min(10)).min(MAX_BACKOFF_NS);
+        let backoff = longest / 2 + random % (longest / 2);
+        assert!(
+            (MIN_BACKOFF_NS / 2..MAX_BACKOFF_NS).contains(&backoff),
+            "a backoff is bounded"
+        );
+        self.calls.push(Parked {
+            instance,
+            conn,
+            call,
+            retry_at_ns: Some(now_ns.saturating_add(backoff)),
+            attempts: Attempts {
+                aborted: attempts.aborted + 1,
+                ..attempts
+            },
+        });
+    }
+
+    /// Note that something was unlocked in a volume.
+    pub fn note_unlocked(&mut self, instance: InstanceId) {
+        self.unlocked = match self.unlocked {
+            Unlocked::Nowhere => Unlocked::In(instance),
+            Unlocked::In(id) if id == instance => Unlocked::In(id),
+            Unlocked::In(_) | Unlocked::InSeveral => Unlocked::InSeveral,
+        };
+    }
+
+    /// Where something was unlocked since the last call of this function.
+    pub fn take_unlocked(&mut self) -> Unlocked {
+        std::mem::take(&mut self.unlocked)
+    }
+
+    /// Calls to retry: their backoff is over, or something was unlocked in their volume.
+    pub fn take_ready(&mut self, now_ns: u64, unlocked: Unlocked) -> Vec<Parked> {
+        self.take_if(|parked| match parked.retry_at_ns {
+            None => unlocked.includes(parked.instance),
+            Some(at_ns) => at_ns <= now_ns,
+        })
+    }
+
+    /// Remove the calls that a predicate selects.
+    pub fn take_if(&mut self, select: impl FnMut(&mut Parked) -> bool) -> Vec<Parked> {
+        self.calls.extract_if(.., select).collect()
+    }
+
+    /// Whether no call waits.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// When the first backoff ends.
+    pub fn next_retry_ns(&self) -> Option<u64> {
+        self.calls.iter().filter_map(|call| call.retry_at_ns).min()
+    }
+}

@@ -1,0 +1,211 @@
+//! Attached clients: identity, slots and idempotency, connections, leases.
+
+use crate::driver::ConnId;
+use crate::state::{SessionState, SlotResult, SlotUpdate};
+use forebay_protocol::{Errno, InstanceId, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A client's session: its durable part, and what is known of its connections.
+#[derive(Debug)]
+pub struct Session {
+    /// The durable part.
+    pub state: SessionState,
+    /// Whether it has, or had, connections from other hosts.
+    pub is_remote: bool,
+    /// Whether it has, or had, connections from this host.
+    pub is_local: bool,
+    /// Whether the client caches names and attributes.
+    pub caches: bool,
+    /// Connection and highest call number of each slot.
+    slots: BTreeMap<u32, (Option<ConnId>, u64)>,
+    /// When the last connection was closed.
+    idle_since_ns: Option<u64>,
+}
+
+impl Session {
+    fn new(state: SessionState, idle_since_ns: Option<u64>) -> Session {
+        Session {
+            state,
+            is_remote: false,
+            is_local: false,
+            caches: false,
+            slots: BTreeMap::new(),
+            idle_since_ns,
+        }
+    }
+
+    /// The session has a connection: its lease is renewed.
+    pub fn renew_lease(&mut self) {
+        self.idle_since_ns = None;
+    }
+
+    /// A connection takes a slot. `seq` is the number of its first call. Returns the connection that
+    /// had the slot before; nothing that arrives on it may be carried out any more.
+    pub fn take_slot(&mut self, slot: u32, conn: ConnId, seq: u64) -> Option<ConnId> {
+        let (current, last) = self.slots.entry(slot).or_default();
+        *last = (*last).max(seq.saturating_sub(1));
+        current.replace(conn).filter(|old| *old != conn)
+    }
+
+    /// A connection that had a slot is closed.
+    pub fn release_slot(&mut self, slot: u32, conn: ConnId, now_ns: u64) {
+        if let Some((current, _)) = self.slots.get_mut(&slot)
+            && *current == Some(conn)
+        {
+            *current = None;
+        }
+        if self.slots.values().all(|(conn, _)| conn.is_none()) {
+            self.idle_since_ns = Some(now_ns);
+        }
+    }
+
+    /// Note the number of a slot's call. `ESTALE`: it comes after a later one.
+    pub fn check_order(&mut self, slot: u32, seq: u64) -> Result<(), Errno> {
+        let (_, last) = self.slots.entry(slot).or_default();
+        if seq < *last {
+            return Err(Errno::ESTALE);
+        }
+        *last = seq;
+        Ok(())
+    }
+
+    /// The result of a call, if it is the last change that was made through its slot.
+    pub fn completed(&self, slot: u32, seq: u64) -> Option<SlotResult> {
+        let (done, result) = self.state.slots.get(&slot)?;
+        (*done == seq).then_some(*result)
+    }
+
+    /// The connections of all slots.
+    pub fn connections(&self) -> impl Iterator<Item = ConnId> {
+        self.slots.values().filter_map(|(conn, _)| *conn)
+    }
+}
+
+/// All sessions of a node.
+#[derive(Debug)]
+pub struct Sessions {
+    sessions: BTreeMap<SessionId, Session>,
+    /// Sessions begun so far.
+    begun: u64,
+    /// Sessions from before this start that may not have opened their handles again.
+    returning: BTreeSet<SessionId>,
+}
+
+impl Sessions {
+    /// The sessions of a node that starts, none of which has a connection.
+    pub fn restore(
+        recovered: BTreeMap<SessionId, SessionState>,
+        begun: u64,
+        now_ns: u64,
+    ) -> Sessions {
+        let attached = recovered
+            .iter()
+            .filter(|(_, state)| state.instance.is_some());
+        Sessions {
+            returning: attached.map(|(id, _)| *id).collect(),
+            sessions: recovered
+                .into_iter()
+                .map(|(id, state)| (id, Session::new(state, Some(now_ns))))
+                .collect(),
+            begun,
+        }
+    }
+
+    /// The number of the next session.
+    pub fn next_id(&self) -> SessionId {
+        SessionId(self.begun + 1)
+    }
+
+    /// Add a session that begins.
+    pub fn insert(&mut self, id: SessionId, state: SessionState) {
+        assert_eq!(id, self.next_id(), "session numbers are consecutive");
+        self.begun = id.0;
+        self.sessions.insert(id, Session::new(state, None));
+    }
+
+    /// Remove a session that ends.
+    pub fn remove(&mut self, id: SessionId) -> Option<Session> {
+        self.returning.remove(&id);
+        self.sessions.remove(&id)
+    }
+
+    /// A session, or `ESTALE`.
+    pub fn get(&self, id: SessionId) -> Result<&Session, Errno> {
+        self.sessions.get(&id).ok_or(Errno::ESTALE)
+    }
+
+    /// A session, or `ESTALE`.
+    pub fn get_mut(&mut self, id: SessionId) -> Result<&mut Session, Errno> {
+        self.sessions.get_mut(&id).ok_or(Errno::ESTALE)
+    }
+
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.sessions.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// The number of sessions.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Sessions begun so far.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// The sessions that are attached to an instance.
+    pub fn attached_to(&self, instance: InstanceId) -> Vec<SessionId> {
+        let attached = self.iter();
+        let attached = attached.filter(|(_, session)| session.state.instance == Some(instance));
+        attached.map(|(id, _)| id).collect()
+    }
+
+    /// Remember the result of a call for its slot, in case the call is repeated.
+    pub fn record_result(&mut self, update: &SlotUpdate) {
+        if let Some(session) = self.sessions.get_mut(&update.session) {
+            let done = (update.seq, update.result);
+            session.state.slots.insert(update.slot, done);
+        }
+    }
+
+    /// Sessions without a connection since before `deadline_ns`.
+    pub fn expired(&self, deadline_ns: u64) -> Vec<SessionId> {
+        let idle = self.iter();
+        let expired = idle.filter(|(_, session)| {
+            session
+                .idle_since_ns
+                .is_some_and(|since| since < deadline_ns)
+        });
+        expired.map(|(id, _)| id).collect()
+    }
+
+    /// Whether any session has no connection.
+    pub fn has_idle(&self) -> bool {
+        let mut sessions = self.sessions.values();
+        sessions.any(|session| session.idle_since_ns.is_some())
+    }
+
+    /// Whether a session is from before this start and has not finished opening its handles again.
+    pub fn is_returning(&self, id: SessionId) -> bool {
+        self.returning.contains(&id)
+    }
+
+    /// A session has opened its handles again: it makes other requests.
+    pub fn has_returned(&mut self, id: SessionId) {
+        self.returning.remove(&id);
+    }
+
+    /// Whether sessions from before this start may still open their handles again.
+    pub fn any_returning(&self) -> bool {
+        !self.returning.is_empty()
+    }
+
+    /// The same for the sessions of one instance.
+    pub fn any_returning_to(&self, instance: InstanceId) -> bool {
+        self.returning.iter().any(|id| {
+            let session = self.sessions.get(id);
+            session.is_some_and(|session| session.state.instance == Some(instance))
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! The interface between a [`Node`](crate::node::Node) and its driver: inputs and effects.
+
+use crate::objects::ObjectId;
+use forebay_net::munge::DecodedCredential;
+use forebay_protocol::identity::{PeerIdentity, Proof};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::peer::PeerMessage;
+use forebay_protocol::{
+    Attr, Call, Errno, HandleId, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
+};
+use std::net::SocketAddr;
+
+/// A connection, as the driver numbers them. No number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// The time of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// The time of day, for timestamps.
+    pub wall: Timestamp,
+    /// Nanoseconds on a monotonic clock, for leases and timeouts.
+    pub steady_ns: u64,
+}
+
+/// The limits of a daemon.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How long a session lives without a connection, in nanoseconds.
+    pub lease_ns: u64,
+    /// Open handles of a session.
+    pub max_session_handles: usize,
+    /// Sessions on this node.
+    pub max_sessions: usize,
+    /// Sessions of one user who is not trusted.
+    pub max_user_sessions: usize,
+    /// Instances on this node.
+    pub max_instances: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            lease_ns: 60_000_000_000,
+            max_session_handles: 1 << 20,
+            max_sessions: 1 << 16,
+            max_user_sessions: 1 << 12,
+            max_instances: 1 << 12,
+        }
+    }
+}
+
+/// A decoded MUNGE credential, and the daemon's own proof.
+#[derive(Debug)]
+pub struct MungeAuthentication {
+    /// The credential, decoded.
+    pub credential: DecodedCredential,
+    /// The client's random bytes.
+    pub nonce: [u8; 32],
+    /// The daemon's own proof.
+    pub own: Proof,
+}
+
+/// An event that a node reacts to.
+#[derive(Debug)]
+pub enum Input {
+    /// A connection was accepted.
+    Connected(ConnId, PeerIdentity),
+    /// It was made over TCP, to this address of the daemon.
+    LocalAddress(ConnId, SocketAddr),
+    /// A call arrived.
+    Call(ConnId, Call),
+    /// A connection was closed.
+    Disconnected(ConnId),
+    /// The MUNGE credential of the call with this number was decoded; `None` if it is not valid.
+    MungeDecoded(ConnId, u64, Option<MungeAuthentication>),
+    /// The log is durable up to this record.
+    LogSynced(u64),
+    /// The invalidation that [`Effect::InvalidateChecksums`] requested is durable, or failed.
+    ChecksumsInvalidated(ObjectId, Result<(), Errno>),
+    /// Time passed. Due about once a second.
+    Tick,
+}
+
+/// An action of the driver.
+#[derive(Debug)]
+pub enum Effect<D> {
+    /// Reply to a call.
+    Reply {
+        /// The connection.
+        conn: ConnId,
+        /// Number of the call.
+        seq: u64,
+        /// The reply.
+        reply: Reply,
+        /// A descriptor to pass with it.
+        descriptor: Option<D>,
+        /// Whether the client may cache it.
+        cacheable: bool,
+    },
+    /// Make an object, or the contents of files that were stored whole, durable, then the log, and
+    /// reply `Done`.
+    Sync {
+        /// The connection.
+        conn: ConnId,
+        /// Number of the call.
+        seq: u64,
+        /// The object, if there is one.
+        object: Option<ObjectId>,
+        /// Whether its times need not be durable.
+        data_only: bool,
+        /// Whether its existence may not be durable.
+        fresh: bool,
+        /// The number of objects [put](crate::objects::Objects::put_object) since the start whose
+        /// contents must be durable.
+        put_count: u64,
+    },
+    /// Read an object of at most
+    /// [`MAX_INLINE_FILE_BYTES`](forebay_protocol::message::MAX_INLINE_FILE_BYTES), and reply with
+    /// [`fetch_reply`](crate::node::fetch_reply).
+    FetchObject {
+        /// The connection.
+        conn: ConnId,
+        /// Number of the call.
+        seq: u64,
+        /// The object.
+        object: ObjectId,
+        /// The attributes of the file's inode.
+        attr: Box<Attr>,
+        /// The file's length, unless the object determines it.
+        length: Option<u64>,
+    },
+    /// An object was written through a handle that is closed now.
+    ObjectWritten(ObjectId),
+    /// An object is to be written whose checksums would be valid again after a power cut: invalidate
+    /// them durably, and provide [`Input::ChecksumsInvalidated`].
+    InvalidateChecksums(ObjectId),
+    /// Compare an instance's objects with their checksums, and reply.
+    Scrub {
+        /// The connection.
+        conn: ConnId,
+        /// Number of the call.
+        seq: u64,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// From now on the connection is the session's data connection of this number. When its first call
+    /// is answered, nothing that arrived on an older connection of that number may be carried out.
+    BulkConnection(ConnId, SessionId, u32),
+    /// A handle that data connections may use. `OpenMode::descriptor`: a client on this host has the
+    /// object's descriptor.
+    BulkOpen(SessionId, HandleId, ObjectId, OpenMode),
+    /// Bytes that may be written through a handle on data connections.
+    BulkGrant(SessionId, HandleId, u64),
+    /// A handle is closed to data connections: requests in flight must end before any further effect is
+    /// visible.
+    BulkClose(SessionId, HandleId),
+    /// Close a connection.
+    Disconnect(ConnId),
+    /// Send a message to another node of an instance, or drop it if it cannot be sent now.
+    SendToPeer {
+        /// The node's address.
+        address: String,
+        /// The node.
+        node: NodeIndex,
+        /// The message.
+        message: Box<PeerMessage>,
+    },
+    /// Make the log durable soon: a call waits for it.
+    SyncLog,
+}

@@ -1,0 +1,223 @@
+//! Sessions begin, are joined by connections, expire and end.
+
+use super::Node;
+use crate::driver::{ConnId, Effect};
+use crate::log::LogSpace;
+use crate::objects::Objects;
+use crate::state::{Event, SessionState};
+use forebay_net::handshake::Opening;
+use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::message::{
+    Attach, MAX_DATA_CONNECTIONS, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
+
+impl<O: Objects> Node<O> {
+    /// The handshake that a challenged far end has to authenticate, with its own random bytes.
+    pub fn handshake(&self, conn: ConnId, nonce: [u8; 32]) -> Option<Opening> {
+        self.connections.handshake(conn, nonce)
+    }
+
+    /// The identity of the far end of a connection, once it is known.
+    pub fn authenticated_peer(&self, conn: ConnId) -> Option<&PeerIdentity> {
+        self.connections.authenticated_peer(conn)
+    }
+
+    /// The first request on a connection: it begins or joins a session.
+    pub(super) fn attach(
+        &mut self,
+        conn: ConnId,
+        seq: u64,
+        attach: &Attach,
+    ) -> Result<Reply, Errno> {
+        let slots = if attach.data_connection {
+            MAX_DATA_CONNECTIONS
+        } else {
+            MAX_SLOTS
+        };
+        if attach.version != PROTOCOL_VERSION || attach.slot >= slots {
+            return Err(Errno::EPROTO);
+        }
+        if self.connections.get(conn)?.needs_authentication() {
+            let mut nonce = [0; 32];
+            nonce[..16].copy_from_slice(&self.context.secrets.next().to_le_bytes());
+            nonce[16..].copy_from_slice(&self.context.secrets.next().to_le_bytes());
+            return self.connections.challenge(conn, nonce);
+        }
+        let connection = self.connections.get(conn)?;
+        if connection.session.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let peer = connection.peer.clone();
+        let id = match attach.token {
+            Some(token) => self.check_token(token, &peer)?,
+            None => self.begin_session(attach.instance, &peer)?,
+        };
+        self.connections.get_mut(conn)?.session = Some((id, attach.slot));
+        let session = self.context.sessions.get_mut(id)?;
+        session.renew_lease();
+        session.is_remote |= !peer.local;
+        session.is_local |= peer.local;
+        session.caches = attach.single_cache;
+        if attach.data_connection {
+            let bulk = Effect::BulkConnection(conn, id, attach.slot);
+            self.context.effects.push(bulk);
+        } else if let Some(old) = session.take_slot(attach.slot, conn, seq) {
+            // What still arrives on the old connection must not be carried out.
+            self.context.effects.push(Effect::Disconnect(old));
+            self.connections.remove(old);
+        }
+        let session = self.context.sessions.get(id)?;
+        let spec = session.state.instance.and_then(|id| self.volume(id));
+        let spec = spec.map(|volume| &volume.spec);
+        Ok(Reply::Attached {
+            token: SessionToken {
+                session: id,
+                secret: session.state.secret,
+            },
+            epoch: self.epoch,
+            boot: self.boot_id,
+            capacity: spec.map_or(0, |spec| spec.capacity),
+            placement: spec.map_or_else(Placement::single_node, |spec| {
+                spec.placement.without_secret()
+            }),
+        })
+    }
+
+    /// The session that a token is of. `ESTALE`: it is over, or its beginning was lost in a power cut
+    /// and its number was given to another session, which has another secret.
+    fn check_token(&self, token: SessionToken, peer: &PeerIdentity) -> Result<SessionId, Errno> {
+        let session = &self.context.sessions.get(token.session)?.state;
+        if session.secret != token.secret {
+            return Err(Errno::ESTALE);
+        }
+        if session.uid != peer.uid && !peer.trusted {
+            return Err(Errno::EACCES);
+        }
+        Ok(token.session)
+    }
+
+    fn begin_session(
+        &mut self,
+        instance: Option<InstanceId>,
+        peer: &PeerIdentity,
+    ) -> Result<SessionId, Errno> {
+        match instance {
+            None if !peer.trusted => return Err(Errno::EACCES),
+            None => {}
+            Some(id) => {
+                let spec = &self.volume(id).ok_or(Errno::ENOENT)?.spec;
+                if !peer.trusted && peer.uid != spec.uid && !peer.in_group(spec.gid) {
+                    return Err(Errno::EACCES);
+                }
+            }
+        }
+        self.context.require_log_space(LogSpace::ReserveOnly)?;
+        let now_ns = self.context.now.steady_ns;
+        let mut volume = instance.and_then(|id| self.volumes.get_mut(&id));
+        if let Some(volume) = &mut volume {
+            volume.check_attach(now_ns)?;
+        }
+        let (sessions, limits) = (&self.context.sessions, &self.context.limits);
+        if sessions.len() >= limits.max_sessions {
+            return Err(Errno::ENFILE);
+        }
+        if !peer.trusted {
+            let of_user = sessions
+                .iter()
+                .filter(|(_, known)| known.state.uid == peer.uid);
+            if of_user.count() >= limits.max_user_sessions {
+                return Err(Errno::EMFILE);
+            }
+        }
+        let id = sessions.next_id();
+        let state = SessionState {
+            secret: self.context.secrets.next(),
+            uid: peer.uid,
+            instance,
+            slots: Default::default(),
+        };
+        self.context.sessions.insert(id, state.clone());
+        self.context.log(Event::BeginSession { id, state }, None);
+        if let Some(volume) = volume {
+            volume.attach(id);
+        }
+        let instance = instance.map(|id| id.0);
+        tracing::info!(session = id.0, instance, uid = peer.uid, "session began");
+        Ok(id)
+    }
+
+    pub(super) fn disconnected(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.remove(conn) else {
+            return;
+        };
+        self.context.parked.take_if(|parked| parked.conn == conn);
+        let Some((id, slot)) = connection.session else {
+            return;
+        };
+        let now_ns = self.context.now.steady_ns;
+        let Ok(session) = self.context.sessions.get_mut(id) else {
+            return;
+        };
+        session.release_slot(slot, conn, now_ns);
+        let volume = session
+            .state
+            .instance
+            .and_then(|id| self.volumes.get_mut(&id));
+        if let Some(volume) = volume {
+            volume.connection_closed(id, conn);
+        }
+    }
+
+    /// End the sessions whose leases have expired, and drop what only they may have had in use.
+    pub(super) fn expire_sessions(&mut self) {
+        for volume in self.volumes.values_mut() {
+            volume.grant_held_back(&mut self.context);
+        }
+        if self.context.log_space == LogSpace::Exhausted {
+            return;
+        }
+        let lease_ns = self.context.limits.lease_ns;
+        let deadline_ns = self.context.now.steady_ns.saturating_sub(lease_ns);
+        for id in self.context.sessions.expired(deadline_ns) {
+            self.end_session(id);
+        }
+        if self.context.handles_are_restored() && !self.context.orphans_dropped {
+            self.context.orphans_dropped = true;
+            for volume in self.volumes.values_mut() {
+                volume.drop_unused_orphans(&mut self.context);
+            }
+        }
+    }
+
+    /// Close all handles of a session, and forget it.
+    pub(super) fn end_session(&mut self, id: SessionId) {
+        let Some(session) = self.context.sessions.remove(id) else {
+            return;
+        };
+        let instance = session.state.instance;
+        self.context.log(Event::EndSession(id), None);
+        for conn in session.connections() {
+            self.connections.leave_session(conn);
+        }
+        if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
+            volume.detach(&mut self.context, id);
+        }
+        let instance = instance.map(|id| id.0);
+        tracing::info!(session = id.0, instance, "session ended");
+    }
+
+    /// A client ends its session: at once, or, if the log has no space for that, when the lease has
+    /// expired.
+    pub(super) fn leave(&mut self, id: SessionId) {
+        if self.context.log_space > LogSpace::Exhausted {
+            return self.end_session(id);
+        }
+        let session = self.context.sessions.get(id);
+        let instance = session.ok().and_then(|session| session.state.instance);
+        if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
+            volume.close_all(&mut self.context, id);
+        }
+    }
+}

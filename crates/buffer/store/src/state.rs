@@ -1,0 +1,269 @@
+//! The durable state of a storage node, and the log records that change it.
+
+use crate::namespace::{ApplyError, Change, Namespace, TxLock};
+use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::peer::{StepResult, TxId};
+use forebay_protocol::{FileKind, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The durable state. Two states that were reached by the same records are equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeState {
+    /// Starts of the daemon so far.
+    pub epoch: u64,
+    /// Instances with storage on this node.
+    pub volumes: BTreeMap<InstanceId, VolumeState>,
+    /// Attached clients.
+    pub sessions: BTreeMap<SessionId, SessionState>,
+    /// Sessions begun so far.
+    pub session_count: u64,
+}
+
+/// The durable state of an instance on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeState {
+    /// The instance's parameters.
+    pub spec: InstanceSpec,
+    /// Its name space.
+    pub names: Namespace,
+    /// Transactions that other nodes coordinate and for which this node is prepared.
+    pub prepared: BTreeMap<TxId, Prepared>,
+    /// Committed transactions that this node coordinated, and the participants that have not applied
+    /// them durably.
+    pub decided: BTreeMap<TxId, BTreeSet<NodeIndex>>,
+}
+
+/// A participant's part of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The node that decides.
+    pub coordinator: NodeIndex,
+    /// The rounds this node is prepared for, in order.
+    pub rounds: Vec<Round>,
+}
+
+/// The steps that a participant was asked for in one message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    /// Its number within the transaction.
+    pub number: u8,
+    /// Changes to apply when the transaction commits.
+    pub changes: Vec<Change>,
+    /// Locks held until the transaction ends.
+    pub locks: Vec<TxLock>,
+    /// The findings that the vote reports.
+    pub found: Vec<StepResult>,
+}
+
+/// The durable part of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionState {
+    /// Proof of membership for its connections.
+    pub secret: u128,
+    /// The user whose connections may join.
+    pub uid: u32,
+    /// The instance it is attached to; `None` for administration.
+    pub instance: Option<InstanceId>,
+    /// Number and result of the last change through each slot: the idempotency records.
+    pub slots: BTreeMap<u32, (u64, SlotResult)>,
+}
+
+/// The result of a change, as far as it is needed to reply again when the call is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SlotResult {
+    /// The change was made.
+    Done,
+    /// The reply is the attributes of this inode.
+    Attr(Ino),
+    /// A file was opened. The flag: it was also created.
+    Opened(Ino, bool),
+    /// The change concerned this inode of another node.
+    Referral(Ino, FileKind),
+}
+
+/// The idempotency record of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotUpdate {
+    /// The session.
+    pub session: SessionId,
+    /// The slot that the call came through.
+    pub slot: u32,
+    /// Number of the call.
+    pub seq: u64,
+    /// Its result.
+    pub result: SlotResult,
+}
+
+/// One record of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The change.
+    pub event: Event,
+    /// The call that made it.
+    pub request: Option<SlotUpdate>,
+}
+
+/// A change of the durable state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The daemon starts.
+    Start,
+    /// An instance is created.
+    AddInstance(InstanceSpec, Timestamp),
+    /// An instance is removed with all its data.
+    DropInstance(InstanceId),
+    /// A session begins.
+    BeginSession {
+        /// Its number.
+        id: SessionId,
+        /// Its durable part.
+        state: SessionState,
+    },
+    /// A session ends.
+    EndSession(SessionId),
+    /// A volume changes.
+    Volume(InstanceId, VolumeEvent),
+}
+
+/// A change of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeEvent {
+    /// The name space changes.
+    Namespace(Change),
+    /// The capacity changes, in bytes.
+    Resize(u64),
+    /// The addresses of the instance's nodes change.
+    SetPeers(Vec<String>),
+    /// This node is prepared for a round of a transaction.
+    Prepare {
+        /// The transaction.
+        tx: TxId,
+        /// The node that decides.
+        coordinator: NodeIndex,
+        /// The round.
+        round: Round,
+    },
+    /// The coordinator of a transaction for which this node was prepared has decided.
+    Resolve {
+        /// The transaction.
+        tx: TxId,
+        /// Whether it commits.
+        commit: bool,
+    },
+    /// A transaction that this node coordinates commits.
+    Decide {
+        /// The transaction.
+        tx: TxId,
+        /// The participants.
+        nodes: BTreeSet<NodeIndex>,
+        /// The changes on this node.
+        changes: Vec<Change>,
+    },
+    /// All participants have applied a transaction durably.
+    Forget {
+        /// The transaction.
+        tx: TxId,
+    },
+}
+
+impl NodeState {
+    /// Apply a record. Fails only if it was made for another state.
+    pub fn apply(&mut self, record: &Record) -> Result<(), ApplyError> {
+        match &record.event {
+            Event::Start => {
+                self.epoch += 1;
+                for volume in self.volumes.values_mut() {
+                    volume.names.skip_inode_numbers();
+                }
+            }
+            Event::AddInstance(spec, now) => {
+                let volume = VolumeState::new(spec.clone(), *now);
+                if self.volumes.insert(spec.id, volume).is_some() {
+                    return Err("the instance exists");
+                }
+            }
+            Event::DropInstance(id) => {
+                self.volumes.remove(id).ok_or("no such instance")?;
+                self.sessions
+                    .retain(|_, session| session.instance != Some(*id));
+            }
+            Event::BeginSession { id, state } => {
+                self.session_count = self.session_count.max(id.0);
+                self.sessions.insert(*id, state.clone());
+            }
+            Event::EndSession(id) => {
+                self.sessions.remove(id).ok_or("no such session")?;
+            }
+            Event::Volume(id, event) => {
+                let volume = self.volumes.get_mut(id).ok_or("no such instance")?;
+                volume.apply(event)?;
+            }
+        }
+        if let Some(update) = record.request
+            && let Some(session) = self.sessions.get_mut(&update.session)
+        {
+            let done = (update.seq, update.result);
+            session.slots.insert(update.slot, done);
+        }
+        Ok(())
+    }
+}
+
+impl VolumeState {
+    /// A new volume.
+    pub fn new(spec: InstanceSpec, now: Timestamp) -> VolumeState {
+        VolumeState {
+            names: Namespace::new(spec.mode, spec.uid, spec.gid, &spec.placement, now),
+            spec,
+            prepared: BTreeMap::new(),
+            decided: BTreeMap::new(),
+        }
+    }
+
+    /// Apply a change. Fails, possibly halfway, only if it was made for another state.
+    pub fn apply(&mut self, event: &VolumeEvent) -> Result<(), ApplyError> {
+        match event {
+            VolumeEvent::Namespace(change) => self.names.apply(change)?,
+            VolumeEvent::Resize(capacity) => self.spec.capacity = *capacity,
+            VolumeEvent::SetPeers(peers) => self.spec.placement.peers.clone_from(peers),
+            VolumeEvent::Prepare {
+                tx,
+                coordinator,
+                round,
+            } => self.prepare(*tx, *coordinator, round),
+            VolumeEvent::Resolve { tx, commit } => {
+                let prepared = self.prepared.remove(tx).ok_or("no such transaction")?;
+                let changes = prepared.rounds.iter().flat_map(|round| &round.changes);
+                for change in changes.filter(|_| *commit) {
+                    self.names.apply(change)?;
+                }
+            }
+            VolumeEvent::Decide { tx, nodes, changes } => {
+                for change in changes {
+                    self.names.apply(change)?;
+                }
+                if !nodes.is_empty() {
+                    self.decided.insert(*tx, nodes.clone());
+                }
+            }
+            VolumeEvent::Forget { tx } => {
+                self.decided.remove(tx).ok_or("no such transaction")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, tx: TxId, coordinator: NodeIndex, round: &Round) {
+        for change in &round.changes {
+            if let Change::MakeDir { ino, .. } = change {
+                self.names.reserve_ino(*ino);
+            }
+        }
+        let prepared = self.prepared.entry(tx).or_insert_with(|| Prepared {
+            coordinator,
+            rounds: Vec::new(),
+        });
+        prepared.rounds.push(round.clone());
+    }
+}

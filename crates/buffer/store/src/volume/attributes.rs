@@ -1,0 +1,192 @@
+//! Attributes: those of the inode, and those that the data object determines.
+
+use super::Volume;
+use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::log::LogSpace;
+use crate::namespace::{Access, Body, Change, READ};
+use crate::objects::{ObjectStat, Objects};
+use crate::state::SlotResult;
+use forebay_net::frame::MAX_BODY_BYTES;
+use forebay_protocol::message::{DirEntry, MAX_REQUEST_INODES, OpenMode, SetAttr};
+use forebay_protocol::{Attr, Errno, HandleId, Ino, Reply};
+
+/// Bytes that an entry of a listing takes beside its name, with attributes.
+const ENTRY_WITH_ATTR_BYTES: usize = 128;
+/// The same without attributes.
+const ENTRY_BYTES: usize = 24;
+/// The longest listing. Half the longest frame leaves room for the worst encoding of an entry.
+const MAX_LISTING_BYTES: usize = MAX_BODY_BYTES / 2;
+const _: () = assert!(MAX_LISTING_BYTES / ENTRY_WITH_ATTR_BYTES <= MAX_REQUEST_INODES);
+
+/// Add to an inode's attributes what its data object determines.
+pub fn add_object_stat(attr: &mut Attr, stat: &ObjectStat) {
+    attr.size = stat.size;
+    attr.blocks = stat.space / 512;
+    // A write changes ctime too, but setting mtime must not move ctime with it.
+    if stat.mtime != attr.mtime {
+        attr.ctime = attr.ctime.max(stat.mtime);
+    }
+    attr.mtime = stat.mtime;
+    attr.atime = stat.atime;
+}
+
+impl Volume {
+    /// The attributes of an inode.
+    pub fn attr<O: Objects>(&self, node: &NodeContext<O>, ino: Ino) -> Result<Attr, Errno> {
+        let inode = self.names().find(ino)?;
+        let mut attr = inode.attr(ino);
+        if matches!(inode.body, Body::File) && self.space.has_object(ino) {
+            let stat = node.objects.stat(self.object(ino))?;
+            add_object_stat(&mut attr, &stat);
+        }
+        Ok(attr)
+    }
+
+    /// The attributes of those inodes that exist.
+    pub(super) fn attrs<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        inos: &[Ino],
+    ) -> Result<Vec<Attr>, Errno> {
+        if inos.len() > MAX_REQUEST_INODES {
+            return Err(Errno::EINVAL);
+        }
+        let all = inos.iter().map(|ino| self.attr(node, *ino));
+        all.filter(|found| !matches!(found, Err(Errno::ESTALE | Errno::ENOENT)))
+            .collect()
+    }
+
+    /// A client sets attributes.
+    pub(super) fn handle_set_attr<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        (ino, handle): (Ino, Option<HandleId>),
+        set: &SetAttr,
+    ) -> Handled<O> {
+        let needed = self.space_to_set(node, ino, set.size);
+        node.require_log_space(needed)?;
+        let result = SlotResult::Attr(ino);
+        if self.set_attributes(node, requester, (ino, handle), set, result, None)? {
+            return Ok(Outcome::Deferred);
+        }
+        Ok(Outcome::Reply(Reply::Attr(self.attr(node, ino)?)))
+    }
+
+    /// The log space that setting attributes takes. A truncation gives space back; so may one that
+    /// was in progress when the daemon stopped, and has been carried out in part.
+    fn space_to_set<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        ino: Ino,
+        size: Option<u64>,
+    ) -> LogSpace {
+        let Some(size) = size else {
+            return LogSpace::Normal;
+        };
+        let in_progress = self.length(ino).is_some_and(|length| !length.known);
+        let attr = || self.attr(node, ino).ok();
+        match in_progress || attr().is_some_and(|attr| size <= attr.size) {
+            true => LogSpace::ReserveOnly,
+            false => LogSpace::Normal,
+        }
+    }
+
+    /// Set attributes. `result` is recorded for the slot. `open`: the open that this is part of.
+    /// `true`: other nodes have to do their parts first, and the reply follows.
+    pub(super) fn set_attributes<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        (ino, handle): (Ino, Option<HandleId>),
+        set: &SetAttr,
+        result: SlotResult,
+        open: Option<OpenMode>,
+    ) -> Result<bool, Errno> {
+        let is_writable = match handle {
+            Some(id) => {
+                let handle = self.handles.get(requester.origin.session, id)?;
+                handle.ino() == ino && handle.mode().write
+            }
+            None => false,
+        };
+        let names = self.names();
+        let change = names.plan_set(&requester.who, ino, set, is_writable, node.now.wall)?;
+        if matches!(names.find(ino)?.body, Body::File) {
+            self.set_object_attributes(node, ino, set.size, &change)?;
+        } else if self.begin_set_attributes(node, requester, ino, set, (&change, result), open)? {
+            return Ok(true);
+        }
+        self.log_change(node, &requester.origin, change, result);
+        Ok(false)
+    }
+
+    /// Set the length and the times of the data object of a file that is not striped.
+    fn set_object_attributes<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        size: Option<u64>,
+        change: &Change,
+    ) -> Result<(), Errno> {
+        let object = self.object(ino);
+        if let Some(size) = size {
+            if size > 0 {
+                self.ensure_object(node, ino)?;
+            }
+            if self.space.has_object(ino) {
+                node.objects.truncate(object, size)?;
+                self.recharge(node, ino);
+            }
+        }
+        if let Change::SetAttributes { set, .. } = change
+            && (set.atime.is_some() || set.mtime.is_some())
+            && self.space.has_object(ino)
+        {
+            node.objects.set_times(object, set.atime, set.mtime)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_dir<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        requester: &Requester,
+        ino: Ino,
+        cookie: u64,
+        (bytes, with_attrs): (u32, bool),
+    ) -> Handled<O> {
+        let names = self.names();
+        let inode = names.find(ino)?;
+        requester.who.check_access(inode, READ)?;
+        let directory = inode.dir().ok_or(Errno::ENOTDIR)?;
+        let budget = (bytes as usize).min(MAX_LISTING_BYTES);
+        let mut taken = 0;
+        let mut entries = Vec::new();
+        let mut end = true;
+        for (cookie, entry) in directory.after(cookie) {
+            taken += entry.name.len()
+                + match with_attrs {
+                    true => ENTRY_WITH_ATTR_BYTES,
+                    false => ENTRY_BYTES,
+                };
+            if taken > budget && !entries.is_empty() {
+                end = false;
+                break;
+            }
+            // The client queries the other nodes for the attributes of their inodes.
+            let attr = match with_attrs && names.owns(entry.ino) {
+                true => Some(self.attr(node, entry.ino)?),
+                false => None,
+            };
+            entries.push(DirEntry {
+                cookie,
+                name: entry.name.to_vec(),
+                ino: entry.ino,
+                kind: entry.kind,
+                attr,
+            });
+        }
+        Ok(Outcome::Reply(Reply::Entries { entries, end }))
+    }
+}

@@ -1,0 +1,204 @@
+//! The data objects of files: created when they are needed, and the space that writers reserve.
+
+use super::Volume;
+use super::lengths::NEVER;
+use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::driver::Effect;
+use crate::log::LogSpace;
+use crate::objects::Objects;
+use forebay_protocol::message::{Allocate, OpenMode};
+use forebay_protocol::{Errno, HandleId, Ino, Reply, Timestamp};
+
+impl Volume {
+    /// Open the data object of a file, which is created if there is none.
+    pub(super) fn open_object<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        mode: OpenMode,
+    ) -> Result<O::Descriptor, Errno> {
+        let object = self.object(ino);
+        if self.space.has_object(ino) {
+            return node.objects.open(object, mode);
+        }
+        let times = self.times_of_new_object(ino, node.now.wall);
+        let descriptor = node.objects.create_open(object, times, mode)?;
+        self.object_created(ino);
+        Ok(descriptor)
+    }
+
+    /// Create the data object of a file if there is none.
+    pub(super) fn ensure_object<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+    ) -> Result<(), Errno> {
+        if self.space.has_object(ino) {
+            return Ok(());
+        }
+        let (atime, mtime) = self.times_of_new_object(ino, node.now.wall);
+        node.objects.create(self.object(ino), atime, mtime)?;
+        self.object_created(ino);
+        Ok(())
+    }
+
+    /// Last read and last write of an object that is created.
+    fn times_of_new_object(&self, ino: Ino, now: Timestamp) -> (Timestamp, Timestamp) {
+        match self.names().get(ino) {
+            Some(inode) => (inode.atime, inode.mtime),
+            None if !self.names().owns(ino) => (NEVER, NEVER),
+            None => (now, now),
+        }
+    }
+
+    fn object_created(&mut self, ino: Ino) {
+        self.space.add_object(ino, 0);
+        if !self.names().owns(ino) {
+            self.pieces.check_later(ino);
+        }
+    }
+
+    /// As [`ensure_object`](Volume::ensure_object), but a piece is only created when it is opened, with
+    /// a capability: later, it may have been removed with its file.
+    fn require_object<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+    ) -> Result<(), Errno> {
+        if !self.space.has_object(ino) && !self.names().owns(ino) {
+            return Err(Errno::ESTALE);
+        }
+        self.ensure_object(node, ino)
+    }
+
+    /// Update the space that an object takes. Returns its length, if it can be determined.
+    pub(super) fn recharge<O: Objects>(&mut self, node: &NodeContext<O>, ino: Ino) -> Option<u64> {
+        if !self.space.has_object(ino) {
+            return Some(0);
+        }
+        let stat = node.objects.stat(self.object(ino)).ok()?;
+        self.space.charge(ino, stat.space);
+        Some(stat.size)
+    }
+
+    /// The file that a handle writes to, with its object created. `EBADF`: it is not open for writing.
+    fn file_to_write<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+    ) -> Result<Ino, Errno> {
+        let handle = self.handles.get(requester.origin.session, id)?;
+        if !handle.mode().write {
+            return Err(Errno::EBADF);
+        }
+        let ino = handle.ino();
+        self.require_object(node, ino)?;
+        self.recharge(node, ino);
+        Ok(ino)
+    }
+
+    /// Grant more space to a writer, which returns the unused part of its grant.
+    pub(super) fn reserve<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+        (returned, want): (u64, u64),
+    ) -> Handled<O> {
+        node.require_log_space(LogSpace::Normal)?;
+        let (capacity, session) = (self.state.spec.capacity, requester.origin.session);
+        self.file_to_write(node, requester, id)?;
+        let handle = self.handles.get_mut(session, id)?;
+        let (before, ahead) = handle.grant();
+        let kept = returned.min(before);
+        self.space.release(before - kept);
+        let more = match want {
+            0 => 0,
+            _ => self.space.grant(capacity, want, ahead),
+        };
+        let granted = kept + more;
+        handle.set_grant(granted);
+        if !requester.origin.is_local {
+            node.effects.push(Effect::BulkGrant(session, id, granted));
+        }
+        match granted == 0 && want > 0 {
+            true => Err(Errno::ENOSPC),
+            false => Ok(Outcome::Reply(Reply::SpaceGranted(granted))),
+        }
+    }
+
+    /// Reserve, free or clear a range of an object.
+    pub(super) fn allocate<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+        (offset, length): (u64, u64),
+        what: Allocate,
+    ) -> Handled<O> {
+        let frees = matches!(what, Allocate::PunchHole);
+        node.require_log_space(match frees {
+            true => LogSpace::ReserveOnly,
+            false => LogSpace::Normal,
+        })?;
+        let handle = self.handles.get(requester.origin.session, id)?;
+        if !handle.mode().write {
+            return Err(Errno::EBADF);
+        }
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = offset.checked_add(length);
+        if end.is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Errno::EFBIG);
+        }
+        let ino = self.file_to_write(node, requester, id)?;
+        let object = self.object(ino);
+        let before = node.objects.stat(object)?;
+        // Data in the range counts as allocated only if the object has no holes.
+        let covered = match before.space >= before.size && offset < before.size {
+            true => length.min(before.size - offset),
+            false => 0,
+        };
+        let needed = self.space.used().saturating_add(length - covered);
+        if !frees && needed > self.state.spec.capacity {
+            return Err(Errno::ENOSPC);
+        }
+        node.objects.allocate(object, offset, length, what)?;
+        self.recharge(node, ino);
+        Ok(Outcome::Reply(Reply::Done))
+    }
+
+    /// Make a file durable, or all files and names without a `handle`. `by_client`: the client has
+    /// made the data durable.
+    pub(super) fn sync<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        handle: Option<HandleId>,
+        (data_only, by_client): (bool, bool),
+    ) -> Handled<O> {
+        let mut object = None;
+        let mut fresh = false;
+        if let Some(handle) = handle {
+            let ino = self.handles.get(requester.origin.session, handle)?.ino();
+            if self.space.has_object(ino) {
+                fresh = self.space.take_fresh(ino);
+                object = (fresh || !by_client).then_some(self.object(ino));
+            }
+        }
+        node.effects.push(Effect::Sync {
+            conn: requester.origin.conn,
+            seq: requester.origin.seq,
+            object,
+            data_only,
+            fresh,
+            put_count: match handle {
+                Some(_) => 0,
+                None => node.put_count,
+            },
+        });
+        Ok(Outcome::Deferred)
+    }
+}

@@ -1,0 +1,392 @@
+//! Files and directories are opened and closed, and dropped when no name and no handle is left.
+
+use super::Volume;
+use super::handles::Handle;
+use crate::context::{
+    AfterDurable, Handled, NodeContext, Origin, Outcome, Requester, VolumeAction,
+};
+use crate::driver::Effect;
+use crate::log::LogSpace;
+use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
+use crate::objects::Objects;
+use crate::state::{SlotResult, VolumeEvent};
+use forebay_protocol::message::{NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
+use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, SessionId};
+
+/// A file to create and open.
+#[derive(Debug)]
+pub struct CreateFile<'a> {
+    /// The directory.
+    pub parent: Ino,
+    /// The name.
+    pub name: &'a [u8],
+    /// Permission bits.
+    pub mode: u16,
+    /// Fail if the name exists, instead of opening that.
+    pub exclusive: bool,
+    /// The handle to open.
+    pub handle: HandleId,
+    /// How to open it.
+    pub open: OpenMode,
+}
+
+impl Volume {
+    pub(super) fn open<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        ino: Ino,
+        id: HandleId,
+        mode: OpenMode,
+    ) -> Handled<O> {
+        require_space_to_open(node, requester, mode)?;
+        let origin = &requester.origin;
+        let inode = self.names().find(ino)?;
+        match self.check_reopen(origin.session, id, mode) {
+            Some(checked) => checked?,
+            None => check_open(&requester.who, inode, mode)?,
+        }
+        let is_file = match inode.kind() {
+            FileKind::File => true,
+            FileKind::Dir if mode.write || mode.truncate => return Err(Errno::EISDIR),
+            FileKind::Dir => false,
+            FileKind::Symlink => return Err(Errno::ELOOP),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                return Err(Errno::ENXIO);
+            }
+        };
+        // The new handle makes the length unknown.
+        let length = self.length(ino);
+        let is_empty = length.is_some_and(|length| length.known && length.size == 0);
+        self.add_handle(node, origin, id, ino, mode)?;
+        if mode.truncate && is_file {
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            let result = SlotResult::Opened(ino, false);
+            if is_empty {
+                let names = self.names();
+                let change = names.plan_set(&requester.who, ino, &set, true, node.now.wall)?;
+                self.log_change(node, origin, change, result);
+            } else {
+                let file = (ino, Some(id));
+                if self.set_attributes(node, requester, file, &set, result, Some(mode))? {
+                    return Ok(Outcome::Deferred);
+                }
+            }
+        }
+        self.opened(node, origin, ino, mode, false)
+    }
+
+    /// A handle that is open already was checked when it was opened, for the mode it was opened in.
+    /// `None`: it is not open.
+    pub(super) fn check_reopen(
+        &self,
+        session: SessionId,
+        id: HandleId,
+        mode: OpenMode,
+    ) -> Option<Result<(), Errno>> {
+        let known = self.handles.get(session, id).ok()?.mode();
+        let exceeds = (mode.read && !known.read) || ((mode.write || mode.truncate) && !known.write);
+        Some(match exceeds {
+            true => Err(Errno::EACCES),
+            false => Ok(()),
+        })
+    }
+
+    pub(super) fn create<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        file: &CreateFile<'_>,
+    ) -> Handled<O> {
+        let (parent, name, open) = (file.parent, file.name, file.open);
+        let (who, origin) = (&requester.who, &requester.origin);
+        match self.names().lookup(who, parent, name) {
+            Ok(_) if file.exclusive => return Err(Errno::EEXIST),
+            Ok(ino) => {
+                return match self.elsewhere(parent, name, ino) {
+                    Some(elsewhere) => Ok(Outcome::Reply(elsewhere)),
+                    None => self.open(node, requester, ino, file.handle, open),
+                };
+            }
+            Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
+        node.require_log_space(LogSpace::Normal)?;
+        let new = NewInode::Node(FileKind::File, 0);
+        let planned = self
+            .names()
+            .plan_make(who, parent, name, new, file.mode, node.now.wall);
+        let mut change = planned?;
+        let Change::Make { inode, .. } = &mut change else {
+            unreachable!("plan_make plans nothing else");
+        };
+        inode.opened = open.write;
+        let ino = inode.ino;
+        self.check_inode_limit()?;
+        let max_handles = node.limits.max_session_handles;
+        self.handles
+            .check_limit(origin.session, file.handle, max_handles)?;
+        // The object comes first: one without an inode is removed at the next start.
+        let descriptor = match open.descriptor && origin.is_local {
+            true => Some(self.open_object(node, ino, open)?),
+            false => None,
+        };
+        self.log_change(node, origin, change, SlotResult::Opened(ino, true));
+        self.add_handle(node, origin, file.handle, ino, open)?;
+        self.reply_opened(node, ino, open, true, descriptor)
+    }
+
+    /// Reply to the open of an inode whose handle has been added.
+    pub(super) fn opened<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        ino: Ino,
+        mode: OpenMode,
+        created: bool,
+    ) -> Handled<O> {
+        let is_file = self.names().find(ino)?.kind() == FileKind::File;
+        let descriptor = match mode.descriptor && origin.is_local && is_file {
+            true => Some(self.open_object(node, ino, mode)?),
+            false => None,
+        };
+        self.reply_opened(node, ino, mode, created, descriptor)
+    }
+
+    fn reply_opened<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        ino: Ino,
+        mode: OpenMode,
+        created: bool,
+        descriptor: Option<O::Descriptor>,
+    ) -> Handled<O> {
+        let reply = Reply::Opened {
+            attr: self.attr(node, ino)?,
+            created,
+            capability: self.capability(node, ino, mode)?,
+        };
+        Ok(match descriptor {
+            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
+            None => Outcome::Reply(reply),
+        })
+    }
+
+    /// Reply to the repetition of an open. The repetition may ask for more than the first call.
+    pub(super) fn repeat_open<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        who: impl FnOnce() -> Result<Credentials, Errno>,
+        (ino, created): (Ino, bool),
+        (id, mode): (HandleId, OpenMode),
+    ) -> Handled<O> {
+        match self.check_reopen(origin.session, id, mode) {
+            Some(checked) => checked?,
+            None if created => {}
+            None => check_open(&who()?, self.names().find(ino)?, mode)?,
+        }
+        self.add_handle(node, origin, id, ino, mode)?;
+        let passes = mode.descriptor && origin.is_local && self.space.has_object(ino);
+        let descriptor = match passes {
+            true => Some(node.objects.open(self.object(ino), mode)?),
+            false => None,
+        };
+        self.reply_opened(node, ino, mode, created, descriptor)
+    }
+
+    /// Add a handle of an inode, unless it is open already.
+    pub(super) fn add_handle<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        id: HandleId,
+        ino: Ino,
+        mode: OpenMode,
+    ) -> Result<(), Errno> {
+        let max_handles = node.limits.max_session_handles;
+        self.handles.check_limit(origin.session, id, max_handles)?;
+        if self.handles.is_same(origin.session, id, ino)? {
+            return Ok(());
+        }
+        let length = self.length(ino);
+        if mode.write
+            && let Some(length) = length
+        {
+            self.begin_writing(node, ino, length)?;
+        }
+        let handle = Handle::of_inode(ino, mode, length.is_some());
+        self.insert_handle(node, origin, id, handle);
+        Ok(())
+    }
+
+    /// Add a handle of a data object, unless it is open already.
+    pub(super) fn add_piece_handle<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        id: HandleId,
+        ino: Ino,
+        mode: OpenMode,
+    ) -> Result<(), Errno> {
+        let max_handles = node.limits.max_session_handles;
+        self.handles.check_limit(origin.session, id, max_handles)?;
+        if !self.handles.is_same(origin.session, id, ino)? {
+            let handle = Handle::of_piece(ino, mode);
+            self.insert_handle(node, origin, id, handle);
+        }
+        Ok(())
+    }
+
+    fn insert_handle<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        id: HandleId,
+        handle: Handle,
+    ) {
+        let (ino, mode) = (handle.ino(), handle.mode());
+        assert!(
+            handle.is_piece() || self.names().get(ino).is_some(),
+            "an open inode exists"
+        );
+        self.handles.insert(origin.session, id, handle);
+        let passes_descriptor = mode.descriptor && origin.session_is_local;
+        if origin.session_is_remote || (passes_descriptor && mode.write) {
+            let mode = OpenMode {
+                descriptor: passes_descriptor,
+                ..mode
+            };
+            let object = self.object(ino);
+            node.effects
+                .push(Effect::BulkOpen(origin.session, id, object, mode));
+        }
+    }
+
+    /// Close a handle. A repeated close finds none, and has nothing to do.
+    pub(super) fn close<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        session: SessionId,
+        id: HandleId,
+    ) {
+        if let Some(handle) = self.handles.remove(session, id) {
+            self.handle_closed(node, session, id, &handle);
+        }
+    }
+
+    /// Close all handles of a session.
+    pub fn close_all<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+        while let Some((id, handle)) = self.handles.pop(session) {
+            self.handle_closed(node, session, id, &handle);
+        }
+    }
+
+    fn handle_closed<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        session: SessionId,
+        id: HandleId,
+        handle: &Handle,
+    ) {
+        let (ino, mode) = (handle.ino(), handle.mode());
+        node.effects.push(Effect::BulkClose(session, id));
+        self.unlock_append(node, ino, (session, id));
+        if !handle.is_piece() {
+            self.close_locks(node, session, ino, id);
+        }
+        self.space.release(handle.grant().0);
+        // There is nothing to checksum in an empty object.
+        if mode.write && self.recharge(node, ino) != Some(0) {
+            node.effects.push(Effect::ObjectWritten(self.object(ino)));
+        }
+        self.drop_if_unused(node, ino);
+        let is_last_writer = mode.write && !handle.is_piece() && !self.handles.is_written(ino);
+        if is_last_writer && self.length(ino).is_some() {
+            self.settle_soon(node, ino);
+        }
+    }
+
+    /// Take the right to append from a handle, if it holds it.
+    pub(super) fn unlock_append<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        holder: (SessionId, HandleId),
+    ) {
+        if self.handles.unlock_append(ino, holder) {
+            node.parked.note_unlocked(self.id());
+        }
+    }
+
+    /// Drop an inode that has no name and is not open.
+    pub(super) fn drop_if_unused<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        if !self.names().is_orphan(ino) || self.handles.is_open(ino) {
+            return;
+        }
+        // A client from before this start may have it open.
+        if !node.handles_are_restored() {
+            return;
+        }
+        if node.log_space == LogSpace::Exhausted {
+            node.orphans_dropped = false; // retried when there is space
+            return;
+        }
+        let length = self.length(ino);
+        let change = Change::DropInode { ino };
+        let record = self.log(node, VolumeEvent::Namespace(change), None);
+        if let Some(length) = length {
+            self.forget_length(ino);
+            if length.may_have_pieces {
+                let action = AfterDurable::Volume(self.id(), VolumeAction::RemovePieces(ino));
+                node.journal.when_durable(record, action);
+            }
+        }
+        if self.space.remove_object(ino) {
+            let action = AfterDurable::RemoveObject(self.object(ino));
+            node.journal.when_durable(record, action);
+        }
+    }
+
+    /// Drop all inodes that have no name and are not open.
+    pub fn drop_unused_orphans<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+        let orphans: Vec<Ino> = self.names().orphans().collect();
+        for ino in orphans {
+            self.drop_if_unused(node, ino);
+        }
+    }
+}
+
+/// The log space that opening takes. A handle from before this start must be restored in any case: its
+/// client may have written.
+pub fn require_space_to_open<O: Objects>(
+    node: &NodeContext<O>,
+    requester: &Requester,
+    mode: OpenMode,
+) -> Result<(), Errno> {
+    let restores = requester.origin.slot == RECOVERY_SLOT && !mode.truncate;
+    let modifies = mode.write || mode.truncate;
+    node.require_log_space(match modifies && !restores {
+        true => LogSpace::ReserveOnly,
+        false => LogSpace::Exhausted,
+    })
+}
+
+/// Check that an inode may be opened in this mode.
+fn check_open(who: &Credentials, inode: &Inode, mode: OpenMode) -> Result<(), Errno> {
+    let mut wanted = 0;
+    if mode.read {
+        wanted |= READ;
+    }
+    if mode.write || mode.truncate {
+        wanted |= WRITE;
+    }
+    // A directory that is opened for neither is used to look names up.
+    if wanted == 0 && inode.dir().is_some() {
+        wanted = EXEC;
+    }
+    who.check_access(inode, wanted)
+}

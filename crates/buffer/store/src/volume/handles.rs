@@ -1,0 +1,252 @@
+//! Open handles of a volume's clients.
+
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::{Errno, HandleId, Ino, SessionId};
+use std::collections::BTreeMap;
+
+/// Space granted ahead of need at a writer's first request, in bytes.
+const FIRST_GRANT_AHEAD: u64 = 1 << 20;
+/// Largest grant ahead of need, in bytes.
+const MAX_GRANT_AHEAD: u64 = 64 << 20;
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Handle {
+    ino: Ino,
+    mode: OpenMode,
+    is_piece: bool,
+    /// It is counted in [`Handles::writers`].
+    is_counted_writer: bool,
+    grant: u64,
+    grant_ahead: u64,
+}
+
+impl Handle {
+    /// A handle of an inode whose metadata is here. `is_striped`: it is a striped file.
+    pub fn of_inode(ino: Ino, mode: OpenMode, is_striped: bool) -> Handle {
+        Handle {
+            ino,
+            mode,
+            is_piece: false,
+            is_counted_writer: mode.write && is_striped,
+            grant: 0,
+            grant_ahead: FIRST_GRANT_AHEAD,
+        }
+    }
+
+    /// A handle of the data object of a file whose metadata may be on another node.
+    pub fn of_piece(ino: Ino, mode: OpenMode) -> Handle {
+        Handle {
+            is_piece: true,
+            ..Handle::of_inode(ino, mode, false)
+        }
+    }
+
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// How it was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// Whether it is a handle of a data object only.
+    pub fn is_piece(&self) -> bool {
+        self.is_piece
+    }
+
+    /// Bytes granted to the writer, and how many to grant ahead the next time.
+    pub fn grant(&self) -> (u64, u64) {
+        (self.grant, self.grant_ahead)
+    }
+
+    /// Note what the writer has been granted. The next grant ahead of need is twice as large.
+    pub fn set_grant(&mut self, bytes: u64) {
+        self.grant = bytes;
+        self.grant_ahead = (self.grant_ahead * 2).min(MAX_GRANT_AHEAD);
+    }
+}
+
+/// All open handles of a volume.
+#[derive(Debug, Default)]
+pub struct Handles {
+    /// The handles of every attached session.
+    sessions: BTreeMap<SessionId, BTreeMap<HandleId, Handle>>,
+    /// Handles of each inode.
+    open: BTreeMap<Ino, u32>,
+    /// Write handles of each striped file whose metadata is here.
+    writers: BTreeMap<Ino, u32>,
+    /// Handles that hold the right to append to their files.
+    appenders: BTreeMap<Ino, (SessionId, HandleId)>,
+}
+
+impl Handles {
+    /// A session attaches.
+    pub fn attach(&mut self, session: SessionId) {
+        self.sessions.entry(session).or_default();
+    }
+
+    /// A session is over. Its handles have been closed.
+    pub fn detach(&mut self, session: SessionId) {
+        let handles = self.sessions.remove(&session);
+        assert!(
+            handles.is_none_or(|handles| handles.is_empty()),
+            "a session that ends has closed its handles"
+        );
+    }
+
+    /// The number of attached sessions.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A handle. `ESTALE`: there is no such session; `EBADF`: it has no such handle.
+    pub fn get(&self, session: SessionId, id: HandleId) -> Result<&Handle, Errno> {
+        let handles = self.sessions.get(&session).ok_or(Errno::ESTALE)?;
+        handles.get(&id).ok_or(Errno::EBADF)
+    }
+
+    /// As [`get`](Handles::get).
+    pub fn get_mut(&mut self, session: SessionId, id: HandleId) -> Result<&mut Handle, Errno> {
+        let handles = self.sessions.get_mut(&session).ok_or(Errno::ESTALE)?;
+        handles.get_mut(&id).ok_or(Errno::EBADF)
+    }
+
+    /// Whether a session may open the handle `id`: `EMFILE` if it has `max` others.
+    pub fn check_limit(&self, session: SessionId, id: HandleId, max: usize) -> Result<(), Errno> {
+        let handles = self.sessions.get(&session).ok_or(Errno::ESTALE)?;
+        match handles.len() >= max && !handles.contains_key(&id) {
+            true => Err(Errno::EMFILE),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the handle `id` is open already, on the inode `ino`. `EINVAL`: on another one.
+    pub fn is_same(&self, session: SessionId, id: HandleId, ino: Ino) -> Result<bool, Errno> {
+        match self.get(session, id) {
+            Ok(known) if known.ino == ino => Ok(true),
+            Ok(_) => Err(Errno::EINVAL),
+            Err(Errno::EBADF) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Add a handle that is not open.
+    pub fn insert(&mut self, session: SessionId, id: HandleId, handle: Handle) {
+        *self.open.entry(handle.ino).or_default() += 1;
+        if handle.is_counted_writer {
+            *self.writers.entry(handle.ino).or_default() += 1;
+        }
+        let handles = self.sessions.entry(session).or_default();
+        let replaced = handles.insert(id, handle);
+        assert!(replaced.is_none(), "a handle is opened once");
+    }
+
+    /// Remove a handle; `None` if it is not open.
+    pub fn remove(&mut self, session: SessionId, id: HandleId) -> Option<Handle> {
+        let handle = self.sessions.get_mut(&session)?.remove(&id)?;
+        self.uncount(&handle);
+        Some(handle)
+    }
+
+    /// Remove any one of a session's handles.
+    pub fn pop(&mut self, session: SessionId) -> Option<(HandleId, Handle)> {
+        let (id, handle) = self.sessions.get_mut(&session)?.pop_first()?;
+        self.uncount(&handle);
+        Some((id, handle))
+    }
+
+    fn uncount(&mut self, handle: &Handle) {
+        decrement(&mut self.open, handle.ino);
+        if handle.is_counted_writer {
+            decrement(&mut self.writers, handle.ino);
+        }
+    }
+
+    /// Whether an inode is open.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.open.contains_key(&ino)
+    }
+
+    /// Whether a striped file whose metadata is here is open for writing.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.writers.contains_key(&ino)
+    }
+
+    /// Whether another handle holds the right to append to a handle's file.
+    pub fn append_is_blocked(&self, session: SessionId, id: HandleId) -> bool {
+        let Ok(handle) = self.get(session, id) else {
+            return false;
+        };
+        let holder = self.appenders.get(&handle.ino);
+        holder.is_some_and(|holder| *holder != (session, id))
+    }
+
+    /// Give a handle the right to append to its file. `EBADF`: it is not open for writing.
+    pub fn lock_append(&mut self, session: SessionId, id: HandleId) -> Result<(), Errno> {
+        let handle = self.get(session, id)?;
+        if !handle.mode.write {
+            return Err(Errno::EBADF);
+        }
+        let ino = handle.ino;
+        self.appenders.insert(ino, (session, id));
+        Ok(())
+    }
+
+    /// Take the right to append to a file from a handle. `false`: it does not hold it.
+    pub fn unlock_append(&mut self, ino: Ino, holder: (SessionId, HandleId)) -> bool {
+        let holds = self.appenders.get(&ino) == Some(&holder);
+        if holds {
+            self.appenders.remove(&ino);
+        }
+        holds
+    }
+
+    /// The number of handles.
+    pub fn len(&self) -> usize {
+        self.sessions.values().map(BTreeMap::len).sum()
+    }
+
+    /// The inodes that are open with their metadata, not only as data objects.
+    pub fn open_inodes(&self) -> impl Iterator<Item = Ino> {
+        let handles = self.sessions.values().flat_map(BTreeMap::values);
+        handles
+            .filter(|handle| !handle.is_piece)
+            .map(|handle| handle.ino)
+    }
+
+    /// Bytes granted through all handles.
+    pub fn granted(&self) -> u64 {
+        let handles = self.sessions.values().flat_map(BTreeMap::values);
+        handles.map(|handle| handle.grant).sum()
+    }
+
+    /// Check that the counts are right, for debug builds.
+    pub fn check(&self) {
+        let (mut open, mut writers) = (BTreeMap::new(), BTreeMap::new());
+        for handle in self.sessions.values().flat_map(BTreeMap::values) {
+            *open.entry(handle.ino).or_default() += 1;
+            if handle.is_counted_writer {
+                *writers.entry(handle.ino).or_default() += 1;
+            }
+        }
+        assert_eq!(self.open, open, "handles of each inode");
+        assert_eq!(self.writers, writers, "write handles of each striped file");
+        for (ino, (session, id)) in &self.appenders {
+            let handle = self.get(*session, *id);
+            assert!(handle.is_ok_and(|handle| handle.ino == *ino));
+        }
+    }
+}
+
+fn decrement(counts: &mut BTreeMap<Ino, u32>, ino: Ino) {
+    let count = counts.get_mut(&ino);
+    let count = count.unwrap_or_else(|| unreachable!("inode {ino} is counted"));
+    assert!(*count > 0, "a count in use is positive");
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&ino);
+    }
+}

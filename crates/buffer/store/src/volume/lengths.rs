@@ -1,0 +1,173 @@
+//! Lengths of striped files: the metadata node knows them, or queries the data objects.
+//!
+//! While a file is open for writing, its objects determine its length, and clients query them. When
+//! the last write handle is closed, the metadata node queries the objects and records the length. It
+//! also resizes the file on all nodes.
+
+use super::Volume;
+use super::tasks::{Goal, TaskRequest};
+use crate::context::{NodeContext, Requester};
+use crate::log::LogSpace;
+use crate::namespace::{Change, FileLength};
+use crate::objects::Objects;
+use crate::state::{SlotResult, VolumeEvent};
+use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino, Timestamp};
+use std::collections::BTreeSet;
+
+/// Files whose lengths are settled at a time.
+const MAX_SETTLING: usize = 8192;
+/// Delay after the last write handle is closed, so that files are settled together.
+const SETTLE_DELAY_NS: u64 = 20_000_000;
+
+/// Last read and write of a piece until it is written to: creating it is not a write.
+pub const NEVER: Timestamp = Timestamp { secs: 0, nanos: 0 };
+
+/// Striped files that are not open for writing and whose lengths are not settled.
+#[derive(Debug, Default)]
+pub struct Lengths {
+    unsettled: BTreeSet<Ino>,
+}
+
+impl Lengths {
+    /// A file's length is to be settled.
+    pub fn add_unsettled(&mut self, ino: Ino) {
+        self.unsettled.insert(ino);
+    }
+
+    /// A file's length is settled, or need not be.
+    pub fn remove_unsettled(&mut self, ino: Ino) {
+        self.unsettled.remove(&ino);
+    }
+
+    /// Whether any length is to be settled.
+    pub fn any_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// The files to settle next, beside those that are `busy`.
+    fn next_batch(&self, busy: &BTreeSet<Ino>) -> Vec<Ino> {
+        let idle = self.unsettled.iter().filter(|ino| !busy.contains(ino));
+        let free = MAX_SETTLING.saturating_sub(busy.len());
+        idle.copied().take(free).collect()
+    }
+
+    /// The files whose lengths are to be settled.
+    pub fn unsettled(&self) -> impl Iterator<Item = Ino> {
+        self.unsettled.iter().copied()
+    }
+}
+
+impl Volume {
+    /// The recorded length of a striped file whose metadata is here.
+    pub(super) fn length(&self, ino: Ino) -> Option<FileLength> {
+        self.names().get(ino)?.length().copied()
+    }
+
+    /// A write handle is opened: from now on the objects determine the length.
+    pub(super) fn begin_writing<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        length: FileLength,
+    ) -> Result<(), Errno> {
+        if node.log_space == LogSpace::Exhausted && (length.known || !length.may_have_pieces) {
+            return Err(Errno::ENOSPC);
+        }
+        self.unsettle(node, ino);
+        self.lengths.remove_unsettled(ino);
+        self.tasks.cancel_settling(ino);
+        Ok(())
+    }
+
+    /// Record that the objects determine the length of a file.
+    fn unsettle<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        let Some(length) = self.length(ino) else {
+            return;
+        };
+        if length.known || !length.may_have_pieces {
+            let length = FileLength {
+                known: false,
+                may_have_pieces: true,
+                ..length
+            };
+            let times = None;
+            let change = Change::SetLength { ino, length, times };
+            self.log(node, VolumeEvent::Namespace(change), None);
+        }
+    }
+
+    /// Another node has a piece of a file. A power cut may have undone the record of that.
+    pub(super) fn note_piece<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        let length = self.length(ino);
+        if length.is_some_and(|length| !length.may_have_pieces) {
+            self.unsettle(node, ino);
+            self.settle_soon(node, ino);
+        }
+    }
+
+    /// Settle the length of a file together with others.
+    pub(super) fn settle_soon<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        self.lengths.add_unsettled(ino);
+        let soon_ns = node.now.steady_ns.saturating_add(SETTLE_DELAY_NS);
+        node.settle_at_ns.get_or_insert(soon_ns);
+    }
+
+    /// A file is dropped: it needs no length.
+    pub(super) fn forget_length(&mut self, ino: Ino) {
+        self.lengths.remove_unsettled(ino);
+        self.tasks.cancel_settling(ino);
+    }
+
+    /// Settle lengths, once clients have had the time to open their files again after a start.
+    pub fn settle_lengths<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+        if !self.lengths.any_unsettled() || !node.handles_are_restored() {
+            return;
+        }
+        let mut tasks = Vec::new();
+        for ino in self.lengths.next_batch(&self.tasks.inos()) {
+            // One that cannot be measured here is retried later.
+            if let Ok(task) = self.begin_task(node, ino, Goal::Settle, None) {
+                tasks.push((task, ino));
+            }
+        }
+        for other in self.other_nodes() {
+            self.query_objects(node, other, &tasks);
+        }
+    }
+
+    /// Begin to set the length or the times of a striped file, if that needs the other nodes.
+    /// `false`: it does not.
+    pub(super) fn begin_set_attributes<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        ino: Ino,
+        set: &SetAttr,
+        (change, result): (&Change, SlotResult),
+        open: Option<OpenMode>,
+    ) -> Result<bool, Errno> {
+        let Some(length) = self.length(ino) else {
+            return Ok(false);
+        };
+        let goal = match (set.size, set.mtime) {
+            (Some(size), _) if length.known && length.size == size => return Ok(false),
+            (Some(size), _) => Goal::Resize(size),
+            (None, Some(_)) if !length.known => Goal::Times,
+            _ => return Ok(false),
+        };
+        if let Goal::Resize(_) = goal {
+            self.unsettle(node, ino);
+            self.tasks.cancel_settling(ino);
+        }
+        let request = TaskRequest {
+            origin: requester.origin,
+            change: change.clone(),
+            result,
+            open,
+        };
+        let task = self.begin_task(node, ino, goal, Some(request))?;
+        self.query_all(node, task);
+        Ok(true)
+    }
+}

@@ -1,0 +1,285 @@
+//! Locks on ranges of files, those of `fcntl` and of `flock`, held at the files' metadata nodes.
+//!
+//! They are not durable. After a restart of the daemon, sessions from before reclaim their locks when
+//! they open their handles again; until all have done so or expired, no other lock is granted.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::Volume;
+use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::driver::ConnId;
+use crate::objects::Objects;
+use forebay_protocol::lock::{FileLock, HeldLock};
+use forebay_protocol::message::{LOCK_WATCH_SLOT, RECOVERY_SLOT};
+use forebay_protocol::{Errno, HandleId, Ino, LockOwner, Reply, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+use table::{LockGrant, LockResult, LockTable, MAX_WAITS};
+
+/// The call of a session that waits for notifications.
+type Watch = (ConnId, u64);
+
+/// Locks that a session waited for and holds now, of which it has not confirmed to know.
+#[derive(Debug, Default)]
+struct Notifications {
+    tickets: BTreeSet<u64>,
+    watch: Option<Watch>,
+}
+
+/// The locks of a volume, and the notifications about them.
+#[derive(Debug, Default)]
+pub struct FileLocks {
+    table: LockTable,
+    sessions: BTreeMap<SessionId, Notifications>,
+}
+
+impl FileLocks {
+    /// Whether any lock waits only for sessions that may reclaim theirs.
+    pub fn is_held_back(&self) -> bool {
+        self.table.is_held_back()
+    }
+
+    /// A session is over. Its locks went with its handles.
+    pub fn detach(&mut self, session: SessionId) {
+        assert!(
+            !self.table.has_locks_of(session),
+            "a session that ends has closed its handles"
+        );
+        self.sessions.remove(&session);
+    }
+
+    /// The call of a session that waits for notifications: it gets none any more.
+    pub fn take_watch(&mut self, session: SessionId) -> Option<Watch> {
+        self.sessions.get_mut(&session)?.watch.take()
+    }
+
+    /// A connection of a session is closed.
+    pub fn drop_watch(&mut self, session: SessionId, conn: ConnId) {
+        if let Some(notifications) = self.sessions.get_mut(&session) {
+            notifications.watch.take_if(|(watch, _)| *watch == conn);
+        }
+    }
+
+    fn is_granted(&self, session: SessionId, ticket: u64) -> bool {
+        let known = self.sessions.get(&session);
+        known.is_some_and(|notifications| notifications.tickets.contains(&ticket))
+    }
+
+    /// Whether a session may wait for another lock: one that does not confirm its notifications may
+    /// not.
+    fn may_wait(&self, session: SessionId) -> bool {
+        let known = self.sessions.get(&session);
+        known.is_none_or(|notifications| notifications.tickets.len() < MAX_WAITS)
+    }
+
+    /// A session confirms tickets, and waits for others from now on.
+    fn watch(&mut self, session: SessionId, confirmed: &[u64], watch: Watch) {
+        let notifications = self.sessions.entry(session).or_default();
+        for ticket in confirmed {
+            notifications.tickets.remove(ticket);
+        }
+        notifications.watch = Some(watch);
+    }
+
+    fn note_grants(&mut self, grants: &[LockGrant]) {
+        for grant in grants {
+            let notifications = self.sessions.entry(grant.session).or_default();
+            notifications.tickets.insert(grant.ticket);
+        }
+    }
+
+    /// The tickets to notify a session of, and its call that waits for them, if there are both.
+    fn take_notification(&mut self, session: SessionId) -> Option<(Watch, Vec<u64>)> {
+        let notifications = self.sessions.get_mut(&session)?;
+        if notifications.tickets.is_empty() {
+            return None;
+        }
+        let watch = notifications.watch.take()?;
+        Some((watch, notifications.tickets.iter().copied().collect()))
+    }
+
+    /// Check that every lock belongs to an open handle, for debug builds.
+    pub fn check(&self, is_open: impl Fn(SessionId, Ino, HandleId) -> bool) {
+        self.table.check(is_open);
+    }
+}
+
+impl Volume {
+    /// The file of a handle at its metadata node. `EINVAL`: only the data object is open.
+    fn locked_file(&self, session: SessionId, id: HandleId) -> Result<Ino, Errno> {
+        let handle = self.handles.get(session, id)?;
+        match handle.is_piece() {
+            true => Err(Errno::EINVAL),
+            false => Ok(handle.ino()),
+        }
+    }
+
+    pub(super) fn lock_file<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+        lock: FileLock,
+        ticket: Option<u64>,
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        let ino = self.locked_file(session, id)?;
+        if lock.start > lock.end {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(ticket) = ticket {
+            // A granted lock stays in the notifications until the client confirms it: this reply may be
+            // lost, too.
+            if self.locks.is_granted(session, ticket) {
+                return Ok(Outcome::Reply(Reply::Done));
+            }
+            if !self.locks.may_wait(session) {
+                return Err(Errno::ENOLCK);
+            }
+        }
+        let on_recovery_slot = requester.origin.slot == RECOVERY_SLOT;
+        let reclaims = on_recovery_slot && node.sessions.is_returning(session);
+        let hold_back = !reclaims && self.locks_may_be_reclaimed(node);
+        let held = HeldLock { lock, handle: id };
+        let table = &mut self.locks.table;
+        Ok(Outcome::Reply(
+            match table.lock(session, ino, held, ticket, hold_back) {
+                LockResult::Granted => {
+                    // It may be weaker than the lock that it replaces.
+                    self.grant_locks(node, ino);
+                    Reply::Done
+                }
+                LockResult::Waits => Reply::LockPending,
+                LockResult::Conflict(holder, lock) => conflict(session, holder, lock),
+                LockResult::Deadlock => return Err(Errno::EDEADLK),
+                LockResult::Full => return Err(Errno::ENOLCK),
+            },
+        ))
+    }
+
+    pub(super) fn test_lock<O: Objects>(
+        &self,
+        requester: &Requester,
+        id: HandleId,
+        lock: FileLock,
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        let ino = self.locked_file(session, id)?;
+        let found = self.locks.table.conflict(session, ino, lock);
+        Ok(Outcome::Reply(match found {
+            Some((holder, lock)) => conflict(session, holder, lock),
+            None => Reply::Done,
+        }))
+    }
+
+    pub(super) fn unlock_file<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        (id, owner): (HandleId, LockOwner),
+        (start, end): (u64, u64),
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        let ino = self.locked_file(session, id)?;
+        if start > end {
+            return Err(Errno::EINVAL);
+        }
+        self.locks.table.unlock((session, owner), ino, start, end);
+        self.grant_locks(node, ino);
+        Ok(Outcome::Reply(Reply::Done))
+    }
+
+    /// A handle is closed: its locks go.
+    pub(super) fn close_locks<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        session: SessionId,
+        ino: Ino,
+        id: HandleId,
+    ) {
+        if self.locks.table.close(session, ino, id) {
+            self.grant_locks(node, ino);
+        }
+    }
+
+    pub(super) fn cancel_lock<O: Objects>(
+        &mut self,
+        requester: &Requester,
+        ticket: u64,
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        self.locks.table.cancel(session, ticket);
+        Ok(Outcome::Reply(
+            match self.locks.is_granted(session, ticket) {
+                true => Reply::LocksGranted(vec![ticket]),
+                false => Reply::Done,
+            },
+        ))
+    }
+
+    /// Wait for notifications.
+    pub(super) fn await_locks<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        confirmed: &[u64],
+    ) -> Handled<O> {
+        let origin = &requester.origin;
+        if origin.slot != LOCK_WATCH_SLOT {
+            return Err(Errno::EINVAL);
+        }
+        let watch = (origin.conn, origin.seq);
+        self.locks.watch(origin.session, confirmed, watch);
+        self.notify(node, origin.session);
+        Ok(Outcome::Deferred)
+    }
+
+    /// Whether sessions from before this start may still reclaim locks. Those that do not come expire
+    /// after a lease; one that comes and makes no request may hold others up for another lease.
+    fn locks_may_be_reclaimed<O: Objects>(&self, node: &NodeContext<O>) -> bool {
+        let leases = node.limits.lease_ns.saturating_mul(2);
+        let deadline_ns = node.started_ns.saturating_add(leases);
+        node.now.steady_ns < deadline_ns && node.sessions.any_returning_to(self.id())
+    }
+
+    /// Grant locks that were held back, if no session may reclaim locks any more.
+    pub fn grant_held_back<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+        if self.locks.is_held_back() && !self.locks_may_be_reclaimed(node) {
+            let grants = self.locks.table.grant_all();
+            self.granted(node, &grants);
+        }
+    }
+
+    /// Grant locks on a file that were waited for and have no conflict any more.
+    fn grant_locks<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        if self.locks_may_be_reclaimed(node) {
+            return; // later, with those that are held back
+        }
+        let mut grants = Vec::new();
+        self.locks.table.grant(ino, &mut grants);
+        self.granted(node, &grants);
+    }
+
+    fn granted<O: Objects>(&mut self, node: &mut NodeContext<O>, grants: &[LockGrant]) {
+        self.locks.note_grants(grants);
+        for grant in grants {
+            self.notify(node, grant.session);
+        }
+    }
+
+    fn notify<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+        if let Some(((conn, seq), tickets)) = self.locks.take_notification(session) {
+            node.reply(conn, seq, Reply::LocksGranted(tickets));
+        }
+    }
+}
+
+/// The reply to `session` about a conflict with a lock of the session `holder`.
+fn conflict(session: SessionId, holder: SessionId, lock: FileLock) -> Reply {
+    Reply::LockConflict(FileLock {
+        owner: LockOwner::MIN,
+        pid: if session == holder { lock.pid } else { 0 },
+        ..lock
+    })
+}

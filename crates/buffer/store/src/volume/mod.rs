@@ -1,0 +1,335 @@
+//! Volumes: the state of one instance on one storage node.
+//!
+//! A [`Volume`] owns all of it. Every sub-state is a type of its own with private fields: name space,
+//! handles, space, file locks, lengths, tasks, and the parts of transactions. The files of this folder
+//! contain one sub-state each, together with the methods of [`Volume`] that are about it.
+
+mod attributes;
+mod cache_lease;
+mod checksums;
+mod data;
+mod files;
+mod handles;
+mod lengths;
+mod links;
+mod locks;
+mod names;
+mod pieces;
+mod requests;
+mod space;
+mod tasks;
+mod transactions;
+mod tx_locks;
+mod whole_files;
+
+pub use checksums::PendingCall;
+pub use links::RETRANSMIT_INTERVAL_NS;
+pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
+pub use whole_files::{fetch_reply, fetch_reply_in_memory};
+
+use crate::context::{NodeContext, Origin, VolumeAction};
+use crate::driver::ConnId;
+use crate::namespace::{Change, Namespace};
+use crate::objects::{ObjectId, Objects};
+use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
+use cache_lease::CacheLease;
+use checksums::Invalidations;
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
+use handles::Handles;
+use lengths::Lengths;
+use links::Links;
+use locks::FileLocks;
+use pieces::Pieces;
+use space::Space;
+use std::collections::BTreeSet;
+use tasks::Tasks;
+use transactions::{Coordinator, Participant};
+use tx_locks::{TxLockOwner, TxLocks};
+
+/// The state of one instance on this node.
+#[derive(Debug)]
+pub struct Volume {
+    /// The durable part.
+    state: VolumeState,
+    space: Space,
+    handles: Handles,
+    locks: FileLocks,
+    cache_lease: CacheLease,
+    invalidations: Invalidations,
+    links: Links,
+    lengths: Lengths,
+    pieces: Pieces,
+    tasks: Tasks,
+    tx_locks: TxLocks,
+    coordinator: Coordinator,
+    participant: Participant,
+}
+
+impl Volume {
+    /// A volume without clients and data objects.
+    pub fn new(state: VolumeState) -> Volume {
+        let mut tx_locks = TxLocks::default();
+        for (tx, prepared) in &state.prepared {
+            for lock in prepared.rounds.iter().flat_map(|round| &round.locks) {
+                tx_locks.take(lock.clone(), TxLockOwner::Transaction(*tx));
+            }
+        }
+        let mut lengths = Lengths::default();
+        for (ino, inode) in state.names.iter() {
+            if inode.length().is_some_and(|length| !length.known) {
+                lengths.add_unsettled(ino);
+            }
+        }
+        Volume {
+            coordinator: Coordinator::restore(&state.decided),
+            state,
+            space: Space::default(),
+            handles: Handles::default(),
+            locks: FileLocks::default(),
+            cache_lease: CacheLease::default(),
+            invalidations: Invalidations::default(),
+            links: Links::default(),
+            lengths,
+            pieces: Pieces::default(),
+            tasks: Tasks::default(),
+            tx_locks,
+            participant: Participant::default(),
+        }
+    }
+
+    /// A volume of a node that starts. Objects without an inode are removed.
+    pub fn restore<O: Objects>(state: VolumeState, objects: &mut O) -> Result<Volume, Errno> {
+        let mut volume = Volume::new(state);
+        objects.add_instance(volume.id())?;
+        for (ino, bytes) in objects.list_objects(volume.id())? {
+            if !volume.names().owns(ino) {
+                volume.pieces.check_later(ino);
+                volume.space.charge(ino, bytes);
+            } else if volume.names().get(ino).is_some() {
+                volume.space.charge(ino, bytes);
+            } else {
+                objects.remove(volume.object(ino))?;
+            }
+        }
+        Ok(volume)
+    }
+
+    /// A session from before this start is attached; its client may be caching.
+    pub fn restore_session(&mut self, session: SessionId, now_ns: u64) {
+        self.handles.attach(session);
+        self.cache_lease.renew(now_ns);
+    }
+
+    /// The instance.
+    pub fn id(&self) -> InstanceId {
+        self.state.spec.id
+    }
+
+    /// The durable part.
+    pub fn state(&self) -> &VolumeState {
+        &self.state
+    }
+
+    /// The name space.
+    fn names(&self) -> &Namespace {
+        &self.state.names
+    }
+
+    /// The data object of a file.
+    fn object(&self, ino: Ino) -> ObjectId {
+        let instance = self.id();
+        ObjectId { instance, ino }
+    }
+
+    /// Whether files are striped over several nodes.
+    pub fn is_striped(&self) -> bool {
+        self.state.spec.placement.is_distributed()
+    }
+
+    /// The other nodes of the instance.
+    fn other_nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        let placement = &self.state.spec.placement;
+        let own = placement.node;
+        (0..placement.nodes)
+            .map(NodeIndex)
+            .filter(move |node| *node != own)
+    }
+
+    /// Bytes in use or granted to writers.
+    pub fn used(&self) -> u64 {
+        self.space.used()
+    }
+
+    /// The number of attached sessions.
+    pub fn session_count(&self) -> usize {
+        self.handles.session_count()
+    }
+
+    /// Check that a session may attach. `EAGAIN`: its only client may still be caching.
+    pub fn check_attach(&mut self, now_ns: u64) -> Result<(), Errno> {
+        // Clients attach to node 0 first, which has seen to it.
+        if self.state.spec.placement.node.0 > 0 {
+            return Ok(());
+        }
+        let clients = self.session_count();
+        self.cache_lease.revoke(clients, now_ns)
+    }
+
+    /// Attach a session that begins.
+    pub fn attach(&mut self, session: SessionId) {
+        self.handles.attach(session);
+    }
+
+    /// A session is over: close its handles, and forget it.
+    pub fn detach<O: Objects>(&mut self, node: &mut NodeContext<O>, session: SessionId) {
+        if let Some((conn, seq)) = self.locks.take_watch(session) {
+            node.reply(conn, seq, Reply::Failed(Errno::ESTALE));
+        }
+        self.close_all(node, session);
+        self.handles.detach(session);
+        self.locks.detach(session);
+    }
+
+    /// A connection of a session is closed.
+    pub fn connection_closed(&mut self, session: SessionId, conn: ConnId) {
+        self.locks.drop_watch(session, conn);
+        self.invalidations.drop_calls_of(conn);
+    }
+
+    /// Whether a reply may permit its client to cache.
+    pub fn may_cache(&self, now_ns: u64) -> bool {
+        let clients = self.session_count();
+        self.cache_lease.is_available(clients, now_ns)
+    }
+
+    /// A reply permits its client to cache.
+    pub fn permit_caching(&mut self, now_ns: u64) {
+        self.cache_lease.renew(now_ns);
+    }
+
+    /// Whether every user may look names up in a directory.
+    pub fn is_searchable_by_all(&self, dir: Ino) -> bool {
+        let dir = self.names().get(dir);
+        dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
+    }
+
+    /// Whether any lock waits only for sessions that may reclaim theirs.
+    pub fn holds_locks_back(&self) -> bool {
+        self.locks.is_held_back()
+    }
+
+    /// Carry out an action whose log record is durable.
+    pub fn carry_out<O: Objects>(&mut self, node: &mut NodeContext<O>, action: VolumeAction) {
+        match action {
+            VolumeAction::RemovePieces(ino) => self.have_pieces_removed(node, ino),
+            VolumeAction::Vote(tx, round) => self.vote(node, tx, round),
+            VolumeAction::Announce(tx) => self.announce(node, tx),
+            VolumeAction::ReportRemoved(to, inos) => self.report_removed(node, to, inos),
+            VolumeAction::ReportDone(tx, to) => self.report_done(node, tx, to),
+        }
+    }
+
+    /// The instance is removed: calls that wait for other nodes or for checksums fail.
+    pub fn fail_waiting_calls<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+        let requesters = self.coordinator.calls().map(|requester| requester.origin);
+        let calls: Vec<Origin> = self.tasks.origins().chain(requesters).collect();
+        let calls = calls.iter().map(|origin| (origin.conn, origin.seq));
+        for (conn, seq) in calls.chain(self.invalidations.take_calls()) {
+            node.reply(conn, seq, Reply::Failed(Errno::ESTALE));
+        }
+    }
+
+    /// Change the capacity, in bytes. `EBUSY`: more is in use or granted.
+    pub fn resize<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        capacity: u64,
+        update: SlotUpdate,
+    ) -> Result<(), Errno> {
+        if capacity < self.used() {
+            return Err(Errno::EBUSY);
+        }
+        self.log(node, VolumeEvent::Resize(capacity), Some(update));
+        Ok(())
+    }
+
+    /// Change the addresses of the instance's nodes. `EINVAL`: there must be one for each.
+    pub fn set_peers<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        peers: Vec<String>,
+        update: SlotUpdate,
+    ) -> Result<(), Errno> {
+        let placement = Placement {
+            peers,
+            ..self.state.spec.placement.clone()
+        };
+        placement.validate()?;
+        self.log(node, VolumeEvent::SetPeers(placement.peers), Some(update));
+        Ok(())
+    }
+
+    /// Apply a change to the durable state and log it. Returns the record's sequence number.
+    fn log<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        event: VolumeEvent,
+        request: Option<SlotUpdate>,
+    ) -> u64 {
+        if let Err(why) = self.state.apply(&event) {
+            unreachable!("a planned change does not fit the state: {why}: {event:?}");
+        }
+        node.log(Event::Volume(self.id(), event), request)
+    }
+
+    /// Log a change of the name space, with its result for the slot of the call that made it.
+    fn log_change<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        change: Change,
+        result: SlotResult,
+    ) {
+        let update = origin.slot_update(result);
+        self.log(node, VolumeEvent::Namespace(change), Some(update));
+    }
+
+    /// Check the invariants that connect sub-states, for debug builds.
+    pub fn check(&self) {
+        self.space.check();
+        self.handles.check();
+        assert_eq!(self.space.granted(), self.handles.granted(), "grants");
+        for ino in self.handles.open_inodes() {
+            assert!(self.names().get(ino).is_some(), "inode {ino} is open");
+        }
+        for ino in self.space.objects().filter(|ino| self.names().owns(*ino)) {
+            let inode = self.names().get(ino);
+            assert!(inode.is_some(), "object {ino} belongs to a file");
+        }
+        self.locks.check(|session, ino, id| {
+            let handle = self.handles.get(session, id);
+            handle.is_ok_and(|handle| handle.ino() == ino && !handle.is_piece())
+        });
+        let tasks: Vec<_> = self.tasks.lock_owners().collect();
+        for owner in self.tx_locks.owners() {
+            assert!(
+                match owner {
+                    TxLockOwner::Task(_) => tasks.contains(&owner),
+                    TxLockOwner::Transaction(tx) =>
+                        self.state.prepared.contains_key(&tx) || self.coordinator.get(tx).is_some(),
+                },
+                "{owner:?} holds a lock and is over"
+            );
+        }
+        let unsettled: BTreeSet<Ino> = self.lengths.unsettled().collect();
+        for ino in unsettled {
+            assert!(!self.handles.is_written(ino), "file {ino} is written");
+        }
+    }
+
+    /// Whether [`check`](Volume::check) takes little time.
+    pub fn is_small(&self) -> bool {
+        self.names().len() + self.handles.len() < 200
+    }
+}

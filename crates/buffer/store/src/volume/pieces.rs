@@ -1,0 +1,401 @@
+//! Pieces: data objects of striped files on nodes other than the files' metadata nodes.
+//!
+//! A client shows the metadata node's capability to open a piece. The metadata node has pieces
+//! measured, resized and removed. A piece may outlive its file, because it was created late or
+//! because a power cut took the file back; every piece that is new, or that was there when this node
+//! or the metadata node started, is therefore checked with the metadata node.
+
+use super::Volume;
+use super::checksums::PendingCall;
+use super::space::Space;
+use super::tasks::Goal;
+use crate::context::{AfterDurable, Handled, NodeContext, Outcome, Requester, VolumeAction};
+use crate::log::LogSpace;
+use crate::objects::Objects;
+use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::placement::{CAPABILITY_LIFETIME_S, Capability, ObjectInfo};
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Removed files remembered for a node that does not answer. It finds the others when it starts.
+const MAX_REMOVALS: usize = 1 << 20;
+/// Files in one message.
+const MAX_BATCH: usize = 4096;
+
+/// Pieces to be removed on other nodes, and pieces here to be checked with their metadata nodes.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    /// Dropped files of which other nodes may have pieces.
+    removals: BTreeMap<NodeIndex, BTreeSet<Ino>>,
+    /// Pieces here, by metadata node, whose files may not exist.
+    unchecked: BTreeMap<NodeIndex, BTreeSet<Ino>>,
+}
+
+impl Pieces {
+    /// A piece is here whose file may not exist.
+    pub fn check_later(&mut self, ino: Ino) {
+        self.unchecked
+            .entry(ino.metadata_node())
+            .or_default()
+            .insert(ino);
+    }
+
+    /// A metadata node has started again: it may have lost files.
+    pub fn check_again(&mut self, metadata_node: NodeIndex, space: &Space) {
+        let pieces = space.objects();
+        let pieces = pieces.filter(|ino| ino.metadata_node() == metadata_node);
+        self.unchecked
+            .entry(metadata_node)
+            .or_default()
+            .extend(pieces);
+    }
+
+    /// A piece is confirmed or removed.
+    fn checked(&mut self, ino: Ino) {
+        if let Some(inos) = self.unchecked.get_mut(&ino.metadata_node()) {
+            inos.remove(&ino);
+        }
+    }
+
+    /// Another node is to remove its piece of a file.
+    fn remove_later(&mut self, node: NodeIndex, ino: Ino) {
+        let inos = self.removals.entry(node).or_default();
+        if inos.len() < MAX_REMOVALS {
+            inos.insert(ino);
+        }
+    }
+
+    /// Another node has removed its pieces of these files.
+    pub fn note_removed(&mut self, node: NodeIndex, removed: &[Ino]) {
+        if let Some(inos) = self.removals.get_mut(&node) {
+            for ino in removed {
+                inos.remove(ino);
+            }
+        }
+    }
+
+    /// Whether anything is to be removed or checked.
+    pub fn any_pending(&self) -> bool {
+        let mut pending = self.removals.values().chain(self.unchecked.values());
+        pending.any(|inos| !inos.is_empty())
+    }
+
+    /// Files whose pieces a node is to remove, and files to check with it: at most [`MAX_BATCH`] of
+    /// each.
+    fn pending_with(&self, node: NodeIndex) -> (Vec<Ino>, Vec<Ino>) {
+        let batch = |inos: Option<&BTreeSet<Ino>>| {
+            inos.into_iter()
+                .flatten()
+                .copied()
+                .take(MAX_BATCH)
+                .collect()
+        };
+        (
+            batch(self.removals.get(&node)),
+            batch(self.unchecked.get(&node)),
+        )
+    }
+}
+
+impl Volume {
+    /// A capability for the pieces of a file on other nodes, if there may be any.
+    pub(super) fn capability<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        ino: Ino,
+        mode: OpenMode,
+    ) -> Result<Option<Capability>, Errno> {
+        if self.names().find(ino)?.length().is_none() {
+            return Ok(None);
+        }
+        let until = node.now.wall.secs.saturating_add(CAPABILITY_LIFETIME_S);
+        let secret = &self.state.spec.placement.secret;
+        Ok(Some(Capability::new(
+            secret,
+            self.id(),
+            ino,
+            mode.read,
+            mode.write,
+            until,
+        )))
+    }
+
+    pub(super) fn renew_capability<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+    ) -> Handled<O> {
+        let handle = self.handles.get(requester.origin.session, id)?;
+        let capability = self.capability(node, handle.ino(), handle.mode())?;
+        capability
+            .map(|capability| Outcome::Reply(Reply::Capability(capability)))
+            .ok_or(Errno::EINVAL)
+    }
+
+    /// Open a piece.
+    pub(super) fn open_piece<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        id: HandleId,
+        capability: &Capability,
+        mode: OpenMode,
+    ) -> Handled<O> {
+        super::files::require_space_to_open(node, requester, mode)?;
+        let ino = capability.ino;
+        let placement = &self.state.spec.placement;
+        if !placement.is_distributed() || ino.metadata_node().0 >= placement.nodes || mode.truncate
+        {
+            return Err(Errno::EINVAL);
+        }
+        capability.verify(&placement.secret, self.id(), node.now.wall.secs)?;
+        if (mode.read && !capability.read) || (mode.write && !capability.write) {
+            return Err(Errno::EACCES);
+        }
+        if self.names().owns(ino) {
+            self.names().find(ino)?;
+        }
+        let passes_descriptor = mode.descriptor && requester.origin.is_local;
+        if mode.write || passes_descriptor {
+            self.ensure_object(node, ino)?;
+        }
+        self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
+        let descriptor = match passes_descriptor {
+            true => Some(node.objects.open(self.object(ino), mode)?),
+            false => None,
+        };
+        let reply = Reply::Object(self.object_info(node, ino)?);
+        Ok(match descriptor {
+            Some(descriptor) => Outcome::ReplyWith(reply, descriptor),
+            None => Outcome::Reply(reply),
+        })
+    }
+
+    /// Size, space and times of a data object here; `None` if there is none.
+    pub(super) fn object_info<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        ino: Ino,
+    ) -> Result<Option<ObjectInfo>, Errno> {
+        if !self.space.has_object(ino) {
+            return Ok(None);
+        }
+        let stat = node.objects.stat(self.object(ino))?;
+        Ok(Some(ObjectInfo {
+            size: stat.size,
+            space: stat.space,
+            atime: stat.atime,
+            mtime: stat.mtime,
+        }))
+    }
+
+    /// The same for several files.
+    pub(super) fn object_infos<O: Objects>(
+        &self,
+        node: &NodeContext<O>,
+        inos: &[Ino],
+    ) -> Result<Vec<Option<ObjectInfo>>, Errno> {
+        if inos.len() > MAX_REQUEST_INODES {
+            return Err(Errno::EINVAL);
+        }
+        inos.iter()
+            .map(|ino| self.object_info(node, *ino))
+            .collect()
+    }
+
+    /// Truncate or extend the object here of a file whose length becomes `length` bytes.
+    fn resize_piece<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        length: u64,
+    ) -> Result<(), Errno> {
+        let placement = &self.state.spec.placement;
+        let (layout, own) = (placement.layout(), placement.node);
+        let target = layout.object_length(ino, own, length);
+        let has_last_byte = length > 0 && layout.file_end(ino, own, target) == length;
+        if has_last_byte {
+            self.ensure_object(node, ino)?;
+        }
+        let object = self.object(ino);
+        if self.space.has_object(ino) && (has_last_byte || node.objects.stat(object)?.size > target)
+        {
+            node.objects.truncate(object, target)?;
+            self.recharge(node, ino);
+        }
+        Ok(())
+    }
+
+    /// This node's part of a task: resize the object, and measure it.
+    pub(super) fn do_own_part<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        goal: Goal,
+    ) -> Result<Option<ObjectInfo>, Errno> {
+        if let Goal::Resize(length) = goal {
+            self.resize_piece(node, ino, length)?;
+        }
+        self.object_info(node, ino)
+    }
+
+    /// Report objects to the metadata node of their files.
+    pub(super) fn report_objects<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+        queries: &[(u64, Ino)],
+    ) {
+        let mut reports = Vec::with_capacity(queries.len());
+        for (task, ino) in queries {
+            match self.object_info(node, *ino) {
+                Ok(info) => reports.push((*task, info)),
+                Err(errno) => tracing::warn!(%errno, "cannot stat a data object"),
+            }
+        }
+        self.send(node, to, PeerPayload::ObjectStats(reports));
+    }
+
+    /// Resize an object if there is a `length`, and report it to the metadata node of its file.
+    pub(super) fn resize_and_report<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+        task: u64,
+        ino: Ino,
+        length: Option<u64>,
+    ) {
+        if ino.metadata_node() != to {
+            return;
+        }
+        if let Some(length) = length
+            && node.objects.has_durable_checksums(self.object(ino))
+        {
+            let resize = PendingCall::Resize {
+                from: to,
+                task,
+                length,
+            };
+            return self.await_invalidation(node, ino, resize);
+        }
+        let resized = match length {
+            Some(length) => self.resize_piece(node, ino, length),
+            None => Ok(()),
+        };
+        let info = resized.and_then(|()| self.object_info(node, ino));
+        self.send(node, to, PeerPayload::ObjectResized { task, info });
+    }
+
+    pub(super) fn remove_pieces<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        inos: Vec<Ino>,
+    ) {
+        for ino in &inos {
+            if ino.metadata_node() == from {
+                self.remove_piece(node, *ino);
+            }
+        }
+        self.send(node, from, PeerPayload::ObjectsRemoved(inos));
+    }
+
+    fn remove_piece<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        if self.space.remove_object(ino)
+            && let Err(error) = node.objects.remove(self.object(ino))
+        {
+            tracing::warn!(%error, "cannot remove a data object; the next start retries");
+        }
+        self.pieces.checked(ino);
+    }
+
+    /// The removal of a file is durable: other nodes are to remove their pieces. If this node forgets
+    /// that in a crash, they will find out when they check.
+    pub(super) fn have_pieces_removed<O: Objects>(&mut self, node: &mut NodeContext<O>, ino: Ino) {
+        for other in self.other_nodes() {
+            self.pieces.remove_later(other, ino);
+            self.send(node, other, PeerPayload::RemoveObjects(vec![ino]));
+        }
+    }
+
+    /// Another node checks which of these files exist. That one does not is reported only when it is
+    /// durable: a power cut must not bring a file back whose pieces were removed.
+    pub(super) fn check_files<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        inos: Vec<Ino>,
+    ) {
+        if node.log_space == LogSpace::Exhausted {
+            return; // it asks again
+        }
+        let names = self.names();
+        let own = inos.into_iter().filter(|ino| names.owns(*ino));
+        let (existing, removed): (Vec<Ino>, Vec<Ino>) =
+            own.partition(|ino| names.get(*ino).is_some());
+        for ino in &existing {
+            self.note_piece(node, *ino);
+        }
+        if !removed.is_empty() {
+            let last = node.journal.last();
+            match node.journal.is_durable(last) {
+                true => self.report_removed(node, from, removed),
+                false => {
+                    let action = VolumeAction::ReportRemoved(from, removed);
+                    let action = AfterDurable::Volume(self.id(), action);
+                    node.journal.when_durable(last, action);
+                }
+            }
+        }
+        if !existing.is_empty() {
+            let removed = Vec::new();
+            self.send(
+                node,
+                from,
+                PeerPayload::OrphansChecked { existing, removed },
+            );
+        }
+    }
+
+    pub(super) fn report_removed<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+        removed: Vec<Ino>,
+    ) {
+        let existing = Vec::new();
+        self.send(node, to, PeerPayload::OrphansChecked { existing, removed });
+    }
+
+    pub(super) fn files_checked<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        existing: &[Ino],
+        removed: Vec<Ino>,
+    ) {
+        let from_metadata_node = |ino: &Ino| ino.metadata_node() == from;
+        for ino in existing.iter().copied().filter(from_metadata_node) {
+            self.pieces.checked(ino);
+        }
+        for ino in removed.into_iter().filter(from_metadata_node) {
+            self.remove_piece(node, ino);
+        }
+    }
+
+    pub(super) fn retransmit_pieces<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+    ) {
+        let (removals, unchecked) = self.pieces.pending_with(to);
+        if !removals.is_empty() {
+            self.send(node, to, PeerPayload::RemoveObjects(removals));
+        }
+        if !unchecked.is_empty() {
+            self.send(node, to, PeerPayload::CheckOrphans(unchecked));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A request of a client, from its arrival at the volume to the sub-state it is about.
+
+use super::Volume;
+use super::files::CreateFile;
+use crate::context::{Handled, NodeContext, Origin, Outcome, Requester};
+use crate::namespace::{Access, Body, EXEC, READ, WRITE};
+use crate::objects::Objects;
+use crate::state::SlotResult;
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, XattrMode,
+};
+use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
+
+impl Volume {
+    /// Whether a request must wait for the end of a transaction, a task or another client's append.
+    /// `is_repeated`: it is the last change made through its slot.
+    pub fn blocks(&self, origin: &Origin, is_repeated: bool, request: &Request) -> bool {
+        // Its transaction may not have been applied everywhere.
+        if is_repeated && self.coordinator.has_recalled() {
+            return true;
+        }
+        if let Request::File(FileRequest::AppendLock { handle }) = request {
+            return self.handles.append_is_blocked(origin.session, *handle);
+        }
+        !self.tx_locks.is_empty() && self.tx_locks.block(self.names(), request)
+    }
+
+    /// Reply to the repetition of a call that led to `result`.
+    pub fn repeat<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        origin: &Origin,
+        who: impl FnOnce() -> Result<Credentials, Errno>,
+        request: &Request,
+        result: SlotResult,
+    ) -> Handled<O> {
+        let reply = match result {
+            SlotResult::Done => Reply::Done,
+            SlotResult::Referral(ino, kind) => Reply::Referral { ino, kind },
+            SlotResult::Attr(ino) => Reply::Attr(self.attr(node, ino)?),
+            SlotResult::Opened(ino, created) => {
+                let (Request::Name(NameRequest::Create { handle, open, .. })
+                | Request::File(FileRequest::Open { handle, open, .. })) = request
+                else {
+                    return Err(Errno::ESTALE);
+                };
+                let handle = (*handle, *open);
+                return self.repeat_open(node, origin, who, (ino, created), handle);
+            }
+        };
+        Ok(Outcome::Reply(reply))
+    }
+
+    /// Carry out a call.
+    pub fn call<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: Requester,
+        call: Call,
+    ) -> Handled<O> {
+        if self.is_striped()
+            && let Some(plan) = self.plan_transaction(node, &requester, &call.request)?
+        {
+            self.begin_transaction(node, requester, call, plan);
+            return Ok(Outcome::Deferred);
+        }
+        match call.request {
+            Request::Name(request) => self.name_request(node, &requester, request),
+            Request::Inode(request) => self.inode_request(node, &requester, request),
+            Request::File(request) => self.file_request(node, &requester, request),
+            Request::Lock(request) => self.lock_request(node, &requester, request),
+            // Data has connections of its own, and administrators have sessions of their own.
+            Request::Session(_) | Request::Admin(_) | Request::Data(_) | Request::Peer(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+        }
+    }
+
+    fn name_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: NameRequest,
+    ) -> Handled<O> {
+        match request {
+            NameRequest::Lookup { parent, name } => self.lookup(node, requester, parent, &name),
+            NameRequest::ReadLink { ino } => match &self.names().find(ino)?.body {
+                Body::Symlink(target) => Ok(Outcome::Reply(Reply::Bytes(target.clone()))),
+                Body::File | Body::Striped(_) | Body::Dir(_) | Body::Special(..) => {
+                    Err(Errno::EINVAL)
+                }
+            },
+            NameRequest::ReadDir {
+                ino,
+                cookie,
+                bytes,
+                attrs,
+            } => self.read_dir(node, requester, ino, cookie, (bytes, attrs)),
+            NameRequest::Mknod {
+                parent,
+                name,
+                new,
+                mode,
+            } => self.make(node, requester, (parent, &name), new, mode),
+            NameRequest::Create {
+                parent,
+                name,
+                mode,
+                exclusive,
+                handle,
+                open,
+            } => {
+                let file = CreateFile {
+                    parent,
+                    name: &name,
+                    mode,
+                    exclusive,
+                    handle,
+                    open,
+                };
+                self.create(node, requester, &file)
+            }
+            NameRequest::PutFile {
+                parent,
+                name,
+                set,
+                data,
+            } => self.put(node, requester, (parent, &name), &set, &data),
+            NameRequest::Unlink { parent, name } => {
+                self.remove(node, requester, (parent, &name), false)
+            }
+            NameRequest::RmDir { parent, name } => {
+                self.remove(node, requester, (parent, &name), true)
+            }
+            NameRequest::Rename {
+                parent,
+                name,
+                to,
+                to_name,
+                existing,
+            } => self.rename(node, requester, (parent, &name), (to, &to_name), existing),
+            NameRequest::Link { ino, parent, name } => {
+                self.link(node, requester, ino, (parent, &name))
+            }
+        }
+    }
+
+    fn inode_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: InodeRequest,
+    ) -> Handled<O> {
+        let reply = match request {
+            InodeRequest::GetAttr { ino } => Reply::Attr(self.attr(node, ino)?),
+            InodeRequest::GetAttrs { inos } => Reply::Attrs(self.attrs(node, &inos)?),
+            InodeRequest::SetAttr { ino, handle, set } => {
+                return self.handle_set_attr(node, requester, (ino, handle), &set);
+            }
+            InodeRequest::Access { ino, mask } => {
+                let inode = self.names().find(ino)?;
+                let wanted = mask & (READ | WRITE | EXEC);
+                requester.who.check_access(inode, wanted)?;
+                Reply::Done
+            }
+            InodeRequest::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => return self.set_xattr(node, requester, (ino, &name), Some(&value), mode),
+            InodeRequest::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
+            InodeRequest::ListXattr { ino } => {
+                let xattrs = &self.names().find(ino)?.xattrs;
+                Reply::Names(xattrs.keys().cloned().collect())
+            }
+            InodeRequest::RemoveXattr { ino, name } => {
+                let mode = XattrMode::Replace;
+                return self.set_xattr(node, requester, (ino, &name), None, mode);
+            }
+            InodeRequest::GetFile { ino } => return self.fetch(node, requester, ino),
+            InodeRequest::StatFs => Reply::StatFs {
+                capacity: self.state.spec.capacity,
+                used: self.space.used(),
+                inodes: self.state.spec.inodes,
+                inodes_used: self.names().len() as u64,
+            },
+            InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(node, &inos)?),
+        };
+        Ok(Outcome::Reply(reply))
+    }
+
+    fn get_xattr(&self, requester: &Requester, ino: Ino, name: &[u8]) -> Result<Reply, Errno> {
+        let inode = self.names().find(ino)?;
+        if name.starts_with(b"user.") {
+            requester.who.check_access(inode, READ)?;
+        }
+        let value = inode.xattrs.get(name).cloned();
+        value.map(Reply::Bytes).ok_or(Errno::ENODATA)
+    }
+
+    fn file_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: FileRequest,
+    ) -> Handled<O> {
+        let session = requester.origin.session;
+        match request {
+            FileRequest::Open { ino, handle, open } => {
+                return self.open(node, requester, ino, handle, open);
+            }
+            FileRequest::OpenObject {
+                handle,
+                capability,
+                open,
+            } => return self.open_piece(node, requester, handle, &capability, open),
+            FileRequest::Close { handle, .. } => self.close(node, session, handle),
+            FileRequest::CloseAll { handles } => {
+                if handles.len() > MAX_CLOSED_HANDLES {
+                    return Err(Errno::EINVAL);
+                }
+                for handle in handles {
+                    self.close(node, session, handle);
+                }
+            }
+            FileRequest::RenewCapability { handle } => {
+                return self.renew_capability(node, requester, handle);
+            }
+            FileRequest::ReserveSpace {
+                handle,
+                returned,
+                want,
+            } => return self.reserve(node, requester, handle, (returned, want)),
+            FileRequest::Allocate {
+                handle,
+                offset,
+                length,
+                what,
+            } => return self.allocate(node, requester, handle, (offset, length), what),
+            FileRequest::Sync { handle, data_only } => {
+                return self.sync(node, requester, handle, (data_only, false));
+            }
+            FileRequest::SyncMetadata { handle } => {
+                // Only a client on this host can have synced the data.
+                let by_client = requester.origin.is_local;
+                return self.sync(node, requester, Some(handle), (by_client, by_client));
+            }
+            FileRequest::AppendLock { handle } => self.handles.lock_append(session, handle)?,
+            FileRequest::AppendUnlock { handle } => {
+                let ino = self.handles.get(session, handle)?.ino();
+                self.unlock_append(node, ino, (session, handle));
+            }
+        }
+        Ok(Outcome::Reply(Reply::Done))
+    }
+
+    fn lock_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        request: LockRequest,
+    ) -> Handled<O> {
+        match request {
+            LockRequest::Acquire {
+                handle,
+                lock,
+                ticket,
+            } => self.lock_file(node, requester, handle, lock, ticket),
+            LockRequest::Release {
+                handle,
+                owner,
+                start,
+                end,
+            } => self.unlock_file(node, requester, (handle, owner), (start, end)),
+            LockRequest::Test { handle, lock } => self.test_lock::<O>(requester, handle, lock),
+            LockRequest::Await { known } => self.await_locks(node, requester, &known),
+            LockRequest::Cancel { ticket } => self.cancel_lock::<O>(requester, ticket),
+        }
+    }
+}

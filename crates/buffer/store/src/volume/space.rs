@@ -1,0 +1,119 @@
+//! Space accounting of a volume: what its data objects take, and what writers have been granted.
+
+use forebay_protocol::Ino;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The data objects of a volume, the space they take, and the space granted to writers in addition.
+#[derive(Debug, Default)]
+pub struct Space {
+    /// Bytes that each object takes.
+    objects: BTreeMap<Ino, u64>,
+    /// Objects whose existence is not durable.
+    fresh: BTreeSet<Ino>,
+    /// Bytes that all objects take.
+    charged: u64,
+    /// Bytes granted to writers.
+    granted: u64,
+}
+
+impl Space {
+    /// Bytes in use or granted.
+    pub fn used(&self) -> u64 {
+        self.charged.saturating_add(self.granted)
+    }
+
+    /// Bytes granted to writers.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Whether a file has an object.
+    pub fn has_object(&self, ino: Ino) -> bool {
+        self.objects.contains_key(&ino)
+    }
+
+    /// The files that have objects.
+    pub fn objects(&self) -> impl Iterator<Item = Ino> {
+        self.objects.keys().copied()
+    }
+
+    /// Account for an object that was just created and takes `bytes`.
+    pub fn add_object(&mut self, ino: Ino, bytes: u64) {
+        self.charge(ino, bytes);
+        self.fresh.insert(ino);
+    }
+
+    /// Account for an object that takes `bytes` now.
+    pub fn charge(&mut self, ino: Ino, bytes: u64) {
+        let before = self.objects.insert(ino, bytes).unwrap_or(0);
+        assert!(before <= self.charged, "an object was charged");
+        self.charged = self.charged - before + bytes;
+    }
+
+    /// An object goes. `false`: there is none.
+    pub fn remove_object(&mut self, ino: Ino) -> bool {
+        self.fresh.remove(&ino);
+        let Some(bytes) = self.objects.remove(&ino) else {
+            return false;
+        };
+        assert!(bytes <= self.charged, "an object was charged");
+        self.charged -= bytes;
+        true
+    }
+
+    /// Whether the existence of an object is not durable. The caller makes it so.
+    pub fn take_fresh(&mut self, ino: Ino) -> bool {
+        self.fresh.remove(&ino)
+    }
+
+    /// Give up `bytes` of a grant.
+    pub fn release(&mut self, bytes: u64) {
+        assert!(bytes <= self.granted, "no more is released than granted");
+        self.granted -= bytes;
+    }
+
+    /// Grant space to a writer that needs `want` bytes now and would like `ahead`: all of `want` if
+    /// it is free, and beyond that at most an eighth of the free space. Returns the bytes granted.
+    pub fn grant(&mut self, capacity: u64, want: u64, ahead: u64) -> u64 {
+        let bytes = self.available(capacity, want, ahead);
+        self.granted += bytes;
+        assert!(
+            bytes == 0 || self.used() <= capacity,
+            "granted space never exceeds the capacity"
+        );
+        bytes
+    }
+
+    /// What [`grant`](Space::grant) would grant.
+    pub fn available(&self, capacity: u64, want: u64, ahead: u64) -> u64 {
+        let free = capacity.saturating_sub(self.used());
+        want.max(ahead.min(free / 8)).min(free)
+    }
+
+    /// Check that the sums are right, for debug builds.
+    pub fn check(&self) {
+        assert_eq!(self.charged, self.objects.values().sum::<u64>());
+        assert!(self.fresh.iter().all(|ino| self.has_object(*ino)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_shrink_as_the_volume_fills_and_never_exceed_its_capacity() {
+        let mut space = Space::default();
+        let capacity = 1 << 20;
+        let mut total = 0;
+        loop {
+            let bytes = space.grant(capacity, 4096, 1 << 30);
+            if bytes == 0 {
+                break;
+            }
+            total += bytes;
+            assert!(space.used() <= capacity);
+        }
+        assert_eq!(total, capacity);
+    }
+}

@@ -1,0 +1,354 @@
+//! Tasks: queries or changes of all data objects of a striped file, until the last node has answered.
+
+use super::Volume;
+use super::tx_locks::TxLockOwner;
+use crate::context::{Handled, NodeContext, Origin, Outcome};
+use crate::log::LogSpace;
+use crate::namespace::{Change, FileLength, TxLock};
+use crate::objects::Objects;
+use crate::state::{SlotResult, VolumeEvent};
+use forebay_protocol::message::OpenMode;
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::placement::ObjectInfo;
+use forebay_protocol::{Errno, Ino, NodeIndex, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a request waits for all objects of a file, or for all participants of a transaction,
+/// before it is returned with `EAGAIN`; clients apply their own timeout.
+pub const ANSWER_TIMEOUT_NS: u64 = 20_000_000_000;
+/// The same for a change that is committed here and cannot be retried: the usual timeout of a client.
+pub const DECIDED_TIMEOUT_NS: u64 = 60_000_000_000;
+/// Files in one message.
+const MAX_BATCH: usize = 1024;
+
+/// The purpose of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Settle the length: nobody writes to the file any more.
+    Settle,
+    /// Set the times: the last write so far must be known to tell later ones.
+    Times,
+    /// Set the length, in bytes.
+    Resize(u64),
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct Task {
+    ino: Ino,
+    goal: Goal,
+    /// The nodes that have not answered.
+    waiting: BTreeSet<NodeIndex>,
+    /// The objects of the others.
+    objects: BTreeMap<NodeIndex, Option<ObjectInfo>>,
+    /// The request that it is done for.
+    request: Option<TaskRequest>,
+    since_ns: u64,
+}
+
+/// A request that waits for a task.
+#[derive(Debug)]
+pub struct TaskRequest {
+    /// The call.
+    pub origin: Origin,
+    /// The change to make when all objects are done.
+    pub change: Change,
+    /// The result to record for the slot.
+    pub result: SlotResult,
+    /// Set for an open that truncates the file.
+    pub open: Option<OpenMode>,
+}
+
+/// The tasks of a volume.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    tasks: BTreeMap<u64, Task>,
+    last_id: u64,
+}
+
+/// The consequence of an answer for a task.
+enum Progress {
+    /// The task is over, or waits for other nodes.
+    Waiting,
+    /// All nodes have answered.
+    Complete,
+}
+
+impl Tasks {
+    fn add(&mut self, task: Task) -> u64 {
+        assert!(!task.objects.is_empty(), "the own part has been done");
+        self.last_id += 1;
+        self.tasks.insert(self.last_id, task);
+        self.last_id
+    }
+
+    /// Whether there is no task.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The files that tasks are about.
+    pub fn inos(&self) -> BTreeSet<Ino> {
+        self.tasks.values().map(|task| task.ino).collect()
+    }
+
+    /// The tasks that hold a lock on their file.
+    pub fn lock_owners(&self) -> impl Iterator<Item = TxLockOwner> {
+        let holding = self.tasks.iter();
+        let holding = holding.filter(|(_, task)| task.goal != Goal::Settle);
+        holding.map(|(id, _)| TxLockOwner::Task(*id))
+    }
+
+    /// Drop the tasks that settle the length of a file: it is overtaken.
+    pub fn cancel_settling(&mut self, ino: Ino) {
+        self.tasks
+            .retain(|_, task| task.ino != ino || task.goal != Goal::Settle);
+    }
+
+    /// The calls that wait for tasks.
+    pub fn origins(&self) -> impl Iterator<Item = Origin> {
+        let requests = self.tasks.values().filter_map(|task| task.request.as_ref());
+        requests.map(|request| request.origin)
+    }
+
+    fn note_answer(&mut self, id: u64, from: NodeIndex, info: Option<ObjectInfo>) -> Progress {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return Progress::Waiting;
+        };
+        if task.waiting.remove(&from) {
+            task.objects.insert(from, info);
+        }
+        match task.waiting.is_empty() {
+            true => Progress::Complete,
+            false => Progress::Waiting,
+        }
+    }
+
+    /// A node is asked again later.
+    fn ask_again(&mut self, id: u64, node: NodeIndex) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.waiting.insert(node);
+        }
+    }
+
+    fn has_request(&self, id: u64) -> bool {
+        let task = self.tasks.get(&id);
+        task.is_some_and(|task| task.request.is_some())
+    }
+
+    /// Tasks with a request that has waited too long.
+    fn timed_out(&self, now_ns: u64) -> Vec<u64> {
+        let late = self.tasks.iter().filter(|(_, task)| {
+            task.request.is_some() && task.since_ns.saturating_add(ANSWER_TIMEOUT_NS) < now_ns
+        });
+        late.map(|(id, _)| *id).collect()
+    }
+
+    /// The message that asks a node for its part of a task.
+    fn query(&self, id: u64) -> Option<PeerPayload> {
+        let task = self.tasks.get(&id)?;
+        let oldest = self.tasks.keys().next().copied().unwrap_or(id);
+        assert!(oldest <= id, "tasks are numbered in order");
+        Some(match task.goal {
+            Goal::Settle | Goal::Times => PeerPayload::StatObjects(vec![(id, task.ino)]),
+            Goal::Resize(length) => PeerPayload::ResizeObject {
+                task: id,
+                oldest,
+                ino: task.ino,
+                length,
+            },
+        })
+    }
+}
+
+impl Volume {
+    /// Begin a task, and do this node's part of it.
+    pub(super) fn begin_task<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        goal: Goal,
+        request: Option<TaskRequest>,
+    ) -> Result<u64, Errno> {
+        let info = self.do_own_part(node, ino, goal)?;
+        let id = self.tasks.add(Task {
+            ino,
+            goal,
+            waiting: self.other_nodes().collect(),
+            objects: BTreeMap::from([(self.names().node(), info)]),
+            request,
+            since_ns: node.now.steady_ns,
+        });
+        if goal != Goal::Settle {
+            self.tx_locks
+                .take(TxLock::Inode(ino), TxLockOwner::Task(id));
+        }
+        Ok(id)
+    }
+
+    /// Ask a node to stat its objects for several tasks.
+    pub(super) fn query_objects<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+        tasks: &[(u64, Ino)],
+    ) {
+        for batch in tasks.chunks(MAX_BATCH) {
+            self.send(node, to, PeerPayload::StatObjects(batch.to_vec()));
+        }
+    }
+
+    /// Ask all other nodes for their parts of a task.
+    pub(super) fn query_all<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) {
+        for other in self.other_nodes() {
+            if let Some(query) = self.tasks.query(id) {
+                self.send(node, other, query);
+            }
+        }
+    }
+
+    pub(super) fn retransmit_tasks<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        to: NodeIndex,
+    ) {
+        let (mut stat, mut resize) = (Vec::new(), Vec::new());
+        for (id, task) in &self.tasks.tasks {
+            if !task.waiting.contains(&to) {
+                continue;
+            }
+            match task.goal {
+                Goal::Resize(_) => resize.push(*id),
+                Goal::Settle | Goal::Times => stat.push((*id, task.ino)),
+            }
+        }
+        self.query_objects(node, to, &stat);
+        for id in resize {
+            if let Some(query) = self.tasks.query(id) {
+                self.send(node, to, query);
+            }
+        }
+    }
+
+    /// A node has done its part of a task, or failed.
+    pub(super) fn object_reported<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        id: u64,
+        info: Result<Option<ObjectInfo>, Errno>,
+    ) {
+        match info {
+            Ok(info) => match self.tasks.note_answer(id, from, info) {
+                Progress::Waiting => {}
+                Progress::Complete if node.log_space == LogSpace::Exhausted => {
+                    self.tasks.ask_again(id, from);
+                }
+                Progress::Complete => self.finish_task(node, id),
+            },
+            Err(errno) if self.tasks.has_request(id) => self.fail_task(node, id, errno),
+            Err(_) if !self.tasks.tasks.contains_key(&id) => {}
+            Err(errno) => tracing::warn!(%errno, "cannot stat a data object"),
+        }
+    }
+
+    fn end_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) -> Option<Task> {
+        let task = self.tasks.tasks.remove(&id)?;
+        if task.goal != Goal::Settle {
+            self.tx_locks.release(TxLockOwner::Task(id));
+            node.parked.note_unlocked(self.id());
+        }
+        Some(task)
+    }
+
+    fn fail_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64, errno: Errno) {
+        let Some(task) = self.end_task(node, id) else {
+            return;
+        };
+        if !self.handles.is_written(task.ino) {
+            self.lengths.add_unsettled(task.ino);
+        }
+        if let Some(request) = task.request {
+            let origin = request.origin;
+            node.reply(origin.conn, origin.seq, Reply::Failed(errno));
+        }
+    }
+
+    /// Return requests that wait for a node which does not answer, or has no part of the instance any
+    /// more.
+    pub(super) fn time_out_tasks<O: Objects>(&mut self, node: &mut NodeContext<O>) {
+        for id in self.tasks.timed_out(node.now.steady_ns) {
+            self.fail_task(node, id, Errno::EAGAIN);
+        }
+    }
+
+    /// All nodes have done their parts of a task.
+    fn finish_task<O: Objects>(&mut self, node: &mut NodeContext<O>, id: u64) {
+        let Some(mut task) = self.end_task(node, id) else {
+            return;
+        };
+        let nodes = usize::from(self.state.spec.placement.nodes);
+        assert_eq!(task.objects.len(), nodes, "the objects of all nodes");
+        let handled = self.apply_task(node, &mut task);
+        if let Some(request) = task.request {
+            let origin = request.origin;
+            let handled = handled.and_then(|()| self.finish_request(node, task.ino, request));
+            node.finish(origin.conn, origin.seq, handled);
+        }
+    }
+
+    /// Record the length that a task has led to. `ESTALE`: the file was removed.
+    fn apply_task<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        task: &mut Task,
+    ) -> Result<(), Errno> {
+        let ino = task.ino;
+        let inode = self.names().find(ino)?;
+        let known = *inode.length().ok_or(Errno::ESTALE)?;
+        let is_written = self.handles.is_written(ino);
+        if task.goal == Goal::Settle && (is_written || known.known) {
+            return Ok(());
+        }
+        let latest = task.objects.values().flatten().map(|object| object.mtime);
+        let latest = latest.max().unwrap_or_default();
+        let mut attr = inode.attr(ino);
+        attr.provisional = Some(known.mtime_seen);
+        attr.merge_objects(
+            &self.state.spec.placement.layout(),
+            std::mem::take(&mut task.objects),
+        );
+        let is_settled = match task.goal {
+            Goal::Times => known.known,
+            Goal::Settle | Goal::Resize(_) => !is_written,
+        };
+        let length = FileLength {
+            size: attr.size,
+            space: attr.blocks * 512,
+            mtime_seen: known.mtime_seen.max(latest),
+            known: is_settled,
+            may_have_pieces: true,
+        };
+        let times = Some((attr.mtime, attr.ctime)).filter(|_| task.goal == Goal::Settle);
+        let change = Change::SetLength { ino, length, times };
+        self.log(node, VolumeEvent::Namespace(change), None);
+        if is_settled {
+            self.lengths.remove_unsettled(ino);
+        }
+        Ok(())
+    }
+
+    /// Carry out the rest of a request for which all objects of a file are done.
+    fn finish_request<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        ino: Ino,
+        request: TaskRequest,
+    ) -> Handled<O> {
+        self.log_change(node, &request.origin, request.change, request.result);
+        match request.open {
+            Some(mode) => self.opened(node, &request.origin, ino, mode, false),
+            None => Ok(Outcome::Reply(Reply::Attr(self.attr(node, ino)?))),
+        }
+    }
+}

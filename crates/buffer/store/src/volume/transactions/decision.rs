@@ -1,0 +1,159 @@
+//! The coordinator's part of transactions, from the decision on.
+
+use super::coordinator::{Decided, Phase};
+use crate::context::{AfterDurable, NodeContext, VolumeAction};
+use crate::driver::Effect;
+use crate::log::LogSpace;
+use crate::namespace::Change;
+use crate::objects::Objects;
+use crate::state::{SlotResult, VolumeEvent};
+use crate::volume::Volume;
+use crate::volume::tx_locks::TxLockOwner;
+use forebay_protocol::peer::{PeerPayload, TxId};
+use forebay_protocol::{Errno, Ino, NodeIndex, Reply};
+
+/// The inodes that lose a name.
+pub fn unlinked(changes: &[Change]) -> Vec<Ino> {
+    let mut inos = Vec::new();
+    for change in changes {
+        if let Change::RemoveName { ino, .. } = change {
+            inos.push(*ino);
+        }
+    }
+    inos
+}
+
+impl Volume {
+    /// All participants are prepared: commit.
+    pub(super) fn decide<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+        if node.log_space == LogSpace::Exhausted {
+            return self.fail(node, tx, Errno::ENOSPC);
+        }
+        let Some(live) = self.coordinator.get_mut(tx) else {
+            return;
+        };
+        let (Some(plan), Some((requester, _))) = (&live.plan, &live.call) else {
+            return;
+        };
+        let (entry, reply) = plan.conclusion(live.now());
+        let result = match &reply {
+            Reply::Referral { ino, kind } => SlotResult::Referral(*ino, *kind),
+            _ => SlotResult::Done,
+        };
+        let update = requester.origin.slot_update(result);
+        let mut changes = std::mem::take(&mut live.changes);
+        changes.push(entry);
+        let nodes = live.participants.clone();
+        let is_local = nodes.is_empty();
+        live.phase = Phase::Decided(Decided {
+            is_durable: false,
+            pending: nodes.clone(),
+            reply: Some(reply),
+        });
+        let unlinked = unlinked(&changes);
+        let event = VolumeEvent::Decide { tx, nodes, changes };
+        self.log(node, event, Some(update));
+        for ino in unlinked {
+            self.drop_if_unused(node, ino);
+        }
+        if is_local {
+            self.finish_transaction(node, tx);
+            self.coordinator.remove(tx);
+        } else {
+            let action = AfterDurable::Volume(self.id(), VolumeAction::Announce(tx));
+            node.journal.when_durable(node.journal.last(), action);
+            node.effects.push(Effect::SyncLog);
+        }
+    }
+
+    /// The commit is durable: announce it to all participants.
+    pub(in crate::volume) fn announce<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+        let Some(live) = self.coordinator.get_mut(tx) else {
+            return;
+        };
+        let Phase::Decided(decided) = &mut live.phase else {
+            unreachable!("only a committed transaction is announced");
+        };
+        decided.is_durable = true;
+        for other in live.participants.clone() {
+            self.announce_to(node, tx, other);
+        }
+    }
+
+    pub(super) fn announce_to<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        tx: TxId,
+        to: NodeIndex,
+    ) {
+        let phase = self.coordinator.get(tx).map(|live| &live.phase);
+        if let Some(Phase::Decided(Decided {
+            is_durable: true, ..
+        })) = phase
+        {
+            self.send(node, to, PeerPayload::Resolve { tx, commit: true });
+        }
+    }
+
+    /// A prepared participant queries the decision.
+    pub(in crate::volume) fn decision_queried<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        tx: TxId,
+    ) {
+        match self.coordinator.get(tx).map(|live| &live.phase) {
+            None => self.send(node, from, PeerPayload::Resolve { tx, commit: false }),
+            Some(Phase::Decided(_)) => self.announce_to(node, tx, from),
+            Some(Phase::Preparing | Phase::Walking(_)) => {}
+        }
+    }
+
+    /// A participant has applied a transaction. `is_durable`: a power cut there does not undo that.
+    pub(in crate::volume) fn participant_done<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        from: NodeIndex,
+        tx: TxId,
+        is_durable: bool,
+    ) {
+        let Some(live) = self.coordinator.get_mut(tx) else {
+            return;
+        };
+        let Phase::Decided(decided) = &mut live.phase else {
+            return;
+        };
+        decided.pending.remove(&from);
+        let is_applied = decided.pending.is_empty();
+        // Without log space the participant is kept, and reports again.
+        if is_durable && node.log_space > LogSpace::Exhausted {
+            live.participants.remove(&from);
+        }
+        let is_over = live.participants.is_empty();
+        if is_applied {
+            self.finish_transaction(node, tx);
+        }
+        if is_over {
+            self.log(node, VolumeEvent::Forget { tx }, None);
+            self.coordinator.remove(tx);
+        }
+    }
+
+    /// A transaction has been applied by all participants: reply, and release its locks here.
+    fn finish_transaction<O: Objects>(&mut self, node: &mut NodeContext<O>, tx: TxId) {
+        let Some(live) = self.coordinator.get_mut(tx) else {
+            return;
+        };
+        let Phase::Decided(decided) = &mut live.phase else {
+            unreachable!("only a committed transaction is applied");
+        };
+        assert!(decided.pending.is_empty(), "all participants are done");
+        if let (Some((requester, _)), Some(reply)) = (live.call.take(), decided.reply.take()) {
+            let origin = requester.origin;
+            node.reply(origin.conn, origin.seq, reply);
+        }
+        self.tx_locks.release(TxLockOwner::Transaction(tx));
+        self.coordinator.forget_recalled(tx);
+        node.parked.note_unlocked(self.id());
+    }
+}

@@ -1,0 +1,160 @@
+//! Small files that are stored and fetched whole, with one request each.
+
+use super::Volume;
+use super::attributes::add_object_stat;
+use crate::context::{Handled, NodeContext, Outcome, Requester};
+use crate::driver::Effect;
+use crate::log::LogSpace;
+use crate::namespace::{Access, Body, Change, FileLength, READ};
+use crate::objects::{FetchedObject, MemoryObjects, ObjectId, Objects};
+use crate::state::SlotResult;
+use forebay_protocol::layout::block_bytes;
+use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
+use forebay_protocol::{Attr, Errno, FileKind, Ino, Reply};
+
+impl Volume {
+    /// Store a file with contents, attributes and name. The object comes first: one without an inode is
+    /// removed at the next start.
+    pub(super) fn put<O: Objects>(
+        &mut self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        at: (Ino, &[u8]),
+        set: &SetAttr,
+        data: &[u8],
+    ) -> Handled<O> {
+        node.require_log_space(LogSpace::Normal)?;
+        if data.len() > MAX_INLINE_FILE_BYTES {
+            return Err(Errno::EFBIG);
+        }
+        let placement = &self.state.spec.placement;
+        let (layout, is_striped) = (placement.layout(), placement.is_distributed());
+        if is_striped && data.len() as u64 > layout.stripe_bytes() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let names = self.names();
+        let mut planned = names.plan_put(&requester.who, at, set, &layout, node.now.wall)?;
+        self.check_inode_limit()?;
+        let ino = planned.ino;
+        let mut stat = None;
+        if !data.is_empty() {
+            let cost = block_bytes(0, data.len() as u64);
+            if self.space.available(self.state.spec.capacity, cost, 0) < cost {
+                return Err(Errno::ENOSPC);
+            }
+            let (atime, mtime) = planned.times;
+            let stored = node
+                .objects
+                .put_object(self.object(ino), data, atime, mtime)?;
+            self.space.add_object(ino, stored.space);
+            node.put_count += 1;
+            stat = Some(stored);
+        }
+        if let Change::Put { length, .. } = &mut planned.change {
+            let stored = stat.unwrap_or_default();
+            *length = is_striped.then_some(FileLength {
+                size: stored.size,
+                space: stored.space,
+                mtime_seen: stored.mtime,
+                known: true,
+                may_have_pieces: false,
+            });
+        }
+        self.log_change(
+            node,
+            &requester.origin,
+            planned.change,
+            SlotResult::Attr(ino),
+        );
+        if let Some(replaced) = planned.replaced {
+            self.drop_if_unused(node, replaced);
+        }
+        let mut attr = self.names().find(ino)?.attr(ino);
+        if let Some(stat) = stat.filter(|_| !is_striped) {
+            add_object_stat(&mut attr, &stat);
+        }
+        Ok(Outcome::Reply(Reply::Attr(attr)))
+    }
+
+    /// Fetch attributes and contents of a file, consistent with each other. The driver reads the
+    /// object; other requests need not wait for the device.
+    pub(super) fn fetch<O: Objects>(
+        &self,
+        node: &mut NodeContext<O>,
+        requester: &Requester,
+        ino: Ino,
+    ) -> Handled<O> {
+        let inode = self.names().find(ino)?;
+        requester.who.check_access(inode, READ)?;
+        match inode.kind() {
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::EISDIR),
+            FileKind::Symlink => return Err(Errno::ELOOP),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                return Err(Errno::ENXIO);
+            }
+        }
+        let mut length = None;
+        if let Body::Striped(known) = &inode.body {
+            let layout = self.state.spec.placement.layout();
+            let is_here = layout.node_of_stripe(ino, 0) == self.names().node();
+            let max_size = layout.stripe_bytes().min(MAX_INLINE_FILE_BYTES as u64);
+            let is_one_piece = known.known && known.size <= max_size;
+            if !is_one_piece || (!is_here && known.size > 0) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            length = Some(known.size);
+        }
+        let attr = inode.attr(ino);
+        if !self.space.has_object(ino) {
+            let empty = FetchedObject::default();
+            return Ok(Outcome::Reply(fetch_reply(attr, length, Ok(Some(empty)))));
+        }
+        node.effects.push(Effect::FetchObject {
+            conn: requester.origin.conn,
+            seq: requester.origin.seq,
+            object: self.object(ino),
+            attr: Box::new(attr),
+            length,
+        });
+        Ok(Outcome::Deferred)
+    }
+}
+
+/// The reply to a request for a whole file whose object is in memory. `attr` and `length` are those of
+/// [`Effect::FetchObject`].
+pub fn fetch_reply_in_memory(
+    objects: &MemoryObjects,
+    object: ObjectId,
+    attr: Attr,
+    length: Option<u64>,
+) -> Reply {
+    fetch_reply(
+        attr,
+        length,
+        objects.fetch_object(object, MAX_INLINE_FILE_BYTES),
+    )
+}
+
+/// The reply to a request for a whole file. `attr` and `length` are those of
+/// [`Effect::FetchObject`]. `object` is `None` if it is too long or being written.
+pub fn fetch_reply(
+    mut attr: Attr,
+    length: Option<u64>,
+    object: Result<Option<FetchedObject>, Errno>,
+) -> Reply {
+    let FetchedObject { stat, mut data } = match object {
+        Ok(Some(object)) => object,
+        Ok(None) => return Reply::Failed(Errno::EOPNOTSUPP),
+        // The file was removed meanwhile.
+        Err(Errno::ENOENT) => return Reply::Failed(Errno::ESTALE),
+        Err(errno) => return Reply::Failed(errno),
+    };
+    match (length, stat) {
+        // A file may end in a hole, beyond the end of its object.
+        (Some(length), _) => data.resize(length as usize, 0),
+        (None, Some(stat)) => add_object_stat(&mut attr, &stat),
+        (None, None) => {}
+    }
+    Reply::FileContents { attr, data }
+}

@@ -1,0 +1,540 @@
+//! When calls are answered: not before their effects are durable, and in the end.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use forebay_protocol::identity::PeerIdentity;
+use forebay_protocol::message::{
+    AdminRequest, Attach, FileRequest, InodeRequest, InstanceSpec, NameRequest, NewInode,
+    OnExisting, OpenMode, PROTOCOL_VERSION, SessionRequest, SessionToken, SetAttr,
+};
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{
+    Call, Credentials, Errno, FileKind, HandleId, Ino, InstanceId, NodeIndex, Reply, Request,
+    SessionId, Timestamp,
+};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
+use forebay_store::objects::{MemoryObjects, ObjectId};
+
+const CONN: ConnId = ConnId(1);
+const OTHER: ConnId = ConnId(2);
+
+fn call(
+    node: &mut Node<MemoryObjects>,
+    conn: ConnId,
+    seq: u64,
+    request: Request,
+) -> Vec<Effect<ObjectId>> {
+    let mut effects = Vec::new();
+    let call = Call {
+        seq,
+        caller: None,
+        request,
+    };
+    node.step(Now::default(), Input::Call(conn, call), &mut effects);
+    effects
+}
+
+fn start() -> Node<MemoryObjects> {
+    start_with(MemoryObjects::default(), false)
+}
+
+/// With these objects. `local`: clients are on the daemon's host.
+fn start_with(objects: MemoryObjects, local: bool) -> Node<MemoryObjects> {
+    let state = NodeState::default();
+    let (now, limits) = (Now::default(), Limits::default());
+    let mut node = Node::start(state, 0, objects, limits, None, now, [1; 32]).unwrap();
+    node.set_boot_id(5);
+    for conn in [CONN, OTHER] {
+        node.step(now, Input::Connected(conn, root(local)), &mut Vec::new());
+    }
+    node
+}
+
+fn root(local: bool) -> PeerIdentity {
+    PeerIdentity {
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        local,
+    }
+}
+
+fn at_second(second: u64) -> Now {
+    Now {
+        steady_ns: second * 1_000_000_000,
+        ..Now::default()
+    }
+}
+
+fn greeting(instance: Option<InstanceId>) -> Attach {
+    Attach {
+        version: PROTOCOL_VERSION,
+        instance,
+        token: None,
+        slot: 0,
+        data_connection: false,
+        single_cache: false,
+    }
+}
+
+fn hello(instance: Option<InstanceId>) -> Request {
+    Request::Session(SessionRequest::Attach(greeting(instance)))
+}
+
+fn spec(placement: Placement) -> InstanceSpec {
+    InstanceSpec {
+        id: InstanceId(7),
+        uid: 0,
+        gid: 0,
+        mode: 0o755,
+        capacity: 1 << 20,
+        inodes: 10,
+        placement,
+    }
+}
+
+#[test]
+fn creation_and_removal_of_instances_are_answered_when_durable() {
+    let mut node = start();
+    let welcome = call(&mut node, CONN, 1, hello(None));
+    let is_attached = |effect: &Effect<ObjectId>| {
+        let Effect::Reply { reply, .. } = effect else {
+            return false;
+        };
+        matches!(reply, Reply::Attached { boot: 5, .. })
+    };
+    assert!(welcome.iter().any(is_attached));
+
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
+        id: InstanceId(7),
+        force: false,
+    });
+    let requests = [
+        (
+            2,
+            Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
+        ),
+        (3, remove),
+    ];
+    for (seq, request) in requests {
+        // The second call is a repetition, which must not be answered earlier.
+        for _ in 0..2 {
+            let effects = call(&mut node, CONN, seq, request.clone());
+            let synced = |effect: &Effect<ObjectId>| matches!(effect, Effect::Sync { .. });
+            let answered = |effect: &Effect<ObjectId>| matches!(effect, Effect::Reply { .. });
+            assert!(effects.iter().any(synced) && !effects.iter().any(answered));
+        }
+    }
+}
+
+/// A session is attached to an instance on two nodes, the other of which is never heard of.
+fn start_with_silent_peer() -> Node<MemoryObjects> {
+    let mut node = start();
+    call(&mut node, CONN, 1, hello(None));
+    let peers = ["/0".to_owned(), "/1".to_owned()];
+    let place = Placement::distributed(4096, &peers).unwrap().remove(0);
+    call(
+        &mut node,
+        CONN,
+        2,
+        Request::Admin(AdminRequest::CreateInstance(spec(place))),
+    );
+    call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
+    node
+}
+
+fn make(name: &str, new: NewInode) -> Request {
+    Request::Name(NameRequest::Mknod {
+        parent: Ino::ROOT,
+        name: name.as_bytes().to_vec(),
+        new,
+        mode: 0o755,
+    })
+}
+
+fn replies(effects: &[Effect<ObjectId>]) -> Vec<Reply> {
+    let replies = effects.iter().filter_map(|effect| match effect {
+        Effect::Reply { reply, .. } => Some(reply.clone()),
+        _ => None,
+    });
+    replies.collect()
+}
+
+/// A call in flight is not answered for 10 s, and answered `EAGAIN` after 30 s.
+#[track_caller]
+fn check_answered_eagain_after_20s(node: &mut Node<MemoryObjects>) {
+    for (second, expected) in [(10, vec![]), (30, vec![Reply::Failed(Errno::EAGAIN)])] {
+        let mut effects = Vec::new();
+        node.step(at_second(second), Input::Tick, &mut effects);
+        assert_eq!(replies(&effects), expected);
+    }
+}
+
+/// A file gets another length, which concerns the other node.
+fn resize_file(node: &mut Node<MemoryObjects>) {
+    let made = call(node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0)));
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let set = SetAttr {
+        size: Some(10_000),
+        ..SetAttr::default()
+    };
+    let request = Request::Inode(InodeRequest::SetAttr {
+        ino: attr.ino,
+        handle: None,
+        set,
+    });
+    assert_eq!(replies(&call(node, OTHER, 3, request)), []);
+}
+
+#[test]
+fn resize_with_silent_peer_answers_eagain_after_20s() {
+    let mut node = start_with_silent_peer();
+    resize_file(&mut node);
+    check_answered_eagain_after_20s(&mut node);
+}
+
+#[test]
+fn mkdir_with_silent_peer_answers_eagain_after_20s() {
+    let mut node = start_with_silent_peer();
+    let mut seq = 1;
+    let there = (0..20).find(|number| {
+        seq += 1;
+        let request = make(&format!("d{number}"), NewInode::Dir);
+        replies(&call(&mut node, OTHER, seq, request)).is_empty()
+    });
+    let name = format!("d{}", there.unwrap());
+    check_answered_eagain_after_20s(&mut node);
+    // Neither the name nor a lock on it is left.
+    let lookup = Request::Name(NameRequest::Lookup {
+        parent: Ino::ROOT,
+        name: name.into_bytes(),
+    });
+    let found = call(&mut node, OTHER, seq + 1, lookup);
+    assert_eq!(replies(&found), [Reply::Failed(Errno::ENOENT)]);
+}
+
+/// A message from the other node, which knows this node's incarnation.
+fn receive(
+    node: &mut Node<MemoryObjects>,
+    receiver: Incarnation,
+    number: u64,
+    say: PeerPayload,
+) -> Vec<Effect<ObjectId>> {
+    let message = PeerMessage {
+        instance: InstanceId(7),
+        from: NodeIndex(1),
+        sender: Incarnation { epoch: 1, nonce: 1 },
+        receiver,
+        sequence: number,
+        payload: say,
+    };
+    call(node, CONN, 100 + number, Request::Peer(Box::new(message)))
+}
+
+/// This node's incarnation, as the other one learns it.
+fn incarnation(node: &mut Node<MemoryObjects>) -> Incarnation {
+    let mut effects = Vec::new();
+    node.step(at_second(1), Input::Tick, &mut effects);
+    let sender = effects.iter().find_map(|effect| match effect {
+        Effect::SendToPeer { message, .. } => Some(message.sender),
+        _ => None,
+    });
+    sender.unwrap()
+}
+
+/// The other node has prepared a change of a name here, and is not heard of again.
+fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
+    let own = incarnation(node);
+    let step = Step::InsertEntry {
+        dir: Ino::ROOT,
+        name: name.as_bytes().to_vec(),
+        ino: Ino(1 << 48 | 9),
+        kind: FileKind::File,
+        existing: OnExisting::Fail,
+    };
+    let prepare = PeerPayload::Prepare {
+        tx: TxId(77),
+        round: 1,
+        who: Credentials {
+            uid: 0,
+            gid: 0,
+            groups: Some(Vec::new()),
+            checked: true,
+        },
+        now: Timestamp::default(),
+        steps: vec![step],
+    };
+    receive(node, own, 1, prepare);
+}
+
+fn lookup(name: &str) -> Request {
+    Request::Name(NameRequest::Lookup {
+        parent: Ino::ROOT,
+        name: name.as_bytes().to_vec(),
+    })
+}
+
+#[test]
+fn lookup_of_name_locked_by_silent_peer_answers_eagain_after_20s() {
+    let mut node = start_with_silent_peer();
+    lock_name(&mut node, "locked");
+    assert_eq!(replies(&call(&mut node, OTHER, 2, lookup("locked"))), []);
+    check_answered_eagain_after_20s(&mut node);
+    // It is still locked: the next call waits, too.
+    assert_eq!(replies(&call(&mut node, OTHER, 3, lookup("locked"))), []);
+}
+
+/// The instance is removed while a call waits: the call fails.
+#[track_caller]
+fn check_answered_when_removed(node: &mut Node<MemoryObjects>) {
+    let remove = Request::Admin(AdminRequest::RemoveInstance {
+        id: InstanceId(7),
+        force: true,
+    });
+    let answered = replies(&call(node, CONN, 3, remove));
+    assert_eq!(answered, [Reply::Failed(Errno::ESTALE)]);
+}
+
+#[test]
+fn removal_of_instance_fails_call_that_waits_for_a_lock() {
+    let mut node = start_with_silent_peer();
+    lock_name(&mut node, "locked");
+    let waiting = call(&mut node, OTHER, 2, lookup("locked"));
+    assert_eq!(replies(&waiting), []);
+    check_answered_when_removed(&mut node);
+}
+
+#[test]
+fn removal_of_instance_fails_call_that_waits_for_a_transaction() {
+    let mut node = start_with_silent_peer();
+    let mut requests = (2..22).map(|seq| (seq, make(&format!("d{seq}"), NewInode::Dir)));
+    let waits = requests.any(|(seq, make)| replies(&call(&mut node, OTHER, seq, make)).is_empty());
+    assert!(waits);
+    check_answered_when_removed(&mut node);
+}
+
+#[test]
+fn removal_of_instance_fails_call_that_waits_for_an_object() {
+    let mut node = start_with_silent_peer();
+    resize_file(&mut node);
+    check_answered_when_removed(&mut node);
+}
+
+#[test]
+fn removal_of_instance_fails_call_that_waits_for_invalid_checksums() {
+    let (mut node, _, _, open) = with_durable_checksums();
+    assert_eq!(replies(&call(&mut node, OTHER, 3, open)), []);
+    check_answered_when_removed(&mut node);
+}
+
+/// A transaction that has committed here, and whose other participant is not heard of again. Returns
+/// the number of its call.
+fn decide_with_silent_participant(node: &mut Node<MemoryObjects>) -> u64 {
+    let own = incarnation(node);
+    receive(node, own, 1, PeerPayload::ProbeAck);
+    let prepared = (2..22).find_map(|seq| {
+        let effects = call(node, OTHER, seq, make(&format!("d{seq}"), NewInode::Dir));
+        effects.iter().find_map(|effect| match effect {
+            Effect::SendToPeer { message, .. } => match &message.payload {
+                PeerPayload::Prepare { tx, round, .. } => Some((seq, *tx, *round)),
+                _ => None,
+            },
+            _ => None,
+        })
+    });
+    let (seq, tx, round) = prepared.unwrap();
+    let found = Ok(vec![StepResult::Inode(Ino(1 << 48 | 9), FileKind::Dir)]);
+    receive(node, own, 2, PeerPayload::Vote { tx, round, found });
+    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut Vec::new());
+    seq
+}
+
+/// A call is not answered 50 s after `second`, and answered `EIO` after 65 s.
+#[track_caller]
+fn check_answered_eio_after_60s(node: &mut Node<MemoryObjects>, second: u64) {
+    for (later, expected) in [(50, vec![]), (65, vec![Reply::Failed(Errno::EIO)])] {
+        let mut effects = Vec::new();
+        node.step(at_second(second + later), Input::Tick, &mut effects);
+        assert_eq!(replies(&effects), expected);
+    }
+}
+
+#[test]
+fn decided_transaction_with_silent_participant_answers_eio_after_60s() {
+    let mut node = start_with_silent_peer();
+    decide_with_silent_participant(&mut node);
+    check_answered_eio_after_60s(&mut node, 0);
+}
+
+#[test]
+fn repeated_call_of_decided_transaction_answers_eio_after_60s() {
+    let mut node = start_with_silent_peer();
+    let seq = decide_with_silent_participant(&mut node);
+    check_answered_eio_after_60s(&mut node, 0);
+    // The connection breaks, and the call is repeated on another one.
+    let again = ConnId(3);
+    let now = at_second(70);
+    node.step(now, Input::Connected(again, root(false)), &mut Vec::new());
+    let (_, session) = node.sessions().find(|(id, _)| *id == SessionId(2)).unwrap();
+    let hello = Request::Session(SessionRequest::Attach(Attach {
+        token: Some(SessionToken {
+            session: SessionId(2),
+            secret: session.secret,
+        }),
+        ..greeting(Some(InstanceId(7)))
+    }));
+    let repeated = make(&format!("d{seq}"), NewInode::Dir);
+    let mut effects = Vec::new();
+    for request in [hello, repeated] {
+        let call = Call {
+            seq,
+            caller: None,
+            request,
+        };
+        node.step(now, Input::Call(again, call), &mut effects);
+    }
+    assert!(matches!(replies(&effects)[..], [Reply::Attached { .. }]));
+    check_answered_eio_after_60s(&mut node, 70);
+}
+
+#[test]
+fn removal_of_file_is_reported_to_peers_when_durable() {
+    let mut node = start_with_silent_peer();
+    let own = incarnation(&mut node);
+    let made = call(
+        &mut node,
+        OTHER,
+        2,
+        make("f", NewInode::Node(FileKind::File, 0)),
+    );
+    let [Reply::Attr(attr)] = replies(&made)[..] else {
+        panic!("{made:?}");
+    };
+    let unlink = Request::Name(NameRequest::Unlink {
+        parent: Ino::ROOT,
+        name: b"f".to_vec(),
+    });
+    assert_eq!(replies(&call(&mut node, OTHER, 3, unlink)), [Reply::Done]);
+    // The other node has an object of it, perhaps with synced data: a power cut here could still bring the
+    // file back.
+    let is_reported = |effects: &[Effect<ObjectId>]| {
+        effects.iter().any(|effect| match effect {
+            Effect::SendToPeer { message, .. } => {
+                matches!(&message.payload, PeerPayload::OrphansChecked { removed, .. } if *removed == [attr.ino])
+            }
+            _ => false,
+        })
+    };
+    assert!(!is_reported(&receive(
+        &mut node,
+        own,
+        1,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
+    let mut effects = Vec::new();
+    node.step(Now::default(), Input::LogSynced(u64::MAX), &mut effects);
+    assert!(is_reported(&effects));
+    assert!(is_reported(&receive(
+        &mut node,
+        own,
+        2,
+        PeerPayload::CheckOrphans(vec![attr.ino])
+    )));
+}
+
+/// A file whose object has durable checksums, and a request to open it for writing.
+fn with_durable_checksums() -> (Node<MemoryObjects>, MemoryObjects, ObjectId, Request) {
+    let objects = MemoryObjects::default();
+    let mut node = start_with(objects.clone(), true);
+    call(&mut node, CONN, 1, hello(None));
+    call(
+        &mut node,
+        CONN,
+        2,
+        Request::Admin(AdminRequest::CreateInstance(spec(Placement::single_node()))),
+    );
+    call(&mut node, OTHER, 1, hello(Some(InstanceId(7))));
+    let put = Request::Name(NameRequest::PutFile {
+        parent: Ino::ROOT,
+        name: b"file".to_vec(),
+        set: Box::new(SetAttr::default()),
+        data: b"some bytes".to_vec(),
+    });
+    let made = replies(&call(&mut node, OTHER, 2, put));
+    let [Reply::Attr(attr)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    let object = ObjectId {
+        instance: InstanceId(7),
+        ino: attr.ino,
+    };
+    objects.add_durable_checksums(object);
+    let open = Request::File(FileRequest::Open {
+        ino: attr.ino,
+        handle: HandleId(1),
+        open: OpenMode {
+            write: true,
+            descriptor: true,
+            ..OpenMode::default()
+        },
+    });
+    (node, objects, object, open)
+}
+
+fn invalidated(
+    node: &mut Node<MemoryObjects>,
+    object: ObjectId,
+    result: Result<(), Errno>,
+) -> Vec<Effect<ObjectId>> {
+    let mut effects = Vec::new();
+    node.step(
+        Now::default(),
+        Input::ChecksumsInvalidated(object, result),
+        &mut effects,
+    );
+    effects
+}
+
+#[test]
+fn object_is_opened_for_writing_when_its_checksums_are_invalid() {
+    let (mut node, objects, object, open) = with_durable_checksums();
+    let asked = |effects: &[Effect<ObjectId>]| {
+        let asks = |effect: &&Effect<ObjectId>| matches!(effect, Effect::InvalidateChecksums(of) if *of == object);
+        (effects.iter().filter(asks).count(), replies(effects).len())
+    };
+    assert_eq!(asked(&call(&mut node, OTHER, 3, open.clone())), (1, 0));
+    // Other calls are answered meanwhile.
+    let stat = Request::Inode(InodeRequest::GetAttr { ino: object.ino });
+    assert_eq!(asked(&call(&mut node, OTHER, 4, stat)), (0, 1));
+    // It failed: the waiting call fails, and may be retried.
+    let failed = invalidated(&mut node, object, Err(Errno::EIO));
+    assert_eq!(replies(&failed), [Reply::Failed(Errno::EIO)]);
+    let truncate = Request::Inode(InodeRequest::SetAttr {
+        ino: object.ino,
+        handle: None,
+        set: SetAttr {
+            size: Some(3),
+            ..SetAttr::default()
+        },
+    });
+    assert_eq!(asked(&call(&mut node, OTHER, 5, open)), (1, 0));
+    assert_eq!(asked(&call(&mut node, OTHER, 6, truncate)), (0, 0));
+    objects.invalidate_checksums(object);
+    let opened = replies(&invalidated(&mut node, object, Ok(())));
+    assert!(
+        matches!(&opened[..], [Reply::Opened { .. }, Reply::Attr(attr)] if attr.size == 3),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn closed_connection_gets_no_reply_after_invalidation() {
+    let (mut node, objects, object, open) = with_durable_checksums();
+    call(&mut node, OTHER, 3, open);
+    node.step(Now::default(), Input::Disconnected(OTHER), &mut Vec::new());
+    objects.invalidate_checksums(object);
+    assert!(invalidated(&mut node, object, Ok(())).is_empty());
+}

@@ -1,0 +1,246 @@
+//! Events of a group, messages between groups, and kinds of packets.
+
+use forebay_engine::Context;
+use forebay_network::{NetEvent, NetMessage, Packet};
+
+/// The context in which a group's events run.
+pub(crate) type GroupContext<'a> = Context<'a, Event, GroupMessage>;
+
+/// An event of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    Net(NetEvent),
+    /// The next traffic message of a node (number within the group) is ready.
+    GenerateTraffic(u16),
+    Io(IoEvent),
+}
+
+impl Event {
+    /// Event key of [`Event::GenerateTraffic`].
+    pub fn traffic_key(local: u16) -> u32 {
+        NetEvent::FIRST_FREE_KEY + u32::from(local)
+    }
+}
+
+/// An event of a group's processes and storage nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum IoEvent {
+    Client(ClientEvent),
+    Server(ServerEvent),
+    Barrier(BarrierEvent),
+}
+
+/// An event of a process (by its slot, its number within the group) or of a request (by its tag).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClientEvent {
+    /// A process continues with its steps.
+    Resume(u32),
+    /// A process's call is ready to send its requests.
+    IssueRequests(u32),
+    /// A client has time to send the data of a write.
+    SendWriteData(u64),
+    /// A client has taken in the data of a read.
+    RequestDone(u64),
+    /// An aggregator has copied the data of its own node's processes for its window.
+    CopyDone(u32),
+}
+
+/// An event of a request at a server, by its index in the server's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ServerEvent {
+    /// A server has taken a request off the wire.
+    Dispatched(u32),
+    /// A server has time to fetch data.
+    FetchData(u32),
+    /// Data are on flash.
+    FlashWritten(u32),
+    /// Data have been read from flash.
+    FlashRead(u32),
+    /// A server has time to send data.
+    SendReadData(u32),
+    /// A lock is released.
+    ReleaseLock(u32),
+    /// A request that moves no data is done.
+    Reply(u32),
+}
+
+/// An event of a barrier, and the message about it between groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BarrierEvent {
+    /// All processes of a group have reached the barrier.
+    Reached { step: u32, value: u64 },
+    /// All processes of all groups have.
+    Released { step: u32, value: u64 },
+}
+
+impl IoEvent {
+    /// Event key, which orders events of the same time: by kind, and within a kind by number.
+    pub fn key(&self) -> u32 {
+        let (kind, number) = match *self {
+            IoEvent::Client(ClientEvent::Resume(slot)) => (1, slot),
+            IoEvent::Client(ClientEvent::IssueRequests(slot)) => (2, slot),
+            IoEvent::Client(ClientEvent::SendWriteData(tag)) => (3, tag as u32),
+            IoEvent::Client(ClientEvent::RequestDone(tag)) => (4, tag as u32),
+            IoEvent::Client(ClientEvent::CopyDone(slot)) => (14, slot),
+            IoEvent::Server(ServerEvent::Dispatched(index)) => (5, index),
+            IoEvent::Server(ServerEvent::FetchData(index)) => (6, index),
+            IoEvent::Server(ServerEvent::FlashWritten(index)) => (7, index),
+            IoEvent::Server(ServerEvent::FlashRead(index)) => (8, index),
+            IoEvent::Server(ServerEvent::SendReadData(index)) => (9, index),
+            IoEvent::Server(ServerEvent::ReleaseLock(index)) => (10, index),
+            IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
+            IoEvent::Barrier(BarrierEvent::Reached { .. }) => (12, 0),
+            IoEvent::Barrier(BarrierEvent::Released { .. }) => (13, 0),
+        };
+        NetEvent::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)
+    }
+}
+
+impl From<NetEvent> for Event {
+    #[inline]
+    fn from(event: NetEvent) -> Self {
+        Event::Net(event)
+    }
+}
+
+impl From<ClientEvent> for IoEvent {
+    fn from(event: ClientEvent) -> Self {
+        IoEvent::Client(event)
+    }
+}
+
+impl From<ServerEvent> for IoEvent {
+    fn from(event: ServerEvent) -> Self {
+        IoEvent::Server(event)
+    }
+}
+
+impl From<BarrierEvent> for IoEvent {
+    fn from(event: BarrierEvent) -> Self {
+        IoEvent::Barrier(event)
+    }
+}
+
+/// A message from one group to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GroupMessage {
+    Net(NetMessage),
+    Barrier(BarrierEvent),
+}
+
+impl From<NetMessage> for GroupMessage {
+    #[inline]
+    fn from(message: NetMessage) -> Self {
+        GroupMessage::Net(message)
+    }
+}
+
+/// Kind of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacketKind {
+    /// Synthetic traffic.
+    Traffic,
+    /// Client to server: a request.
+    Request(RequestKind),
+    /// Client to server: the data of a write.
+    WriteData,
+    /// Server to client.
+    Reply(ReplyKind),
+    /// Between an aggregator and another process of a collective transfer.
+    Exchange(ExchangeKind),
+}
+
+/// Kind of a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// Write this piece.
+    Write,
+    /// Read this piece.
+    Read,
+    /// Make written data durable.
+    Sync,
+    /// Open, create, close or remove a file.
+    Metadata,
+}
+
+/// Kind of a server's message to a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyKind {
+    /// Send the data of this piece.
+    FetchData,
+    /// The data.
+    ReadData,
+    /// The request is done.
+    Done,
+}
+
+/// Kind of a message of a collective transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExchangeKind {
+    /// Aggregator to process: send your bytes of this window.
+    Gather,
+    /// Process to aggregator: the bytes.
+    Contribution,
+    /// Aggregator to process: its bytes of a window.
+    Delivery,
+}
+
+impl PacketKind {
+    /// The kinds by their numbers in packets. The fabric keeps statistics of number 0, traffic,
+    /// apart from all others.
+    const BY_NUMBER: [PacketKind; 12] = [
+        PacketKind::Traffic,
+        PacketKind::Request(RequestKind::Write),
+        PacketKind::Request(RequestKind::Read),
+        PacketKind::Request(RequestKind::Sync),
+        PacketKind::Request(RequestKind::Metadata),
+        PacketKind::Reply(ReplyKind::FetchData),
+        PacketKind::WriteData,
+        PacketKind::Reply(ReplyKind::ReadData),
+        PacketKind::Reply(ReplyKind::Done),
+        PacketKind::Exchange(ExchangeKind::Gather),
+        PacketKind::Exchange(ExchangeKind::Contribution),
+        PacketKind::Exchange(ExchangeKind::Delivery),
+    ];
+
+    /// The kind of a packet that a group has sent.
+    #[inline]
+    pub fn of_packet(packet: &Packet) -> PacketKind {
+        Self::BY_NUMBER[usize::from(packet.kind())]
+    }
+
+    /// The kind's number in packets.
+    pub const fn number(self) -> u8 {
+        match self {
+            PacketKind::Traffic => 0,
+            PacketKind::Request(RequestKind::Write) => 1,
+            PacketKind::Request(RequestKind::Read) => 2,
+            PacketKind::Request(RequestKind::Sync) => 3,
+            PacketKind::Request(RequestKind::Metadata) => 4,
+            PacketKind::Reply(ReplyKind::FetchData) => 5,
+            PacketKind::WriteData => 6,
+            PacketKind::Reply(ReplyKind::ReadData) => 7,
+            PacketKind::Reply(ReplyKind::Done) => 8,
+            PacketKind::Exchange(ExchangeKind::Gather) => 9,
+            PacketKind::Exchange(ExchangeKind::Contribution) => 10,
+            PacketKind::Exchange(ExchangeKind::Delivery) => 11,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_leaves_room_for_time_and_key_in_a_cache_line() {
+        assert!(size_of::<Event>() <= 48, "{}", size_of::<Event>());
+    }
+
+    #[test]
+    fn packet_kinds_are_numbered_by_their_positions() {
+        for (number, kind) in (0..).zip(PacketKind::BY_NUMBER) {
+            assert_eq!(kind.number(), number);
+        }
+    }
+}

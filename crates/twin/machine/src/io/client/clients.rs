@@ -1,0 +1,348 @@
+//! The processes of one group.
+
+use super::exchange::{Exchange, begin_exchange, end_copy, end_window_access};
+use super::rank::{Activity, Rank};
+use super::requests::{Requests, send_write_data};
+use crate::event::{ClientEvent, Event, ExchangeKind, IoEvent, ReplyKind};
+use crate::io::barrier::WITHIN_STEP;
+use crate::io::context::IoContext;
+use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
+use crate::io::measure::PhaseCounts;
+use forebay_engine::Queue;
+use forebay_network::Packet;
+use forebay_workload::ior::{Access, AccessPattern, Action};
+use std::collections::BTreeMap;
+
+/// The processes of one group.
+pub(crate) struct Clients {
+    ranks: Vec<Rank>,
+    requests: Requests,
+    exchange: Exchange,
+    /// Counts of the current phase.
+    pub phase: PhaseCounts,
+}
+
+impl Clients {
+    pub fn new(job: &IoJob, group: u16) -> Self {
+        let here = |&rank: &u32| job.topology.location(job.node_of(rank)).group == group;
+        Clients {
+            ranks: (0..job.tasks()).filter(here).map(Rank::new).collect(),
+            requests: Requests::new(job.topology.nodes_of_group(group).len()),
+            exchange: Exchange::default(),
+            phase: PhaseCounts::default(),
+        }
+    }
+
+    /// Schedules the start of all processes.
+    pub fn start(&self, queue: &mut Queue<Event>) {
+        for slot in 0..self.count() {
+            let event = IoEvent::Client(ClientEvent::Resume(slot));
+            queue.push(0, event.key(), Event::Io(event));
+        }
+    }
+
+    /// Processes of this group.
+    pub fn count(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// The least, over the group's processes, of a process's mean duration of a transfer, ps.
+    pub fn least_mean(&self) -> Option<f64> {
+        self.ranks
+            .iter()
+            .filter(|r| r.transfer > 0)
+            .map(|r| r.in_transfers as f64 / r.transfer as f64)
+            .min_by(f64::total_cmp)
+    }
+
+    /// Bytes that each node of the group moved in this phase, divided by its processes' mean time
+    /// in transfers: bytes per second, in order of the job's nodes, without nodes that moved
+    /// nothing.
+    pub fn node_rates(&self, pattern: &AccessPattern) -> Vec<f64> {
+        let mut nodes: BTreeMap<u32, (u64, u64, u32)> = BTreeMap::new();
+        for rank in self.ranks.iter().filter(|r| r.in_transfers > 0) {
+            let (transfers, time, processes) = nodes.entry(pattern.node_of(rank.rank)).or_default();
+            *transfers += rank.transfer;
+            *time += rank.in_transfers;
+            *processes += 1;
+        }
+        let rate = |(transfers, time, processes): (u64, u64, u32)| {
+            let bytes = transfers * pattern.transfer_bytes();
+            bytes as f64 * f64::from(processes) * 1e12 / time as f64
+        };
+        nodes.into_values().map(rate).collect()
+    }
+
+    /// Prepares all processes for a phase.
+    pub fn enter_phase(&mut self, access: Access, job: &IoJob) {
+        for rank in &mut self.ranks {
+            rank.transfer = 0;
+            rank.in_transfers = 0;
+            rank.worn_out = false;
+            if access == Access::Write {
+                rank.written = u64::MAX;
+            }
+            rank.last = job.pattern.transfers_per_rank();
+            if access == Access::Read && job.ior.stonewall.is_some() {
+                rank.last = rank.last.min(rank.written);
+            }
+        }
+    }
+
+    /// Runs an event.
+    pub fn handle(&mut self, event: ClientEvent, io: &mut IoContext<'_, '_>) {
+        match event {
+            ClientEvent::Resume(slot) => self.advance(slot, io),
+            ClientEvent::IssueRequests(slot) => {
+                self.requests.issue(&mut self.ranks[slot as usize], io);
+            }
+            ClientEvent::SendWriteData(tag) => send_write_data(tag, io),
+            ClientEvent::RequestDone(tag) => self.complete_request(tag, io),
+            ClientEvent::CopyDone(slot) => end_copy(slot, &mut self.ranks, io),
+        }
+    }
+
+    /// Accepts a packet from a server.
+    pub fn receive_reply(&mut self, kind: ReplyKind, packet: &Packet, io: &mut IoContext<'_, '_>) {
+        if self.requests.receive_reply(kind, packet, io) {
+            self.complete_request(packet.tag(), io);
+        }
+    }
+
+    /// Accepts a packet between an aggregator and another process.
+    pub fn receive_exchange(
+        &mut self,
+        kind: ExchangeKind,
+        packet: &Packet,
+        io: &mut IoContext<'_, '_>,
+    ) {
+        self.exchange.receive(kind, packet, &mut self.ranks, io);
+    }
+
+    /// All processes have reached the barrier: those of this group continue.
+    pub fn resume_all(&mut self, value: u64, io: &mut IoContext<'_, '_>) {
+        for slot in 0..self.count() {
+            let rank = &mut self.ranks[slot as usize];
+            match rank.activity {
+                Activity::Barrier => {
+                    rank.step += 1;
+                    self.advance(slot, io);
+                }
+                Activity::Collective if value > 0 => self.end_transfers(slot, io),
+                Activity::Collective => begin_exchange(slot, rank, io),
+                Activity::Exchanged => self.end_collective_transfer(slot, io),
+                Activity::WearOut => {
+                    (rank.worn_out, rank.last) = (true, value);
+                    self.next_transfer(slot, io);
+                }
+                Activity::Idle
+                | Activity::Exchange
+                | Activity::Window
+                | Activity::Transfer
+                | Activity::SyncWrite
+                | Activity::Other => unreachable!("at a barrier: {rank:?}"),
+            }
+        }
+    }
+
+    /// Performs the steps of a process up to the first that takes time.
+    fn advance(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let job = io.job;
+        loop {
+            let rank = &mut self.ranks[slot as usize];
+            let at = rank.step;
+            let Some(step) = job.steps.get(at as usize) else {
+                return;
+            };
+            rank.activity = Activity::Idle;
+            match step.action {
+                Action::Begin(_) => {
+                    let after = job.skip_late_phase(at, io.barrier.released_at);
+                    rank.step = after.unwrap_or(at + 1);
+                    continue;
+                }
+                Action::End(_) => {}
+                Action::Delay(seconds) => {
+                    rank.step += 1;
+                    let at = io.now() + u64::from(seconds) * PS_PER_SECOND;
+                    return io.schedule(at, ClientEvent::Resume(slot));
+                }
+                Action::Barrier => {
+                    rank.activity = Activity::Barrier;
+                    return io.reach_barrier(at, 0);
+                }
+                Action::RemoveExisting => {
+                    let left_over = step.iteration > 0 && job.ior.keep_file && !job.ior.multi_file;
+                    let file = io.position.pattern.file_removed_by(rank.rank);
+                    if left_over && file.is_some() {
+                        return self.begin_other_call(slot, io);
+                    }
+                }
+                Action::Remove => {
+                    if io.position.pattern.file_removed_by(rank.rank).is_some() {
+                        return self.begin_other_call(slot, io);
+                    }
+                }
+                Action::Open(_) | Action::MakeDirectories | Action::Close(_) | Action::Fsync => {
+                    return self.begin_other_call(slot, io);
+                }
+                Action::Transfer(_) => {
+                    rank.transfers_began = io.now();
+                    self.phase.transfers.begin(io.now());
+                    return self.next_transfer(slot, io);
+                }
+            }
+            rank.step += 1;
+        }
+    }
+
+    /// Begins the call of the current step, which is no transfer.
+    fn begin_other_call(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let rank = &mut self.ranks[slot as usize];
+        let action = io.job.steps[rank.step as usize].action;
+        if let Action::Open(_) = action {
+            self.phase.opens.begin(io.now());
+        }
+        if let Action::Close(_) = action {
+            self.phase.closes.begin(io.now());
+        }
+        let requests = match action == Action::Fsync {
+            true => servers_written(rank, io.job),
+            false => 1,
+        };
+        (rank.offset, rank.end, rank.activity) = (0, requests, Activity::Other);
+        begin_call(slot, rank, io);
+    }
+
+    fn next_transfer(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let job = io.job;
+        let collective = job.is_collective();
+        let rank = &mut self.ranks[slot as usize];
+        let late = job.ior.stonewall.is_some_and(|s| {
+            let limit = u64::from(s.seconds).saturating_mul(PS_PER_SECOND);
+            io.now() - rank.transfers_began >= limit
+        });
+        if let Some(stonewall) = job.ior.stonewall
+            && stonewall.wear_out
+            && !collective // all tasks stop after the same transfer anyway
+            && !rank.worn_out
+            && (late || rank.transfer == rank.last)
+        {
+            rank.activity = Activity::WearOut;
+            return io.reach_barrier(WITHIN_STEP, rank.transfer);
+        }
+        let stops = late && !rank.worn_out && !collective;
+        if rank.transfer == rank.last || stops {
+            return self.end_transfers(slot, io);
+        }
+        if collective {
+            (rank.activity, rank.call_began) = (Activity::Collective, io.now());
+            let stop = u64::from(late && !rank.worn_out && rank.rank == 0);
+            return io.reach_barrier(WITHIN_STEP, stop);
+        }
+        let transfer = io
+            .position
+            .pattern
+            .transfer(rank.rank, io.position.access, rank.transfer);
+        (rank.offset, rank.end) = (transfer.offset, transfer.offset + transfer.bytes);
+        rank.activity = Activity::Transfer;
+        begin_call(slot, rank, io);
+    }
+
+    fn end_transfers(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let rank = &mut self.ranks[slot as usize];
+        if io.position.access == Access::Write {
+            rank.written = rank.transfer;
+        }
+        rank.step += 1;
+        self.phase.transfers.end(io.now());
+        self.advance(slot, io);
+    }
+
+    fn end_transfer(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let rank = &mut self.ranks[slot as usize];
+        let took = io.now() - rank.call_began;
+        let bytes = io.job.pattern.transfer_bytes();
+        self.phase.count_transfer(took, bytes, io.now());
+        io.job.count_done(bytes);
+        rank.in_transfers += took;
+        if io.job.ior.fsync_per_write && io.position.access == Access::Write {
+            (rank.offset, rank.activity) = (rank.end - bytes, Activity::SyncWrite);
+            begin_call(slot, rank, io);
+        } else {
+            rank.transfer += 1;
+            self.next_transfer(slot, io);
+        }
+    }
+
+    /// All processes have finished a collective call.
+    fn end_collective_transfer(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let rank = &mut self.ranks[slot as usize];
+        let own = io
+            .position
+            .pattern
+            .transfer(rank.rank, io.position.access, rank.transfer);
+        (rank.offset, rank.end) = (own.offset + own.bytes, own.offset + own.bytes);
+        self.end_transfer(slot, io);
+    }
+
+    /// A request is done; its call is done if it was the last.
+    fn complete_request(&mut self, tag: u64, io: &mut IoContext<'_, '_>) {
+        let slot = io.job.slot_of_rank[RequestTag::unpack(tag).rank as usize];
+        let rank = &mut self.ranks[slot as usize];
+        assert!(rank.in_flight > 0, "a request completed twice: {rank:?}");
+        rank.in_flight -= 1;
+        if !rank.call_is_done() {
+            self.requests.issue(rank, io);
+            if !rank.call_is_done() {
+                return;
+            }
+        }
+        match rank.activity {
+            Activity::Transfer => self.end_transfer(slot, io),
+            Activity::Window => end_window_access(slot, rank, io),
+            Activity::SyncWrite => {
+                rank.transfer += 1;
+                self.next_transfer(slot, io);
+            }
+            Activity::Other => self.end_other_call(slot, io),
+            Activity::Idle
+            | Activity::Barrier
+            | Activity::Collective
+            | Activity::Exchange
+            | Activity::Exchanged
+            | Activity::WearOut => unreachable!("no call is in progress: {rank:?}"),
+        }
+    }
+
+    fn end_other_call(&mut self, slot: u32, io: &mut IoContext<'_, '_>) {
+        let (phase, rank) = (&mut self.phase, &mut self.ranks[slot as usize]);
+        match io.job.steps[rank.step as usize].action {
+            Action::Open(_) => phase.opens.end(io.now()),
+            Action::Close(_) => phase.closes.end(io.now()),
+            Action::Fsync => phase.transfers.end(io.now()),
+            Action::MakeDirectories | Action::Remove | Action::RemoveExisting => {}
+            action @ (Action::Begin(_)
+            | Action::Delay(_)
+            | Action::Barrier
+            | Action::Transfer(_)
+            | Action::End(_)) => unreachable!("{action:?} is no call: {rank:?}"),
+        }
+        rank.step += 1;
+        self.advance(slot, io);
+    }
+}
+
+fn begin_call(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
+    (rank.sent, rank.in_flight, rank.call_began) = (0, 0, io.now());
+    let at = io.now() + io.job.client.call_overhead.0;
+    io.schedule(at, ClientEvent::IssueRequests(slot));
+}
+
+/// Number of servers that have data that a process wrote.
+fn servers_written(rank: &Rank, job: &IoJob) -> u64 {
+    let bytes = rank.transfer * job.pattern.transfer_bytes();
+    bytes
+        .div_ceil(job.burst_buffer.stripe.0)
+        .clamp(1, job.instance.nodes().len() as u64)
+}

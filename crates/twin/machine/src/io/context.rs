@@ -1,0 +1,67 @@
+//! The context in which events of processes and servers run.
+
+use super::barrier::Barrier;
+use super::job::IoJob;
+use super::measure::Waits;
+use super::position::TestPosition;
+use crate::event::{Event, GroupContext, IoEvent, PacketKind};
+use forebay_network::{Fabric, Message, Packet};
+
+/// What an event of a process or server can act on.
+pub(crate) struct IoContext<'a, 'c> {
+    pub job: &'a IoJob,
+    pub position: &'a TestPosition,
+    pub barrier: &'a mut Barrier,
+    /// Waits of the requests of each group's processes.
+    pub waits: &'a mut [Waits],
+    pub fabric: &'a mut Fabric,
+    pub context: &'a mut GroupContext<'c>,
+}
+
+impl IoContext<'_, '_> {
+    /// Time of the event, ps.
+    pub fn now(&self) -> u64 {
+        self.context.now
+    }
+
+    /// Schedules an event.
+    pub fn schedule(&mut self, at: u64, event: impl Into<IoEvent>) {
+        let event = event.into();
+        self.context.queue.push(at, event.key(), Event::Io(event));
+    }
+
+    /// Sends a message between two nodes: `bytes` of data, or a control message if 0.
+    pub fn send(&mut self, from: u32, to: u32, kind: PacketKind, bytes: u64, tag: u64) {
+        let message = Message {
+            to,
+            bytes: if bytes == 0 {
+                self.job.client.control_message.0
+            } else {
+                bytes
+            },
+            tag,
+            kind: kind.number(),
+            born: self.context.now,
+        };
+        self.fabric.send(from, message, self.context);
+    }
+
+    /// A process of this group has reached a barrier, with a value of which all processes get the
+    /// greatest.
+    pub fn reach_barrier(&mut self, step: u32, value: u64) {
+        self.barrier.reach(step, value, self.job, self.context);
+    }
+
+    /// The waits of the requests of the group that a client is in.
+    pub fn waits_of(&mut self, client: u32) -> &mut Waits {
+        let group = self.job.topology.location(client).group;
+        &mut self.waits[usize::from(group)]
+    }
+
+    /// Counts how much longer than alone the data took of which `last` is the last packet.
+    pub fn count_network_wait(&mut self, last: &Packet, client: u32, bytes: u64) {
+        let alone = self.job.node_link.time_for(forebay_units::Bytes(bytes)).0;
+        let waited = (self.context.now - last.born()).saturating_sub(alone);
+        self.waits_of(client).network += waited;
+    }
+}

@@ -1,0 +1,180 @@
+//! The I/O of one group: its processes, its servers, the test's position, measurements.
+
+use super::barrier::{Barrier, WITHIN_STEP};
+use super::client::Clients;
+use super::context::IoContext;
+use super::job::IoJob;
+use super::measure::{PhaseCounts, Waits};
+use super::position::TestPosition;
+use super::server::Servers;
+use crate::event::{BarrierEvent, Event, GroupContext, IoEvent, PacketKind};
+use forebay_engine::Queue;
+use forebay_network::{Fabric, Packet};
+use forebay_workload::ior::{Access, Action};
+use std::sync::Arc;
+
+/// The I/O of one group.
+pub(crate) struct Io {
+    job: Arc<IoJob>,
+    position: TestPosition,
+    clients: Clients,
+    servers: Servers,
+    barrier: Barrier,
+    /// Waits of the requests of each group's processes, as far as this group sees them: at its
+    /// servers, and at its clients when data arrive.
+    waits: Vec<Waits>,
+    /// Phases that have ended.
+    pub phases: Vec<PhaseCounts>,
+    /// No step is left.
+    ended: bool,
+}
+
+impl Io {
+    /// The I/O of one group, with the first event of each of its processes in `queue`.
+    pub fn new(job: &Arc<IoJob>, fabric: &Fabric, group: u16, queue: &mut Queue<Event>) -> Self {
+        let clients = Clients::new(job, group);
+        clients.start(queue);
+        let mut io = Io {
+            position: TestPosition::new(job),
+            barrier: Barrier::new(clients.count()),
+            clients,
+            servers: Servers::new(job, group),
+            waits: vec![Waits::default(); usize::from(job.topology.groups)],
+            phases: Vec::new(),
+            ended: false,
+            job: job.clone(),
+        };
+        io.enter_phases(0, fabric, 0);
+        io
+    }
+
+    /// Whether the test has no step left.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Runs an event.
+    pub fn handle(&mut self, event: IoEvent, fabric: &mut Fabric, context: &mut GroupContext<'_>) {
+        match event {
+            IoEvent::Client(event) => {
+                let (clients, _, mut io) = self.parts(fabric, context);
+                clients.handle(event, &mut io);
+            }
+            IoEvent::Server(event) => {
+                let (_, servers, mut io) = self.parts(fabric, context);
+                servers.handle(event, &mut io);
+            }
+            IoEvent::Barrier(BarrierEvent::Reached { step, value }) => {
+                self.barrier.group_reached(step, value, &self.job, context);
+            }
+            IoEvent::Barrier(BarrierEvent::Released { step, value }) => {
+                if step != WITHIN_STEP {
+                    self.barrier.released_at = context.now;
+                    self.enter_phases(step + 1, fabric, context.now);
+                }
+                let (clients, _, mut io) = self.parts(fabric, context);
+                clients.resume_all(value, &mut io);
+            }
+        }
+    }
+
+    /// Accepts a packet for a process or server of this group.
+    pub fn receive(
+        &mut self,
+        kind: PacketKind,
+        packet: &Packet,
+        fabric: &mut Fabric,
+        context: &mut GroupContext<'_>,
+    ) {
+        let (clients, servers, mut io) = self.parts(fabric, context);
+        match kind {
+            PacketKind::Request(kind) => servers.receive_request(kind, packet, &mut io),
+            PacketKind::WriteData => servers.receive_data(packet, &mut io),
+            PacketKind::Reply(kind) => clients.receive_reply(kind, packet, &mut io),
+            PacketKind::Exchange(kind) => clients.receive_exchange(kind, packet, &mut io),
+            PacketKind::Traffic => unreachable!("traffic is not I/O: {packet:?}"),
+        }
+    }
+
+    fn parts<'a, 'c>(
+        &'a mut self,
+        fabric: &'a mut Fabric,
+        context: &'a mut GroupContext<'c>,
+    ) -> (&'a mut Clients, &'a mut Servers, IoContext<'a, 'c>) {
+        let io = IoContext {
+            job: &self.job,
+            position: &self.position,
+            barrier: &mut self.barrier,
+            waits: &mut self.waits,
+            fabric,
+            context,
+        };
+        (&mut self.clients, &mut self.servers, io)
+    }
+
+    /// Ends and begins phases from step `next` on, as all processes will, up to the first step that
+    /// is neither.
+    fn enter_phases(&mut self, mut next: u32, fabric: &Fabric, now: u64) {
+        let job = self.job.clone();
+        while let Some(step) = job.steps.get(next as usize) {
+            match step.action {
+                Action::End(_) => self.end_phase(fabric, now),
+                Action::Begin(access) => {
+                    if let Some(after) = job.skip_late_phase(next, now) {
+                        next = after;
+                        continue;
+                    }
+                    self.position.enter_phase(step.iteration, access, &job);
+                    self.clients.enter_phase(access, &job);
+                    self.begin_phase(step.iteration, access, fabric, now);
+                }
+                Action::Delay(_)
+                | Action::RemoveExisting
+                | Action::MakeDirectories
+                | Action::Barrier
+                | Action::Open(_)
+                | Action::Transfer(_)
+                | Action::Fsync
+                | Action::Close(_)
+                | Action::Remove => return,
+            }
+            next += 1;
+        }
+        self.ended = true;
+    }
+
+    /// Records the state of all counters at the start of a phase.
+    fn begin_phase(&mut self, iteration: u32, access: Access, fabric: &Fabric, now: u64) {
+        self.clients.phase = PhaseCounts {
+            iteration,
+            access,
+            begun: now,
+            waits: self.waits.clone(),
+            links: fabric.link_statistics(now),
+            servers: self.servers.usage(),
+            ..PhaseCounts::default()
+        };
+    }
+
+    /// Keeps the counts since the phase began.
+    fn end_phase(&mut self, fabric: &Fabric, now: u64) {
+        let mut phase = std::mem::take(&mut self.clients.phase);
+        assert!(phase.begun <= now, "a phase that ends before it began");
+        phase.ended = now;
+        phase.least_mean = self.clients.least_mean();
+        phase.node_rates = self.clients.node_rates(&self.position.pattern);
+        for (before, now) in phase.waits.iter_mut().zip(&self.waits) {
+            *before = now.since(before);
+        }
+        for (before, now) in phase.links.iter_mut().zip(fabric.link_statistics(now)) {
+            before.bytes = now.bytes - before.bytes;
+            before.busy = now.busy - before.busy;
+            before.stalled = now.stalled - before.stalled;
+            before.max_occupied = now.max_occupied;
+        }
+        for (before, now) in phase.servers.iter_mut().zip(self.servers.usage()) {
+            before.1 = now.1.since(&before.1);
+        }
+        self.phases.push(phase);
+    }
+}

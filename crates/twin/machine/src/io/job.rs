@@ -1,0 +1,159 @@
+//! The IOR job of a simulation: processes, instance, limits of request numbers.
+
+use super::pieces::Pieces;
+use crate::pool::Instance;
+use forebay_machine_file::machine::{BurstBuffer, Client};
+use forebay_network::Topology;
+use forebay_units::Rate;
+use forebay_workload::ior::{AccessPattern, Action, Api, FileId, Ior, Step};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Picoseconds in a second.
+pub(crate) const PS_PER_SECOND: u64 = 1_000_000_000_000;
+
+/// The tag of each packet: the request it belongs to. The request's bytes follow from these numbers
+/// and the job's access pattern, which both sides know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestTag {
+    pub rank: u32,
+    /// Call of the rank in this phase.
+    pub call: u64,
+    /// Request of the call; between a process and an aggregator, the aggregator's window.
+    pub request: u32,
+}
+
+impl RequestTag {
+    /// Ranks are below this number.
+    pub const MAX_RANKS: u64 = 1 << 24;
+    /// Calls of a rank in one phase are below this number.
+    pub const MAX_CALLS: u64 = 1 << 28;
+    /// Requests of a call are below this number.
+    pub const MAX_REQUESTS: u64 = 1 << 12;
+
+    pub fn pack(self) -> u64 {
+        debug_assert!(u64::from(self.rank) < Self::MAX_RANKS, "{self:?}");
+        debug_assert!(self.call < Self::MAX_CALLS, "{self:?}");
+        debug_assert!(u64::from(self.request) < Self::MAX_REQUESTS, "{self:?}");
+        (u64::from(self.rank) << 40) | (self.call << 12) | u64::from(self.request)
+    }
+
+    pub fn unpack(bits: u64) -> Self {
+        RequestTag {
+            rank: (bits >> 40) as u32,
+            call: (bits >> 12) & (Self::MAX_CALLS - 1),
+            request: (bits & (Self::MAX_REQUESTS - 1)) as u32,
+        }
+    }
+}
+
+/// An IOR run on an instance of burst-buffer nodes.
+pub(crate) struct IoJob {
+    pub ior: Ior,
+    pub steps: Vec<Step>,
+    /// For repetition 0.
+    pub pattern: AccessPattern,
+    /// Node numbers of the job's nodes.
+    pub nodes: Vec<u32>,
+    /// Inverse of `nodes`: the index of a node in the job.
+    pub index_of_node: FxHashMap<u32, u32>,
+    /// Processes per node.
+    pub ppn: u32,
+    pub instance: Instance,
+    pub burst_buffer: BurstBuffer,
+    pub client: Client,
+    /// Rate of a node's link.
+    pub node_link: Rate,
+    pub topology: Arc<Topology>,
+    /// Position of each rank among the ranks of its group.
+    pub slot_of_rank: Vec<u32>,
+    /// Groups that have ranks.
+    pub groups_with_ranks: u32,
+    /// Half the time of a barrier, ps: up to the root, or down again.
+    pub barrier_hop: u64,
+    /// Bytes that all processes have moved so far, for progress reports only.
+    pub bytes_done: AtomicU64,
+}
+
+impl IoJob {
+    pub fn tasks(&self) -> u32 {
+        self.pattern.tasks()
+    }
+
+    /// The machine's number of the node of a rank.
+    pub fn node_of(&self, rank: u32) -> u32 {
+        self.nodes[self.pattern.node_of(rank) as usize]
+    }
+
+    /// Whether transfers are collective. With one file per process each opens its own (IOR: on
+    /// `MPI_COMM_SELF`).
+    pub fn is_collective(&self) -> bool {
+        self.ior.collective && self.ior.api == Api::MpiIo && !self.ior.file_per_process
+    }
+
+    /// Aggregators of collective transfers: one per node.
+    pub fn aggregators(&self) -> u32 {
+        self.tasks().div_ceil(self.ppn.max(1))
+    }
+
+    /// The aggregator's rank on a node of the job.
+    pub fn aggregator_on(&self, node: u32) -> u32 {
+        node * self.ppn
+    }
+
+    /// The machine's number of the node with the stripe that holds `offset`.
+    pub fn server_of(&self, file: FileId, offset: u64) -> u32 {
+        self.instance.node_of(file.0, offset)
+    }
+
+    /// The machine's number of the node that serves metadata operations on a file.
+    pub fn metadata_server_of(&self, file: FileId) -> u32 {
+        self.instance.node_of(file.0, 0)
+    }
+
+    /// The requests of a transfer.
+    pub fn pieces(&self, offset: u64, bytes: u64) -> Pieces {
+        Pieces {
+            offset,
+            end: offset + bytes,
+            stripe: self.burst_buffer.stripe.0,
+            substripe: self.burst_buffer.substripe.0,
+            max_request: self.client.max_request.0,
+        }
+    }
+
+    /// Counts bytes for progress reports.
+    pub fn count_done(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The step after the phase that begins at step `at` if the phase is skipped because the test's
+    /// minutes (`-T`) have passed at `now`; `None` if the phase runs.
+    pub fn skip_late_phase(&self, at: u32, now: u64) -> Option<u32> {
+        let minutes = self.ior.max_minutes.filter(|&m| m > 0)?;
+        if now < u64::from(minutes).saturating_mul(60 * PS_PER_SECOND) {
+            return None;
+        }
+        let from = at as usize + 1;
+        let end = self.steps[from..]
+            .iter()
+            .position(|s| matches!(s.action, Action::End(_)))?;
+        Some((from + end + 1) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_tag_unpacks_what_was_packed() {
+        let tag = RequestTag {
+            rank: 0xff_fffe,
+            call: RequestTag::MAX_CALLS - 2,
+            request: 4095,
+        };
+        assert_eq!(RequestTag::unpack(tag.pack()), tag);
+    }
+}

@@ -1,0 +1,110 @@
+//! One burst-buffer node: its resources, and the flash controller of each substripe.
+
+use crate::io::locks::Locks;
+use crate::io::measure::ServerUsage;
+use crate::io::ssd::Ssd;
+use forebay_machine_file::machine::BurstBuffer;
+use forebay_random::{hash, stream_label};
+use forebay_workload::ior::FileId;
+use std::collections::VecDeque;
+
+/// A resource that serves one request after another.
+#[derive(Default)]
+pub(super) struct SerialResource {
+    /// End of the last reservation, ps.
+    free_at: u64,
+    /// Sum of all reservations, ps.
+    busy: u64,
+}
+
+impl SerialResource {
+    /// Reserves the resource for `duration` from `now` on, as soon as it is free; returns the start.
+    pub fn reserve(&mut self, now: u64, duration: u64) -> u64 {
+        let start = self.free_at.max(now);
+        self.free_at = start + duration;
+        self.busy += duration;
+        start
+    }
+}
+
+/// One burst-buffer node.
+pub(super) struct Server {
+    /// The machine's number of the node.
+    pub node: u32,
+    pub dispatch: SerialResource,
+    pub inbound: SerialResource,
+    pub outbound: SerialResource,
+    pub metadata: SerialResource,
+    idle_threads: u32,
+    /// Dispatched requests without a thread. A process has at most `requests_in_flight` of them.
+    ready: VecDeque<u32>,
+    pub locks: Locks,
+    pub ssd: Ssd,
+    /// Threads in total.
+    threads: u32,
+}
+
+impl Server {
+    pub fn new(node: u32, make: &BurstBuffer) -> Self {
+        Server {
+            node,
+            dispatch: SerialResource::default(),
+            inbound: SerialResource::default(),
+            outbound: SerialResource::default(),
+            metadata: SerialResource::default(),
+            idle_threads: make.threads,
+            ready: VecDeque::new(),
+            locks: Locks::default(),
+            ssd: Ssd::new(make),
+            threads: make.threads,
+        }
+    }
+
+    /// Takes a thread for a request; queues the request and returns false if none is idle.
+    pub fn take_thread(&mut self, request: u32) -> bool {
+        let idle = self.idle_threads > 0;
+        if idle {
+            self.idle_threads -= 1;
+        } else {
+            self.ready.push_back(request);
+        }
+        idle
+    }
+
+    /// Releases a thread; returns the queued request that takes it, if any.
+    pub fn release_thread(&mut self) -> Option<u32> {
+        let next = self.ready.pop_front();
+        if next.is_none() {
+            self.idle_threads += 1;
+            assert!(self.idle_threads <= self.threads, "a thread released twice");
+        }
+        next
+    }
+
+    /// Busy times up to now.
+    pub fn usage(&self) -> ServerUsage {
+        ServerUsage {
+            dispatch: self.dispatch.busy,
+            inbound: self.inbound.busy,
+            outbound: self.outbound.busy,
+            metadata: self.metadata.busy,
+            channels: self.ssd.busy,
+        }
+    }
+}
+
+/// Card and controller of a substripe of a file. Substripes go to the cards round-robin, and
+/// on a card to the controllers round-robin, beginning with one that varies from stripe to stripe
+/// and from file to file: each stripe is an extent that the file system there allocates
+/// independently.
+pub(super) fn controller_of(file: FileId, substripe: u64, make: &BurstBuffer) -> (u32, u32) {
+    let (cards, controllers) = (
+        u64::from(make.cards.max(1)),
+        u64::from(make.controllers_per_card.max(1)),
+    );
+    let (card, on_card) = (substripe % cards, substripe / cards);
+    let stripe = substripe * make.substripe.0 / make.stripe.0.max(1);
+    let first = hash(file.0, stream_label("extents") ^ card, stripe) % controllers;
+    let controller = card * controllers + (first + on_card) % controllers;
+    (card as u32, controller as u32)
+}

@@ -1,0 +1,266 @@
+//! The servers of one group, and the life of a request at them: dispatch, a thread, the data path,
+//! locks, flash, the reply.
+
+use super::node::{Server, controller_of};
+use super::request::{Request, RequestTable};
+use crate::event::{PacketKind, ReplyKind, RequestKind, ServerEvent};
+use crate::io::context::IoContext;
+use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
+use crate::io::measure::ServerUsage;
+use forebay_network::Packet;
+use forebay_units::Bytes;
+use rustc_hash::FxHashMap;
+
+/// In place of a server's index: the node is no server.
+const NO_SERVER: u32 = u32::MAX;
+
+/// The servers of one group.
+pub(crate) struct Servers {
+    servers: Vec<Server>,
+    /// Index of each node's server, by the node's number within the group, or [`NO_SERVER`].
+    server_of_node: Vec<u32>,
+    requests: RequestTable,
+    /// Writes whose data are in flight, by tag.
+    fetching: FxHashMap<u64, u32>,
+}
+
+impl Servers {
+    pub fn new(job: &IoJob, group: u16) -> Self {
+        let nodes = job.topology.nodes_of_group(group).len();
+        let mut servers = Servers {
+            servers: Vec::new(),
+            server_of_node: vec![NO_SERVER; nodes],
+            requests: RequestTable::default(),
+            fetching: FxHashMap::default(),
+        };
+        for &node in job.instance.nodes() {
+            let location = job.topology.location(node);
+            if location.group == group {
+                let index = servers.servers.len() as u32;
+                servers.server_of_node[usize::from(location.local)] = index;
+                servers.servers.push(Server::new(node, &job.burst_buffer));
+            }
+        }
+        servers
+    }
+
+    /// Node number and busy times of each server.
+    pub fn usage(&self) -> Vec<(u32, ServerUsage)> {
+        self.servers.iter().map(|s| (s.node, s.usage())).collect()
+    }
+
+    /// Runs an event.
+    pub fn handle(&mut self, event: ServerEvent, io: &mut IoContext<'_, '_>) {
+        match event {
+            ServerEvent::Dispatched(index) => self.start_or_queue(index, io),
+            ServerEvent::FetchData(index) => self.reply(index, ReplyKind::FetchData, 0, io),
+            ServerEvent::FlashWritten(index) => self.end_write(index, io),
+            ServerEvent::FlashRead(index) => self.send_when_free(index, io),
+            ServerEvent::SendReadData(index) => {
+                let bytes = self.requests.get(index).bytes;
+                self.reply(index, ReplyKind::ReadData, bytes, io);
+            }
+            ServerEvent::ReleaseLock(index) => self.release_lock(index, io),
+            ServerEvent::Reply(index) => self.end_without_data(index, io),
+        }
+    }
+
+    /// Accepts a request.
+    pub fn receive_request(
+        &mut self,
+        kind: RequestKind,
+        packet: &Packet,
+        io: &mut IoContext<'_, '_>,
+    ) {
+        let local = io.job.topology.location(packet.dst).local;
+        let server = self.server_of_node[usize::from(local)];
+        assert!(server != NO_SERVER, "a request for no server: {packet:?}");
+        let mut request = Request {
+            tag: packet.tag(),
+            client: packet.src,
+            server,
+            kind,
+            controller: 0,
+            object: (0, 0),
+            bytes: 0,
+            missing: 0,
+            dispatched_at: io.now(),
+        };
+        let state = &mut self.servers[server as usize];
+        let (start, end, event): (_, _, fn(u32) -> ServerEvent) = if kind == RequestKind::Metadata {
+            let cost = PS_PER_SECOND / u64::from(io.job.burst_buffer.metadata_rate);
+            let start = state.metadata.reserve(io.now(), cost);
+            (start, start + cost, ServerEvent::Reply)
+        } else {
+            let cost = io.job.burst_buffer.dispatch.0;
+            let start = state.dispatch.reserve(io.now(), cost);
+            (start, start + cost, ServerEvent::Dispatched)
+        };
+        if matches!(kind, RequestKind::Write | RequestKind::Read) {
+            locate(&mut request, io);
+        }
+        io.waits_of(packet.src).server += start - io.now();
+        let index = self.requests.insert(request);
+        io.schedule(end, event(index));
+    }
+
+    /// Accepts data of a write.
+    pub fn receive_data(&mut self, packet: &Packet, io: &mut IoContext<'_, '_>) {
+        let Some(&index) = self.fetching.get(&packet.tag()) else {
+            unreachable!("data that no server requested: {packet:?}")
+        };
+        let request = self.requests.get_mut(index);
+        assert!(
+            request.missing >= u64::from(packet.bytes),
+            "more data than requested: {packet:?}"
+        );
+        request.missing -= u64::from(packet.bytes);
+        if request.missing == 0 {
+            let bytes = request.bytes;
+            self.fetching.remove(&packet.tag());
+            io.count_network_wait(packet, packet.src, bytes);
+            self.lock_object(index, io);
+        }
+    }
+
+    /// A request has been dispatched: it takes a thread or waits for one.
+    fn start_or_queue(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get_mut(index);
+        request.dispatched_at = io.now();
+        let server = request.server as usize;
+        if self.servers[server].take_thread(index) {
+            self.start(index, io);
+        }
+    }
+
+    /// A thread begins a request.
+    fn start(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let now = io.now();
+        let request = self.requests.get(index);
+        io.waits_of(request.client).server += now - request.dispatched_at;
+        match request.kind {
+            RequestKind::Write => {
+                let time = data_path_time(request.bytes, io.job);
+                let server = &mut self.servers[request.server as usize];
+                let at = server.inbound.reserve(now, time);
+                io.waits_of(request.client).server += at - now;
+                self.fetching.insert(request.tag, index);
+                io.schedule(at, ServerEvent::FetchData(index));
+            }
+            RequestKind::Read => self.lock_object(index, io),
+            RequestKind::Sync | RequestKind::Metadata => {
+                let at = now + io.job.burst_buffer.write_latency.0;
+                io.schedule(at, ServerEvent::Reply(index));
+            }
+        }
+    }
+
+    /// Sends a message to a request's client: `bytes` of data, or a control message if 0.
+    fn reply(&mut self, index: u32, kind: ReplyKind, bytes: u64, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        let node = self.servers[request.server as usize].node;
+        io.send(
+            node,
+            request.client,
+            PacketKind::Reply(kind),
+            bytes,
+            request.tag,
+        );
+    }
+
+    fn lock_object(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        let is_write = request.kind == RequestKind::Write;
+        let locks = &mut self.servers[request.server as usize].locks;
+        if locks.acquire(request.object, index, is_write, io.now()) {
+            self.access_flash(index, io);
+        }
+    }
+
+    fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        let is_write = request.kind == RequestKind::Write;
+        let ssd = &mut self.servers[request.server as usize].ssd;
+        let controller = request.controller as usize;
+        let done = ssd.submit(controller, request.bytes, is_write, io.now());
+        io.waits_of(request.client).ssd += done.waited;
+        let event = if is_write {
+            ServerEvent::FlashWritten(index)
+        } else {
+            ServerEvent::FlashRead(index)
+        };
+        io.schedule(done.at, event);
+    }
+
+    /// A write is on flash.
+    fn end_write(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        self.reply(index, ReplyKind::Done, 0, io);
+        let at = io.now() + io.job.burst_buffer.lock_hold.0;
+        io.schedule(at, ServerEvent::ReleaseLock(index));
+        self.release_thread(self.requests.get(index).server, io);
+    }
+
+    /// The data of a read have come from flash.
+    fn send_when_free(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        let time = data_path_time(request.bytes, io.job);
+        let server = &mut self.servers[request.server as usize];
+        let at = server.outbound.reserve(io.now(), time);
+        io.waits_of(request.client).server += at - io.now();
+        io.schedule(at, ServerEvent::SendReadData(index));
+        io.schedule(at + time, ServerEvent::ReleaseLock(index));
+    }
+
+    /// Releases the lock of a request's object and removes the request.
+    fn release_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        let is_write = request.kind == RequestKind::Write;
+        let now = io.now();
+        let mut granted = Vec::new();
+        let locks = &mut self.servers[request.server as usize].locks;
+        locks.release(request.object, is_write, |next, since| {
+            granted.push((next, now - since));
+        });
+        self.requests.remove(index);
+        for (next, waited) in granted {
+            io.waits_of(self.requests.get(next).client).lock += waited;
+            self.access_flash(next, io);
+        }
+        if !is_write {
+            self.release_thread(request.server, io);
+        }
+    }
+
+    /// A sync or a metadata operation is done.
+    fn end_without_data(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+        let request = self.requests.get(index);
+        self.reply(index, ReplyKind::Done, 0, io);
+        self.requests.remove(index);
+        if request.kind == RequestKind::Sync {
+            self.release_thread(request.server, io);
+        }
+    }
+
+    fn release_thread(&mut self, server: u32, io: &mut IoContext<'_, '_>) {
+        if let Some(next) = self.servers[server as usize].release_thread() {
+            self.start(next, io);
+        }
+    }
+}
+
+/// Time of the server's data path for `bytes`, ps.
+fn data_path_time(bytes: u64, job: &IoJob) -> u64 {
+    job.burst_buffer.data_rate.time_for(Bytes(bytes)).0
+}
+
+/// Sets the bytes, the flash controller and the object of a request.
+fn locate(request: &mut Request, io: &IoContext<'_, '_>) {
+    let (file, piece) = io.position.piece(RequestTag::unpack(request.tag), io.job);
+    let make = &io.job.burst_buffer;
+    let substripe = piece.offset / make.substripe.0;
+    request.bytes = piece.bytes;
+    request.missing = piece.bytes;
+    let (card, controller) = controller_of(file, substripe, make);
+    request.controller = controller;
+    request.object = (file.0, card % make.objects_per_file.max(1));
+}

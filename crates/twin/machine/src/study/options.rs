@@ -1,0 +1,67 @@
+//! Options of a simulation that neither the machine file nor the workload determines.
+
+use super::error::StudyError;
+use forebay_machine_file::machine::{Machine, Network, Routing};
+use forebay_units::Bytes;
+use forebay_workload::placement::Placement;
+
+/// Options of a simulation.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Threads; results do not depend on them.
+    pub threads: usize,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Routing algorithm; `None`: the machine's.
+    pub routing: Option<Routing>,
+    /// Placement of the job's nodes.
+    pub placement: Placement,
+    /// Packet size; `None`: the machine's.
+    pub packet: Option<Bytes>,
+    /// Burst-buffer nodes of the instance; `None`: all of the machine.
+    pub burst_buffers: Option<u32>,
+    /// Report the use of each link.
+    pub each_link: bool,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        SimOptions {
+            threads: 1,
+            seed: 1,
+            routing: None,
+            placement: Placement::Contiguous,
+            packet: None,
+            burst_buffers: None,
+            each_link: false,
+        }
+    }
+}
+
+impl SimOptions {
+    /// The machine's network with these options applied.
+    pub(super) fn network(&self, machine: &Machine) -> Result<Network, StudyError> {
+        let mut network = machine.network.clone();
+        if let Some(routing) = self.routing {
+            network.routing.algorithm = routing;
+        }
+        if let Some(packet) = self.packet {
+            let links = [
+                &network.node,
+                &network.rank1,
+                &network.rank2,
+                &network.global,
+            ];
+            let smallest = links.iter().map(|l| l.buffer).min().unwrap_or_default();
+            if packet.0 == 0 || packet > smallest {
+                return Err(StudyError::Packet {
+                    packet,
+                    smallest,
+                    machine: machine.name.clone(),
+                });
+            }
+            network.packet = packet;
+        }
+        Ok(network)
+    }
+}

@@ -1,0 +1,471 @@
+//! The packet fabric of one group: virtual cut-through, credits, one event per hop.
+//!
+//! A packet's head arrives at a router (one event). The router chooses an output port; if the
+//! virtual channel has credits for the whole packet, the link is granted to it immediately, for the
+//! moment when the packets granted before are through: departure times are known in advance,
+//! so no further event is needed to start or end a transmission. Without credits the packet waits
+//! in its input buffer, in a queue of its output channel, until credits come back.
+//!
+//! A packet moves on before its tail has arrived (cut-through). On a link faster than the previous
+//! one its flits have gaps between them, which flits of other packets fill: the link is occupied
+//! for the packet's length at the link's rate, and the tail follows when it can. The packet's space
+//! in the input buffer is free when its tail has left; the credit for it takes the link's latency
+//! to travel back. Credits that arrive within the same 2^15 ps (33 ns) are returned together, at
+//! the end of that span: one event for many.
+
+use crate::credits::CreditBatches;
+use crate::event::{NetEvent, NetMessage};
+use crate::nic::{Message, Nic};
+use crate::packet::{INTERMEDIATE, Packet, Route};
+use crate::port::{LinkCost, NONE, PortEnd, Ready, Upstream, link_costs};
+use crate::port_table::PortTable;
+use crate::routing::RoutePlanner;
+use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
+use crate::topology::Topology;
+use crate::waiting::WaitingPackets;
+use forebay_engine::{Context, Picoseconds, Queue, prefetch};
+use forebay_machine_file::machine::{LinkClass, Network, Routing};
+use forebay_random::RandomSequence;
+use std::sync::Arc;
+
+/// Credits of a batch between the one returned and the one whose port is prefetched.
+const PREFETCH_DISTANCE: usize = 8;
+
+/// Routers, links and network interfaces of one group.
+pub struct Fabric {
+    topology: Arc<Topology>,
+    network: Arc<Network>,
+    costs: [LinkCost; 4],
+    group: u16,
+    packet_bytes: u32,
+    /// Time of a head to pass a router, ps.
+    traversal: u64,
+    ports: PortTable,
+    nics: Vec<Nic>,
+    waiting: WaitingPackets,
+    batches: CreditBatches,
+    random: RandomSequence,
+    /// Statistics of the packets of kind 0, and of all others.
+    pub deliveries: [DeliveryStatistics; 2],
+    /// Bytes granted to the links of each class over time (`LinkClass as usize`).
+    pub timeline: Timeline<4>,
+    /// Nodes (numbers within the group) whose interface has free slots again after having had
+    /// none. The model empties the list after each event.
+    pub drained: Vec<u16>,
+}
+
+/// The least time from any event to its effect in another group, ps: the lookahead.
+pub fn lookahead(network: &Network) -> Picoseconds {
+    network.global.latency.0
+}
+
+impl Fabric {
+    /// The fabric of one group; `seed` determines its random choices.
+    pub fn new(topology: Arc<Topology>, network: Arc<Network>, group: u16, seed: u64) -> Self {
+        let costs = link_costs(&network);
+        let nodes = topology.nodes_of_group(group);
+        Fabric {
+            costs,
+            group,
+            packet_bytes: network.packet.0 as u32,
+            traversal: network.router_traversal.0,
+            ports: PortTable::new(&topology, group, &costs),
+            nics: nodes.iter().map(|_| Nic::default()).collect(),
+            waiting: WaitingPackets::new(),
+            batches: CreditBatches::new(),
+            random: RandomSequence::for_stream(seed, group.into()),
+            deliveries: Default::default(),
+            timeline: Timeline::default(),
+            drained: Vec::new(),
+            topology,
+            network,
+        }
+    }
+
+    /// The machine's topology.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Statistics of every link from this group's routers and nodes up to `now`.
+    pub fn link_statistics(&self, now: Picoseconds) -> Vec<LinkStatistics> {
+        let (topology, group) = (&self.topology, self.group);
+        self.ports
+            .link_statistics(now, topology, group, &self.costs)
+    }
+
+    /// Whether nothing is in flight: all credits are back, no packet or message waits.
+    pub fn is_idle(&self) -> bool {
+        self.ports.is_idle() && self.nics.iter().all(Nic::is_empty)
+    }
+
+    /// Runs an event; returns the packet if it delivers one.
+    #[inline]
+    pub fn handle<E, M>(
+        &mut self,
+        event: NetEvent,
+        context: &mut Context<'_, E, M>,
+    ) -> Option<Packet>
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        match event {
+            NetEvent::Arrival(packet) => self.arrive(packet, context),
+            NetEvent::Credits(slot) => self.return_batch(slot, context),
+            NetEvent::LateCredit(place, bytes) => {
+                self.return_credit(Upstream(place), bytes, context);
+            }
+            NetEvent::Delivery(packet) => {
+                self.deliveries[usize::from(packet.kind() != 0)].count_packet(&packet, context.now);
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    /// Accepts a message from another group's fabric.
+    #[inline]
+    pub fn receive<E: Copy + From<NetEvent>>(
+        &mut self,
+        at: u64,
+        message: NetMessage,
+        queue: &mut Queue<E>,
+    ) {
+        match message {
+            NetMessage::Packet(packet) => {
+                let port = Upstream(packet.credit_to).port();
+                let key = NetEvent::KEY_ARRIVAL + port as u32;
+                queue.push(at, key, NetEvent::Arrival(packet).into());
+            }
+            NetMessage::Credit(place, bytes) => {
+                self.batches.add_credit(at, Upstream(place), bytes, queue);
+            }
+        }
+    }
+
+    /// Prefetches the data an event will touch.
+    #[inline]
+    pub fn prefetch(&self, event: &NetEvent) {
+        if let NetEvent::Arrival(packet) = event {
+            let port = if packet.route() != Route::Unrouted && packet.router != packet.target {
+                self.topology
+                    .local_port_toward(packet.router, packet.target)
+            } else {
+                packet.exit
+            };
+            if port != INTERMEDIATE {
+                prefetch(&self.ports[self.ports.router_port(packet.router, port)]);
+            }
+        }
+    }
+
+    /// Messages that the interface of a node (number within the group) accepts of either kind.
+    pub fn free_message_slots(&self, local: u16) -> usize {
+        self.nics[usize::from(local)].free_slots()
+    }
+
+    /// Passes a message to the interface of `node`, which is in this group. Messages of one
+    /// packet go before longer ones.
+    #[inline]
+    pub fn send<E, M>(&mut self, node: u32, message: Message, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+    {
+        let location = self.topology.location(node);
+        debug_assert!(location.group == self.group && message.bytes > 0);
+        let nic = &mut self.nics[usize::from(location.local)];
+        let is_control = message.bytes <= u64::from(self.packet_bytes);
+        let index = self.ports.nic_port(location.local);
+        // An empty interface with credits: no need to queue.
+        if is_control
+            && nic.is_empty()
+            && u64::from(self.ports[index].channels[0].credits) >= message.bytes
+        {
+            self.emit(
+                index,
+                location.local,
+                &message,
+                message.bytes as u32,
+                context,
+            );
+            return;
+        }
+        nic.push_message(message, is_control);
+        self.inject_packets(location.local, context);
+    }
+
+    /// Sends packets of a node's messages as far as there are credits.
+    fn inject_packets<E, M>(&mut self, local: u16, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+    {
+        let index = self.ports.nic_port(local);
+        let was_full = self.nics[usize::from(local)].free_slots() == 0;
+        loop {
+            let credits = self.ports[index].channels[0].credits;
+            let nic = &mut self.nics[usize::from(local)];
+            let Some((message, bytes)) = nic.take_packet(self.packet_bytes, credits) else {
+                break;
+            };
+            self.emit(index, local, &message, bytes, context);
+        }
+        if was_full && self.nics[usize::from(local)].free_slots() > 0 {
+            self.drained.push(local);
+        }
+    }
+
+    /// Puts one packet of a message on the link from a node to its router; there are credits.
+    fn emit<E, M>(
+        &mut self,
+        index: usize,
+        local: u16,
+        message: &Message,
+        bytes: u32,
+        context: &mut Context<'_, E, M>,
+    ) where
+        E: Copy + From<NetEvent>,
+    {
+        let node = self.topology.nodes_of_group(self.group)[usize::from(local)];
+        let Message {
+            to,
+            tag,
+            born,
+            kind,
+            ..
+        } = *message;
+        self.ports[index].take_credit(0, bytes);
+        self.ports[index].occupy(bytes);
+        let (start, end) = self.grant(index, context.now, bytes);
+        self.deliveries[usize::from(kind != 0)].count_injection(bytes);
+        let mut packet = Packet::new(node, to, bytes, tag, born, kind);
+        packet.router = self.topology.location(node).router;
+        packet.credit_to = Upstream::near(index, LinkClass::Node, 0).0;
+        packet.tail_lag = (end - start) as u32;
+        context.queue.push(
+            start + self.costs[LinkClass::Node as usize].latency,
+            NetEvent::KEY_ARRIVAL + index as u32,
+            NetEvent::Arrival(packet).into(),
+        );
+    }
+
+    /// Grants a port's link to a packet that is ready at `ready`; returns when its transmission
+    /// begins and ends, ps.
+    #[inline]
+    fn grant(&mut self, index: usize, ready: u64, bytes: u32) -> (u64, u64) {
+        let port = &mut self.ports[index];
+        let class = port.class as usize;
+        let (start, end) = port.grant(ready, bytes, &self.costs[class]);
+        self.timeline.add(start, class, bytes.into());
+        (start, end)
+    }
+
+    /// A packet's head has reached a router.
+    fn arrive<E, M>(&mut self, mut packet: Packet, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let came_from_far = Upstream(packet.credit_to).is_far();
+        let at_target = packet.router == packet.target;
+        let begins_leg = packet.route() == Route::Unrouted
+            || came_from_far
+            || (at_target && packet.exit == INTERMEDIATE);
+        if begins_leg || self.may_reconsider(&packet) {
+            let mut planner = RoutePlanner {
+                topology: &self.topology,
+                ports: &self.ports,
+                costs: &self.costs,
+                spec: &self.network.routing,
+                group: self.group,
+                random: &mut self.random,
+            };
+            if begins_leg {
+                packet.leg += u8::from(packet.route() != Route::Unrouted);
+                planner.plan_leg(&mut packet);
+            } else {
+                planner.reconsider_route(&mut packet);
+            }
+        }
+        let port = if packet.router == packet.target {
+            packet.exit
+        } else {
+            self.topology
+                .local_port_toward(packet.router, packet.target)
+        };
+        let index = self.ports.router_port(packet.router, port);
+        let head = context.now + self.traversal;
+        let ready = Ready {
+            head,
+            tail: head + u64::from(packet.tail_lag),
+        };
+        let port = &mut self.ports[index];
+        if port.end == PortEnd::Node {
+            self.eject(index, packet, ready, context);
+            return;
+        }
+        port.occupy(packet.bytes);
+        let channel = port.channels[usize::from(packet.leg)];
+        if channel.tail == NONE && channel.credits >= packet.bytes {
+            self.depart(index, packet, ready, context);
+        } else {
+            if channel.tail == NONE {
+                self.ports.block_channel(index, context.now);
+            }
+            let channel = &mut self.ports[index].channels[usize::from(packet.leg)];
+            self.waiting.push_back(channel, packet, ready);
+        }
+    }
+
+    fn may_reconsider(&self, packet: &Packet) -> bool {
+        self.network.routing.algorithm == Routing::ProgressiveAdaptive
+            && packet.leg == 0
+            && packet.route() == Route::Minimal
+            && packet.exit >= self.topology.first_global
+            && packet.exit < self.topology.first_node
+    }
+
+    /// Grants the link to a packet for which there are credits.
+    fn depart<E, M>(
+        &mut self,
+        index: usize,
+        mut packet: Packet,
+        ready: Ready,
+        context: &mut Context<'_, E, M>,
+    ) where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let channel = packet.leg;
+        self.ports[index].take_credit(usize::from(channel), packet.bytes);
+        let (start, end) = self.grant(index, ready.head, packet.bytes);
+        let left = ready.tail.max(end);
+        self.send_credit(&packet, left, context);
+        packet.tail_lag = (left - start) as u32;
+        packet.hops += 1;
+        let port = &self.ports[index];
+        let arrival = start + self.costs[port.class as usize].latency;
+        if port.end == PortEnd::Router {
+            packet.router = port.peer as u16;
+            packet.credit_to = Upstream::near(index, port.class, channel).0;
+            context.queue.push(
+                arrival,
+                NetEvent::KEY_ARRIVAL + index as u32,
+                NetEvent::Arrival(packet).into(),
+            );
+        } else {
+            let (group, far_router, far_index) = self.far_port(index);
+            packet.router = far_router;
+            packet.credit_to = Upstream::far(far_index, channel).0;
+            context.send(group.into(), arrival, NetMessage::Packet(packet).into());
+        }
+    }
+
+    /// Sends a packet down to its node, which always has room.
+    fn eject<E, M>(
+        &mut self,
+        index: usize,
+        packet: Packet,
+        ready: Ready,
+        context: &mut Context<'_, E, M>,
+    ) where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let (_, end) = self.grant(index, ready.head, packet.bytes);
+        let left = ready.tail.max(end);
+        let key = NetEvent::KEY_DELIVERY + self.ports[index].peer;
+        self.send_credit(&packet, left, context);
+        let at = left + self.costs[LinkClass::Node as usize].latency;
+        context
+            .queue
+            .push(at, key, NetEvent::Delivery(packet).into());
+    }
+
+    /// Sends back the credit for the buffer space that a packet frees at time `left`.
+    fn send_credit<E, M>(&mut self, packet: &Packet, left: u64, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let upstream = Upstream(packet.credit_to);
+        let at = left + self.costs[upstream.class()].latency;
+        if upstream.is_far() {
+            let (group, _, far_index) = self.far_port(upstream.port());
+            let place = Upstream::near(far_index, LinkClass::Global, upstream.channel() as u8);
+            let credit = NetMessage::Credit(place.0, packet.bytes);
+            context.send(group.into(), at, credit.into());
+        } else {
+            self.batches
+                .add_credit(at, upstream, packet.bytes, context.queue);
+        }
+    }
+
+    /// The other end of a rank-3 port: group, router, index of the port there.
+    fn far_port(&self, index: usize) -> (u16, u16, usize) {
+        let (router, port) = self.ports.router_and_port(index);
+        let Some((group, far_router, far_port)) = self.topology.far_end(self.group, router, port)
+        else {
+            unreachable!("port {port} of router {router} has no cable")
+        };
+        (
+            group,
+            far_router,
+            self.ports.router_port(far_router, far_port),
+        )
+    }
+
+    fn return_batch<E, M>(&mut self, slot: u16, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let credits = self.batches.close_batch(slot);
+        for (i, &(place, bytes)) in credits.iter().enumerate() {
+            if let Some(&(ahead, _)) = credits.get(i + PREFETCH_DISTANCE) {
+                prefetch(&self.ports[ahead.port()]);
+            }
+            self.return_credit(place, bytes, context);
+        }
+        self.batches.recycle(credits);
+    }
+
+    /// Returns credits to a port, and sends the packets that waited for them.
+    #[inline]
+    fn return_credit<E, M>(&mut self, place: Upstream, bytes: u32, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        let (index, channel) = (place.port(), place.channel());
+        let port = &mut self.ports[index];
+        port.return_credit(channel, bytes, self.costs[port.class as usize].buffer);
+        if port.end == PortEnd::Inward {
+            let local = port.peer as u16;
+            if !self.nics[usize::from(local)].is_empty() {
+                self.inject_packets(local, context);
+            }
+        } else if port.channels[channel].tail != NONE {
+            self.send_waiting(index, channel, context);
+        }
+    }
+
+    /// Sends packets that wait at a port's channel as far as there are credits.
+    fn send_waiting<E, M>(&mut self, index: usize, channel: usize, context: &mut Context<'_, E, M>)
+    where
+        E: Copy + From<NetEvent>,
+        M: From<NetMessage>,
+    {
+        loop {
+            let queue = &mut self.ports[index].channels[channel];
+            let Some(mut waiting) = self.waiting.pop_sendable(queue) else {
+                return;
+            };
+            if queue.tail == NONE {
+                self.ports.unblock_channel(index, context.now);
+            }
+            waiting.ready.head = waiting.ready.head.max(context.now);
+            self.depart(index, waiting.packet, waiting.ready, context);
+        }
+    }
+}

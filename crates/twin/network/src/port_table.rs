@@ -1,0 +1,170 @@
+//! The ports of one group.
+
+use crate::port::{LinkCost, Port, PortEnd};
+use crate::statistics::LinkStatistics;
+use crate::topology::Topology;
+use forebay_engine::Picoseconds;
+use forebay_machine_file::machine::LinkClass;
+use std::ops::{Deref, DerefMut};
+
+/// Times in which a port had packets waiting for credits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stall {
+    total: u64,
+    since: u64,
+}
+
+/// Output ports of a group's routers, router by router, then one port per node into its router.
+pub(crate) struct PortTable {
+    ports: Vec<Port>,
+    stalls: Vec<Stall>,
+    ports_per_router: usize,
+    first_nic: usize,
+}
+
+impl PortTable {
+    pub fn new(topology: &Topology, group: u16, costs: &[LinkCost; 4]) -> Self {
+        let mut ports = Vec::new();
+        for router in 0..topology.routers() {
+            for port in 0..topology.ports {
+                ports.push(router_port(topology, group, router, port, costs));
+            }
+        }
+        let first_nic = ports.len();
+        for (local, _) in (0..).zip(topology.nodes_of_group(group)) {
+            ports.push(Port::new(LinkClass::Node, PortEnd::Inward, local, costs));
+        }
+        PortTable {
+            stalls: vec![Stall::default(); ports.len()],
+            ports,
+            ports_per_router: usize::from(topology.ports),
+            first_nic,
+        }
+    }
+
+    /// Index of a router's port.
+    #[inline]
+    pub fn router_port(&self, router: u16, port: u8) -> usize {
+        usize::from(router) * self.ports_per_router + usize::from(port)
+    }
+
+    /// Index of the port from a node (number within the group) into its router.
+    #[inline]
+    pub fn nic_port(&self, local: u16) -> usize {
+        self.first_nic + usize::from(local)
+    }
+
+    /// Router and port number of an index.
+    pub fn router_and_port(&self, index: usize) -> (u16, u8) {
+        let ports = self.ports_per_router;
+        ((index / ports) as u16, (index % ports) as u8)
+    }
+
+    /// Counts a channel of a port that has its first waiting packet.
+    pub fn block_channel(&mut self, index: usize, now: u64) {
+        let port = &mut self.ports[index];
+        if port.blocked == 0 {
+            self.stalls[index].since = now;
+        }
+        port.blocked += 1;
+    }
+
+    /// Counts a channel of a port that has no waiting packet any more.
+    pub fn unblock_channel(&mut self, index: usize, now: u64) {
+        let port = &mut self.ports[index];
+        port.blocked -= 1;
+        if port.blocked == 0 {
+            let stall = &mut self.stalls[index];
+            stall.total += now - stall.since;
+        }
+    }
+
+    /// Whether all credits are back and no packet waits.
+    pub fn is_idle(&self) -> bool {
+        self.ports.iter().all(|p| p.occupied == 0 && p.blocked == 0)
+    }
+
+    /// Statistics of every link from the group's routers and nodes up to `now`.
+    pub fn link_statistics(
+        &self,
+        now: Picoseconds,
+        topology: &Topology,
+        group: u16,
+        costs: &[LinkCost; 4],
+    ) -> Vec<LinkStatistics> {
+        let mut links = Vec::new();
+        for (index, (port, stall)) in self.ports.iter().zip(&self.stalls).enumerate() {
+            let (router, number) = self.router_and_port(index);
+            let (router, number, to_group) = match port.end {
+                PortEnd::Unplugged => continue,
+                PortEnd::Inward => (None, (index - self.first_nic) as u16, group),
+                PortEnd::Far => {
+                    let far = topology.far_end(group, router, number);
+                    let to_group = far.map_or(group, |(group, ..)| group);
+                    (Some(router), number.into(), to_group)
+                }
+                PortEnd::Router | PortEnd::Node => (Some(router), number.into(), group),
+            };
+            let stalled_now = if port.blocked > 0 {
+                now.saturating_sub(stall.since)
+            } else {
+                0
+            };
+            links.push(LinkStatistics {
+                class: port.class,
+                router,
+                port: number,
+                to_group,
+                bytes: port.bytes,
+                busy: costs[port.class as usize].busy_time(port.bytes),
+                stalled: stall.total + stalled_now,
+                max_occupied: port.max_occupied,
+            });
+        }
+        links
+    }
+}
+
+impl Deref for PortTable {
+    type Target = [Port];
+
+    #[inline]
+    fn deref(&self) -> &[Port] {
+        &self.ports
+    }
+}
+
+impl DerefMut for PortTable {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Port] {
+        &mut self.ports
+    }
+}
+
+fn router_port(
+    topology: &Topology,
+    group: u16,
+    router: u16,
+    port: u8,
+    costs: &[LinkCost; 4],
+) -> Port {
+    let unplugged = Port::new(LinkClass::Node, PortEnd::Unplugged, 0, costs);
+    match topology.class(router, port) {
+        None => unplugged,
+        Some(LinkClass::Node) => match topology.node_at(group, router, port) {
+            Some(node) => {
+                let local = topology.location(node).local;
+                Port::new(LinkClass::Node, PortEnd::Node, local.into(), costs)
+            }
+            None => unplugged,
+        },
+        Some(LinkClass::Global) => match topology.far_end(group, router, port) {
+            Some(_) => Port::new(LinkClass::Global, PortEnd::Far, 0, costs),
+            None => unplugged,
+        },
+        Some(class @ (LinkClass::Rank1 | LinkClass::Rank2)) => {
+            let neighbour = topology.neighbour(router, port);
+            Port::new(class, PortEnd::Router, neighbour.into(), costs)
+        }
+    }
+}
