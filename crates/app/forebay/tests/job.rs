@@ -325,7 +325,7 @@ echo fits >${DW_JOB_STRIPED}small
     );
     assert!(!output.status.success());
     assert!(
-        told(&output).contains("65536 granules are wanted, 64 are free"),
+        told(&output).contains("65536 granules requested, 64 free"),
         "{}",
         told(&output)
     );

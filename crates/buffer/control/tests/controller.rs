@@ -248,7 +248,7 @@ fn allocation_beyond_pool_capacity_is_refused() {
         .unwrap_err();
     assert_eq!(failure.cause, Cause::Full);
     assert!(
-        failure.reason.contains("1 granules are wanted, 0 are free"),
+        failure.reason.contains("1 granules requested, 0 free"),
         "{failure}"
     );
     let sizes = "(a granule is 1.00 GiB, which is 1.00 GiB and 0 B)";

@@ -172,7 +172,7 @@ fn each_node_stores_a_replica_that_occupies_granules() {
     let more = "#DW jobdw capacity=8GiB type=scratch access_mode=ldbalance\n";
     let full = pool.setup(ADA, "8", more).unwrap_err();
     assert_eq!(full.cause, Cause::Full);
-    assert!(full.reason.contains("room for a whole copy"), "{full}");
+    assert!(full.reason.contains("space for a complete copy"), "{full}");
     pool.setup(ADA, "9", &more.replace("8GiB", "7GiB")).unwrap();
     assert_eq!(pool.used_granules(), [10, 10, 10]);
     pool.teardown(ADA, "7", false).unwrap();
